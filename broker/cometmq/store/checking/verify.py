@@ -217,14 +217,8 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
 
 
 def _log_finding(store: Inspected, offset: int, problem: str, kind: Kind = Kind.RECORD) -> Finding:
-    segment = store.segments.at(offset)
-    return Finding(
-        kind=kind,
-        path=store.segments.directory if segment is None else segment.path,
-        position=offset % store.segments.size,
-        problem=problem,
-        physical_offset=offset,
-    )
+    path, position = store.segments.place_of(offset)
+    return Finding(kind=kind, path=path, position=position, problem=problem, physical_offset=offset)
 
 
 def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:

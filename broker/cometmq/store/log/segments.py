@@ -186,6 +186,12 @@ class Segments:
         """Return the segment that holds an offset, if there is one."""
         return self._row.get(physical_offset - physical_offset % self.size)
 
+    def place_of(self, physical_offset: int) -> tuple[str, int]:
+        """Return the path and the position that stand for an offset; the folder if no file does."""
+        segment = self.at(physical_offset)
+        path = self.directory if segment is None else segment.path
+        return path, physical_offset % self.size
+
     def file(self, segment: Segment) -> File:
         """Return the segment's open file, and keep it open for a while."""
         self._touch(segment)

@@ -168,10 +168,8 @@ def _rooms(damage: Damage, segment_size: int) -> list[_Room]:
 
 
 def _no_room(store: Inspected, offset: int, problem: str) -> CorruptionError:
-    segment = store.segments.at(offset)
     return CorruptionError(
-        store.segments.directory if segment is None else segment.path,
-        offset % store.segments.size,
+        *store.segments.place_of(offset),
         f"cannot be stepped over: {problem}; restore the file from a copy, or end the log here"
         " with `cometmq store repair --cut`",
     )

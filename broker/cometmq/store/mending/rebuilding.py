@@ -379,9 +379,5 @@ class _Work:
 def _damaged(
     store: Inspected, offset: int, problem: str, what: str = "no sound record begins here"
 ) -> CorruptionError:
-    segment = store.segments.at(offset)
-    return CorruptionError(
-        store.segments.directory if segment is None else segment.path,
-        offset % store.segments.size,
-        f"{what} ({problem}); run `cometmq store repair` first",
-    )
+    problem = f"{what} ({problem}); run `cometmq store repair` first"
+    return CorruptionError(*store.segments.place_of(offset), problem)

@@ -105,6 +105,8 @@ class BulkReader:
             return ReadResult(ReadStatus.FOUND, queue_offset, *bounds, [], cold=(entries,))
         if not len(entries):
             queue.check_files()
+            next_file = queue.next_file(queue_offset)
+            return ReadResult(ReadStatus.OFFSET_FOUND_NULL, next_file, *bounds, [])
         if wanted is not None and (entries["code"] <= ADDRESS_MAX).any():
             return self._as_a_pull(topic, queue_id, queue_offset, end_offset, wanted, fetched)
         try:
@@ -200,10 +202,8 @@ class BulkReader:
     ) -> npt.NDArray[np.void] | Cold:
         entries = queue.read_cached(queue_offset, count)
         if entries is None:
-            file_size = self._queues.simple.file_size
-            number, position = divmod(queue_offset * ENTRY_SIZE, file_size)
-            path = f"{queue.directory}/{number * file_size:020d}"
-            size = min(count * ENTRY_SIZE, file_size - position)
+            path, position = queue.place_of(queue_offset)
+            size = min(count * ENTRY_SIZE, self._queues.simple.file_size - position)
             cold = Cold(path, position, size, -1)
             if not any(each == cold for each, _ in fetched or ()):
                 return cold
@@ -226,7 +226,7 @@ class BulkReader:
         sound = (sizes > 0) & (sizes < _PRE_BLANK_SIZE) & (offsets >= self._log.first_offset)
         count = len(sound) if sound.all() else int(np.argmin(sound))
         if not count:
-            return self._without_any(offsets, sizes, queue_offset, bounds)
+            raise self._reader.misled(int(offsets[0]), int(sizes[0]))
         rows = np.arange(count)
         if wanted is not None and wanted.codes is not None:
             codes = entries["code"][:count].astype(np.int32)
@@ -250,16 +250,6 @@ class BulkReader:
             size=int(sizes[:found].sum()),
             last_physical_offset=int(offsets[found - 1]),
         )
-
-    def _without_any(
-        self, offsets: Longs, sizes: Longs, queue_offset: int, bounds: tuple[int, int]
-    ) -> ReadResult:
-        """Say why nothing can be read where there should be something."""
-        if not len(offsets):
-            per_file = self._queues.simple.file_size // ENTRY_SIZE
-            next_file = queue_offset - queue_offset % per_file + per_file
-            return ReadResult(ReadStatus.OFFSET_FOUND_NULL, next_file, *bounds, [])
-        raise self._reader.misled(int(offsets[0]), int(sizes[0]))
 
     def _ranges(self, offsets: Longs, sizes: Longs, size_max: int) -> Longs:
         """Divide records into ranges of the log that are read in one go, as far as limits allow.

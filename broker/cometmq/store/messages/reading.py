@@ -152,7 +152,7 @@ class QueueReader:
             )
         if not entries:
             queue.check_files()
-            status, next_offset = ReadStatus.OFFSET_FOUND_NULL, self._next_file(queue_offset)
+            status, next_offset = ReadStatus.OFFSET_FOUND_NULL, queue.next_file(queue_offset)
             return ReadResult(status, next_offset, min_offset, max_offset, [])
         if wanted is None:
             try:
@@ -208,10 +208,6 @@ class QueueReader:
         selection.run(records, ends, queue_offset)
         return _result(selection, min_offset, max_offset)
 
-    def _next_file(self, queue_offset: int) -> int:
-        per_file = self._queues.simple.file_size // ENTRY_SIZE
-        return queue_offset - queue_offset % per_file + per_file
-
     def _entries(
         self, queue: ConsumeQueue, queue_offset: int, count: int, fetched: Fetched | None
     ) -> bytes | bytearray | Cold:
@@ -219,10 +215,7 @@ class QueueReader:
             return queue.read(queue_offset, count)
         entries = queue.read_entries_cached(queue_offset, count)
         if entries is None:
-            file_size = self._queues.simple.file_size
-            number, position = divmod(queue_offset * ENTRY_SIZE, file_size)
-            path = f"{queue.directory}/{number * file_size:020d}"
-            return Cold(path, position, count * ENTRY_SIZE, -1)
+            return Cold(*queue.place_of(queue_offset), count * ENTRY_SIZE, -1)
         return entries
 
     def _whole(

@@ -24,7 +24,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.errors import REBUILD, CorruptionError, MissingEntriesError
+from cometmq.store.errors import MissingEntriesError
 from cometmq.store.queues.entry_search import (
     BLANK_SIZE,
     GONE_SIZE,
@@ -279,15 +279,10 @@ class EntryFiles(ReadableEntries):
         """Refuse a queue that has a hole in front of entries that were synced."""
         known = self._known
         if known is not None and (self.end < known.entries or known.lacks_from is not None):
-            number, place = divmod(self.end, self._shelf.file_entries)
             problem = f"not an entry, though {known.entries} were safe on the disk"
             if known.lacks_from is not None:
                 problem = f"lacks the entry of the record at {known.lacks_from}"
-            raise CorruptionError(
-                self._shelf.path(self.topic, self.queue_id, number),
-                place * self._shelf.entry_size,
-                f"{problem}; {REBUILD}",
-            )
+            raise self.damaged(self.end, problem)
 
     # Cutting
 

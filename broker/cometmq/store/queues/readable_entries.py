@@ -173,9 +173,18 @@ class ReadableEntries:
 
     def damaged(self, index: int, problem: str) -> CorruptionError:
         """Make the error for an entry that cannot be one, with its place and what to do."""
+        return CorruptionError(*self.place_of(index), f"{problem}; {REBUILD}")
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        """Return the path of the file that an entry is in, and its position there."""
         number, place = divmod(index, self._shelf.file_entries)
         path = self._shelf.path(self.topic, self.queue_id, number)
-        return CorruptionError(path, place * self._shelf.entry_size, f"{problem}; {REBUILD}")
+        return path, place * self._shelf.entry_size
+
+    def next_file(self, index: int) -> int:
+        """Return the first index of the file behind the one that an entry is in."""
+        per_file = self._shelf.file_entries
+        return index - index % per_file + per_file
 
     def check_end(self, log_end: int) -> None:
         """Refuse a queue that ends in front of bytes: its next messages would take their place.
@@ -191,7 +200,7 @@ class ReadableEntries:
         if place or self.end == self._first:
             file, position = self._file(number), place * self._shelf.entry_size
             if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
-                raise CorruptionError(file.path, position, f"not an entry; {REBUILD}")
+                raise self.damaged(self.end, "not an entry")
 
     def behind_end(self) -> Iterator[tuple[int, int, int]]:
         """Walk what may be entries in the file behind the end: place, physical offset and size.

@@ -239,10 +239,8 @@ def end_at(
         segments, start, offset, written, clean=False, unsynced_size_max=unsynced_size_max
     )
     if verdict is Verdict.CORRUPT:
-        segment = segments.at(offset)
         raise CorruptionError(
-            segments.directory if segment is None else segment.path,
-            offset % segments.size,
+            *segments.place_of(offset),
             "the record here is not the next one of its queue, and so much stands behind it that it"
             " must have been safe on the disk; restore the log from a copy",
         )
@@ -274,8 +272,6 @@ def _behind(segments: Segments, end: int, written: int, unsynced_size_max: int) 
 
 def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool) -> CorruptionError:
     end = scan.end_offset
-    segment = segments.at(end)
-    path = segments.directory if segment is None else segment.path
     why = f"no sound record begins here ({scan.problem or 'there are zeros'})"
     if start.synced_offset is not None and end < start.synced_offset:
         why += f", but the log was safe on the disk up to offset {start.synced_offset}"
@@ -284,8 +280,7 @@ def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool)
     else:
         why += ", but records stand so far behind it that it must have been safe on the disk"
     return CorruptionError(
-        path,
-        end % segments.size,
+        *segments.place_of(end),
         f"{why}; restore the log from a copy, or mend it with `cometmq store repair`, which says"
         " first what it would do",
     )
@@ -296,10 +291,8 @@ def gap_in_log(segments: Segments, gap: MissingEntriesError) -> CorruptionError:
 
     Its number is covered by no checksum of the body, so it may as well be the number that is wrong.
     """
-    segment = segments.at(gap.physical_offset)
     return CorruptionError(
-        segments.directory if segment is None else segment.path,
-        gap.physical_offset % segments.size,
+        *segments.place_of(gap.physical_offset),
         f"this record, at physical offset {gap.physical_offset}, says that it is message"
         f" {gap.queue_offset} of {gap.topic}/{gap.queue_id}, and the log has none from {gap.end} to"
         f" {gap.queue_offset - 1}: restore the log from a copy. Without one, run `cometmq store"
@@ -366,10 +359,8 @@ def records_up_to(
             return  # Of a torn tail: where it was verified, only lengths are looked at now.
         yield each
     if scan.end_offset < end:
-        segment = segments.at(scan.end_offset)
         raise CorruptionError(
-            segments.directory if segment is None else segment.path,
-            scan.end_offset % segments.size,
+            *segments.place_of(scan.end_offset),
             f"no sound record begins here ({scan.problem or 'there are zeros'}), but the log goes"
             f" on up to offset {end}; restore it from a copy",
         )

@@ -70,11 +70,8 @@ class SealedTail:
             return
         for block in self._integrity.blocks(self._first_block(start), self.end, self._read):
             if block.is_sound is False:
-                segment = self._segments.at(block.physical_offset)
-                assert segment is not None, block
                 raise CorruptionError(
-                    segment.path,
-                    block.physical_offset - segment.start,
+                    *self._segments.place_of(block.physical_offset),
                     f"the {block.size} bytes from here on are not what was sealed; restore them"
                     " from a copy, or look at them with `cometmq store verify` and accept them"
                     " with `cometmq store repair --accept-blocks`",
