@@ -17,7 +17,7 @@ from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.unlisted import unlisted_of
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.consume_queue import Boundary
-from cometmq.store.queues.entry_search import BLANK_SIZE, GONE_SIZE
+from cometmq.store.queues.entry_search import GONE_SIZE, PRE_BLANK_SIZE
 from cometmq.store.queues.topic_folders import has_queue_files, holds_queues
 
 
@@ -187,7 +187,7 @@ def test_a_queue_that_only_keeps_an_offset_says_of_which_kind_a_topic_is() -> No
     assert has_queue_files(disk, folder)
     assert not holds_queues(disk, folder, 20, None)
     file = disk.open(f"{folder}/0/{0:020d}")
-    file.write(bytes(8) + BLANK_SIZE.to_bytes(4, "big") + bytes(8), 0)
+    file.write(bytes(8) + PRE_BLANK_SIZE.to_bytes(4, "big") + bytes(8), 0)
     assert holds_queues(disk, folder, 20, None)
     file.write(bytes(20), 0)
     file.write(bytes(8) + GONE_SIZE.to_bytes(4, "big") + bytes(8), 180)

@@ -19,7 +19,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.errors import MissingEntriesError, StoreFormatError
 from cometmq.store.queues.consume_queue import ENTRY, Boundary, ConsumeQueue
 from cometmq.store.queues.consume_queues import ConsumeQueues
-from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, load_queue_ends
 
 
@@ -139,7 +139,7 @@ def test_the_blank_entries_that_keep_an_offset_take_no_memory(
     queues.correct_min(0)
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (7999, 7999, 7999)
     heads = {queue.head(index) for index in range(queue.start, queue.end)}
-    assert heads == {(0, BLANK_SIZE)}
+    assert heads == {(0, PRE_BLANK_SIZE)}
     assert queue.start == (0 if is_batch else 4000)
 
 
@@ -148,7 +148,7 @@ def test_nor_do_those_in_front_of_the_first_message_that_the_log_has() -> None:
     assert queue.place(17, 500, 100, 3)
     assert (queue.start, queue.written, queue.end) == (10, 17, 18)
     assert queues.settled_offset == 500
-    assert {queue.head(index) for index in range(10, 17)} == {(0, BLANK_SIZE)}
+    assert {queue.head(index) for index in range(10, 17)} == {(0, PRE_BLANK_SIZE)}
     assert queue.head(17) == (500, 100)
 
 
@@ -194,7 +194,7 @@ def test_a_queue_that_starts_late_gets_entries_that_nobody_is_served() -> None:
     assert (queue.min_offset, queue.max_offset) == (13, 14)
     assert queue.read(12, 1) == b""
     queues.write_behind(EVERYTHING, EVERYTHING)
-    blank = ENTRY.pack(0, BLANK_SIZE, 0)
+    blank = ENTRY.pack(0, PRE_BLANK_SIZE, 0)
     assert files_below(disk, "/store/consumequeue") == {
         "/store/consumequeue/t/0/00000000000000000200": blank * 3
         + ENTRY.pack(4000, 100, 7)

@@ -33,7 +33,7 @@ from tests.store.test_offsets_of_expired import (
 from cometmq.store.log.turn import Origin
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.queues.consume_queue import ENTRY
-from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 from cometmq.store.queues.queue_ends import load_queue_ends
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 
@@ -207,7 +207,7 @@ def test_a_queue_that_would_go_on_at_0_is_not_kept() -> None:
     held = Held()
     held.stop(clean=True)
     folder = f"{ROOT}/batchconsumequeue/{BATCHES}/1"
-    add_file(held, folder, BATCH_ENTRY.pack(*BatchEntry(0, BLANK_SIZE, 0, 0, 0, 0)))
+    add_file(held, folder, BATCH_ENTRY.pack(*BatchEntry(0, PRE_BLANK_SIZE, 0, 0, 0, 0)))
     rebuild(held)
     assert not held.disk.exists(folder)
     assert all(key.queue_id == 0 for key in load_queue_ends(held.disk, ROOT) or {})

@@ -107,8 +107,11 @@ assert struct.calcsize(">iIIiiqq48si") == HEAD_SIZE
 _I16 = struct.Struct(">h")
 _TOPIC_SIZES = [bytes((size,)) for size in range(TOPIC_SIZE_V1_MAX + 1)]
 
+RECORD_CRC_DIGITS: Final = 10
+"""Of the checksum that a record may end in."""
+
 RECORD_CRC_SIZE: Final = 20
-"""`__CRC32#`, 0x01, ten digits, 0x02."""
+"""`__CRC32#`, 0x01, its digits, 0x02."""
 
 RECORD_CRC_NAME: Final = names.CRC32.encode()
 """The name of the checksum among the properties of a record."""
@@ -116,8 +119,11 @@ RECORD_CRC_NAME: Final = names.CRC32.encode()
 RECORD_CRC_HEAD: Final = RECORD_CRC_NAME + b"\x01"
 """What the checksum begins with, and what nobody's properties may have in them."""
 
-_RECORD_CRC_BLANK: Final = RECORD_CRC_HEAD + b"0" * 10 + b"\x02"
+_RECORD_CRC_BLANK: Final = RECORD_CRC_HEAD + b"0" * RECORD_CRC_DIGITS + b"\x02"
 assert len(_RECORD_CRC_BLANK) == RECORD_CRC_SIZE
+
+RECORD_SIZE_MIN: Final = HEAD_SIZE + 1 + 2
+"""Of a record without topic, body and properties: it still has the sizes of the first and last."""
 
 
 def encode_record(

@@ -12,15 +12,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checking.batch_heads import BatchHeads
+from cometmq.store.checking.known_ends import files_of
 from cometmq.store.checking.wrong_heads import name_of
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Kind
-from cometmq.store.looking.queue_files import AboutQueue, QueueFiles
+from cometmq.store.looking.queue_files import AboutQueue
 from cometmq.store.looking.right_heads import Place
 from cometmq.store.messages.dispatch import batch_entry
-from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
-from cometmq.store.queues.consume_queues import BATCH_FOLDER
-from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
+from cometmq.store.queues.queue_ends import QueueKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ class BatchQueueCheck:
         self._expected: Expected = {}
         self._batch_heads = BatchHeads(store, self._expected)
         settled = store.settled_offset
-        self._settled = settled if settled is not None else 1 << 62
+        self._settled = settled if settled is not None else NEVER
 
     def take(self, message: StoredMessage, topic: str) -> None:
         """Take the next record of the log."""
@@ -62,22 +63,17 @@ class BatchQueueCheck:
     ) -> Iterator[None]:
         """Report what is missing, and what is there for no reason; one queue a step."""
         left = dict(self._expected)
-        for topic, queue_id, folder in queues:
-            files = QueueFiles(
-                self._store.filesystem,
-                folder,
-                self._store.config.batch_consume_queue_file_size,
-                BATCH_ENTRY_SIZE,
-            )
+        for topic, queue_id, _ in queues:
+            files = files_of(self._store, QueueKey(True, topic, queue_id))
             about = AboutQueue(topic, queue_id, files)
             about.report_files(self._report, clean=self._store.is_clean)
             self._check(about, damages, left.pop((topic, queue_id), {}))
             files.close()
             yield
         for (topic, queue_id), expected in left.items():
-            folder = f"{self._store.root}/{BATCH_FOLDER}/{topic}/{queue_id}"
-            files = QueueFiles(self._store.filesystem, folder, 46, BATCH_ENTRY_SIZE)
-            about = AboutQueue(topic, queue_id, files)
+            about = AboutQueue(
+                topic, queue_id, files_of(self._store, QueueKey(True, topic, queue_id))
+            )
             about.report_files(self._report, clean=True)
             self._check(about, damages, expected)
 
@@ -143,7 +139,7 @@ class BatchQueueCheck:
     ) -> bool:
         """Whether an entry that no record calls for is none that is looked at; count it then."""
         found = BatchEntry.read(entry)
-        if found.size == BLANK_SIZE:
+        if found.size == PRE_BLANK_SIZE:
             return True
         if found.physical_offset < self._settled and any(
             d.start <= found.physical_offset < d.end for d in damages

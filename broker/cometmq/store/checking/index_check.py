@@ -54,7 +54,7 @@ class IndexCheck:
         folder = f"{store.root}/{INDEX_FOLDER}"
         self._files = list(read_headers(store.filesystem, folder, shape))
         self._items = IndexItems(store.filesystem, self._files, shape)
-        self._settled = settled_offset if settled_offset is not None else 1 << 62
+        self._settled = settled_offset if settled_offset is not None else NEVER
         self._off = load_off(store.filesystem, store.root)
         self._is_closed = store.is_clean and self._off is None
         if self._off is not None:

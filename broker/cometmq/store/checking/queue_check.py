@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.wrong_heads import WrongHeads, is_in, name_of, read_record
+from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Finding, Kind
 from cometmq.store.looking.queue_files import AboutQueue
 from cometmq.store.looking.right_heads import Place, placed
@@ -29,7 +30,7 @@ from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_co
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
-from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 from cometmq.store.queues.queue_ends import QueueKey
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Missed:
     @property
     def is_blank(self) -> bool:
         """Whether nothing stands there, or what fills a queue up to where it begins."""
-        return self.found == _NOTHING or ENTRY.unpack(self.found)[:2] == (0, BLANK_SIZE)
+        return self.found == _NOTHING or ENTRY.unpack(self.found)[:2] == (0, PRE_BLANK_SIZE)
 
 
 class QueueTrack:
@@ -144,7 +145,7 @@ class QueueCheck:
         self._levels = store.delay_levels
         self.heads = WrongHeads(store)
         settled = self.journal.settled_offset
-        self._settled = settled if settled is not None else 1 << 62
+        self._settled = settled if settled is not None else NEVER
         self._root = f"{store.root}/{SIMPLE_FOLDER}"
 
     def take(self, message: StoredMessage, topic: str) -> None:
@@ -326,7 +327,7 @@ class QueueCheck:
         deleted_to = self._store.deletions.offsets.get(about.queue.topic.encode(), 0)
         for index, entry in track.files.entries_outside(sorted(track.matched)):
             physical_offset, size, _ = ENTRY.unpack(entry)
-            if index in wrong or (size == BLANK_SIZE and physical_offset == 0):
+            if index in wrong or (size == PRE_BLANK_SIZE and physical_offset == 0):
                 continue
             if 0 <= physical_offset < first_offset:
                 continue  # Expired.

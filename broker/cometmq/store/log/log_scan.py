@@ -20,8 +20,10 @@ from cometmq.proto.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_CRC_DIGITS,
     RECORD_CRC_HEAD,
     RECORD_CRC_SIZE,
+    RECORD_SIZE_MIN,
     TOPIC_SIZE_V1_MAX,
     check_record_crc,
 )
@@ -42,8 +44,6 @@ assert _COMMON.size == HEAD_SIZE
 
 _unpack_common = _COMMON.unpack_from
 _CHUNK_SIZE: Final = 4 << 20
-_DIGITS_SIZE: Final = 10
-_RECORD_SIZE_MIN: Final = 91
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
 _TOPICS_MAX: Final = 100_000
@@ -133,7 +133,7 @@ class LogScan:
                 self._look_again()
             size, magic = _HEAD.unpack_from(chunk, position - base)
             room = length - position
-            if magic not in _MAGICS or not _RECORD_SIZE_MIN <= size <= room - BLANK_SIZE:
+            if magic not in _MAGICS or not RECORD_SIZE_MIN <= size <= room - BLANK_SIZE:
                 if magic == MAGIC_BLANK and size == room:
                     self.end_offset = segment.start + length
                 elif size or magic:
@@ -288,9 +288,9 @@ def _is_record_intact(chunk: bytes, start: int, end: int) -> bool | None:
     """
     if chunk.startswith(RECORD_CRC_HEAD, end - RECORD_CRC_SIZE, end):
         return check_record_crc(chunk[start:end])
-    if not chunk[end - _DIGITS_SIZE - 1 : end - 1].isdigit():
+    if not chunk[end - RECORD_CRC_DIGITS - 1 : end - 1].isdigit():
         return None
-    digits = chunk[end - _DIGITS_SIZE - 1 : end]
+    digits = chunk[end - RECORD_CRC_DIGITS - 1 : end]
     renamed = chunk[start : end - RECORD_CRC_SIZE] + RECORD_CRC_HEAD + digits
     return False if check_record_crc(renamed) else None
 

@@ -24,7 +24,9 @@ from cometmq.proto.record import (
     HEAD_SIZE,
     HOSTS_MASK,
     MAGIC_V1,
+    RECORD_CRC_DIGITS,
     RECORD_CRC_HEAD,
+    RECORD_SIZE_MIN,
     TOPIC_SIZE_V1_MAX,
 )
 from cometmq.proto.sysflag import SysFlag
@@ -51,16 +53,16 @@ _HEAD: Final = np.dtype(
 )
 """What of a record's head is looked at, as `proto.record` has it."""
 
-_ENTRY: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
-assert _ENTRY.itemsize == ENTRY_SIZE
+ENTRY_COLUMNS: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
+"""An entry of an ordinary queue, see `consume_queue`."""
+
+assert ENTRY_COLUMNS.itemsize == ENTRY_SIZE
 
 _size_at = Struct(">i").unpack_from
-_RECORD_SIZE_MIN: Final = 91
 _BEHIND_BODY: Final = 3
 """Bytes that stand behind every body: the sizes of topic and properties."""
 _SPECIAL: Final = HOSTS_MASK | int(SysFlag.TRANSACTION_PREPARED)
 """Of halves of transactions, and of those that were rolled back: the committed are like others."""
-_DIGITS_SIZE: Final = 10
 _ZERO, _NINE = b"09"
 
 
@@ -105,7 +107,7 @@ class Stretch(NamedTuple):
 
     def entries(self, tags_codes: list[int]) -> npt.NDArray[np.void]:
         """Return the entries of all of them for their ConsumeQueues."""
-        entries = np.empty(len(self.offsets), _ENTRY)
+        entries = np.empty(len(self.offsets), ENTRY_COLUMNS)
         entries["offset"] = self.offsets
         entries["size"] = self.ends - self.starts
         entries["code"] = tags_codes
@@ -191,9 +193,9 @@ def find_stretch(
 def _chain(chunk: bytes, at: int, limit: int, count_max: int) -> tuple[Longs, Longs]:
     """Follow the sizes from record to record; where each begins and ends."""
     borders = [at]
-    while at + _RECORD_SIZE_MIN <= limit and len(borders) <= count_max:
+    while at + RECORD_SIZE_MIN <= limit and len(borders) <= count_max:
         at += _size_at(chunk, at)[0]
-        if not borders[-1] + _RECORD_SIZE_MIN <= at <= limit:
+        if not borders[-1] + RECORD_SIZE_MIN <= at <= limit:
             break
         borders.append(at)
     places = np.array(borders, np.int64)
@@ -227,7 +229,7 @@ def _sound_bodies(chunk: bytes, columns: _Columns) -> int:
     last = raw[columns.ends - 2]
     for number in np.flatnonzero((last >= _ZERO) & (last <= _NINE)).tolist():
         end = int(columns.ends[number])
-        if chunk[end - _DIGITS_SIZE - 1 : end - 1].isdigit():
+        if chunk[end - RECORD_CRC_DIGITS - 1 : end - 1].isdigit():
             columns = columns.first(number)
             break
     view = memoryview(chunk)

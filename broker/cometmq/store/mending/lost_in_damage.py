@@ -20,7 +20,8 @@ from cometmq.store.checking.known_ends import files_of, queue_keys
 from cometmq.store.checking.wrong_heads import read_record
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.mending.lost_messages import Front
-from cometmq.store.mending.placeholders import BATCH_SIZE_MAX, Lost, least_size
+from cometmq.store.mending.placeholders import Lost, least_size
+from cometmq.store.messages.admission import BATCH_COUNT_MAX
 from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, message_count
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
@@ -78,7 +79,7 @@ def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
     topic, count = record.topic_raw.decode("utf-8", "replace"), message_count(record)
     is_deleted = store.deletions.covers(record) or store.is_deleted_topic(topic)
     if record.queue_offset >= 0 and record.queue_id >= 0 and not is_deleted:
-        yield Lost(topic, record.queue_id, record.queue_offset, min(count, BATCH_SIZE_MAX))
+        yield Lost(topic, record.queue_id, record.queue_offset, min(count, BATCH_COUNT_MAX))
 
 
 class LostInDamage:
@@ -245,4 +246,4 @@ def _messages(entry: bytes, index: int) -> tuple[int, int, int]:
     if len(entry) == ENTRY_SIZE:
         return ENTRY.unpack(entry)[0], index, 1
     offset, _, _, _, base, count, *_ = BATCH_ENTRY.unpack(entry)
-    return offset, base, max(1, min(count, BATCH_SIZE_MAX))
+    return offset, base, max(1, min(count, BATCH_COUNT_MAX))

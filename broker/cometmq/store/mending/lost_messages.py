@@ -11,8 +11,8 @@ import msgspec
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.known_ends import files_of, queue_keys
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE, BatchEntry
-from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
-from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.consume_queue import ENTRY_SIZE
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey
 from cometmq.store.starting.log_repair import CUT_FOLDER, give_up_copy
 
@@ -77,9 +77,9 @@ def lost_messages(
         files = files_of(store, key)
         for index, entry in files.entries_outside([]):
             offset, size = int.from_bytes(entry[:8], "big"), int.from_bytes(entry[8:12], "big")
-            if size != BLANK_SIZE and offset >= cut_at:
+            if size != PRE_BLANK_SIZE and offset >= cut_at:
                 behind.append((index, entry))
-            elif size != BLANK_SIZE and offset >= store.segments.first_offset:
+            elif size != PRE_BLANK_SIZE and offset >= store.segments.first_offset:
                 kept = index + 1
         files.close()
         behind = [each for each in journal.entries(key, behind) if _offset(each[1]) >= cut_at]
@@ -180,7 +180,7 @@ def keep_entries(filesystem: FileSystem, root: str, cut_at: int, lost: list[Lost
                 "queue_id": each.queue_id,
                 "first_offset": each.first_offset,
                 "next_offset": each.next_offset,
-                "entry_size": BATCH_ENTRY_SIZE if each.is_batch else ENTRY.size,
+                "entry_size": BATCH_ENTRY_SIZE if each.is_batch else ENTRY_SIZE,
                 "entries": b64encode(each.entries).decode(),
             }
             data = msgspec.json.encode(line) + b"\n"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.proto.record import MAGIC_BLANK, encode_record, record_size
 from cometmq.proto.sysflag import SysFlag, TransactionType
 from cometmq.store.errors import CorruptionError
+from cometmq.store.log.turn import BLANK_SIZE
+from cometmq.store.messages.admission import BATCH_COUNT_MAX
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 LOST_PROPERTY: Final = b"COMETMQ_LOST\x01true\x02"
 FILLER_TOPIC: Final = b"COMETMQ_DAMAGED"
-BATCH_SIZE_MAX: Final = 32767
 PADDING_MAX: Final = 30_000
 """Properties may have 32767 bytes."""
 _BLANK: Final = struct.Struct(">iI")
@@ -64,7 +65,7 @@ def _fill(
     written: list[tuple[int, bytes]] = []
     for room in _rooms(damage, store.segments.size):
         at = room.start
-        reserve = 8 if room.is_segment_end else 0
+        reserve = BLANK_SIZE if room.is_segment_end else 0
         while singles and at + _size(singles[0], mark) + reserve <= room.end:
             one = singles.popleft()
             size = _size(one, mark)
@@ -83,7 +84,7 @@ def _fill(
 
 def _split(store: Inspected, lost: Lost) -> list[Lost]:
     """Return one message each; for a batch topic as many as a record may hold."""
-    step = BATCH_SIZE_MAX if store.is_batch_topic(lost.topic) else 1
+    step = BATCH_COUNT_MAX if store.is_batch_topic(lost.topic) else 1
     ends = range(lost.queue_offset, lost.queue_offset + lost.count, step)
     last = lost.queue_offset + lost.count
     return [Lost(lost.topic, lost.queue_id, at, min(step, last - at)) for at in ends]

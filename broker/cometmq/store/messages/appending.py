@@ -20,6 +20,7 @@ from cometmq.proto.properties import (
 from cometmq.proto.record import (
     RECORD_CRC_HEAD,
     RECORD_CRC_SIZE,
+    RECORD_SIZE_MIN,
     shared_part,
 )
 from cometmq.proto.sysflag import SysFlag
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.queues.entry_journal import EntryJournal
 
-_RECORD_SIZE: Final = 91 + 2 * 12 + 1 + RECORD_CRC_SIZE + 1
+_RECORD_SIZE: Final = RECORD_SIZE_MIN + 2 * 12 + 1 + RECORD_CRC_SIZE + 1
 """What a record has at most beside topic, body and properties."""
 
 _INNER_NUM: Final = b"INNER_NUM\x01"

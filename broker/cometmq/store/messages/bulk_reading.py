@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from cometmq.proto.record import MAGIC_V1, MAGIC_V2
+from cometmq.proto.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.commit_log import Cold
+from cometmq.store.log.log_stretch import ENTRY_COLUMNS
 from cometmq.store.messages.damaged import in_front, told
 from cometmq.store.messages.picking import check_head
 from cometmq.store.messages.reading import ReadResult, ReadStatus, outside
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queue_ext import ADDRESS_MAX
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from cometmq.store.queues.consume_queues import ConsumeQueues
 
     Longs = npt.NDArray[np.int64]
-
-_ENTRY: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
-assert _ENTRY.itemsize == ENTRY_SIZE
 
 ENTRIES_MAX: Final = 16_384
 """That one read looks at: 0.2 ms."""
@@ -53,8 +52,6 @@ _SPAN_FACTOR: Final = 4
 _RANGES_MAX: Final = 1024
 _JOINED_FROM: Final = 64
 """More slices than these are joined: each costs its sender."""
-_RECORD_SIZE_MIN: Final = 91
-_PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _HEAD_SIZE: Final = 36
 
 
@@ -97,7 +94,7 @@ class BulkReader:
         bounds = (queue.min_offset, queue.max_offset)
         if not bounds[0] <= queue_offset < bounds[1]:
             return outside(queue_offset, *bounds)
-        count = min(end_offset - queue_offset, ENTRIES_MAX, size_max // _RECORD_SIZE_MIN + 1)
+        count = min(end_offset - queue_offset, ENTRIES_MAX, size_max // RECORD_SIZE_MIN + 1)
         if wanted is None and count > SAMPLED:
             count = min(count, self._likely_count(queue, queue_offset, size_max))
         entries = self._entries(queue, queue_offset, count, fetched)
@@ -125,8 +122,8 @@ class BulkReader:
         sample = queue.read_cached(queue_offset, SAMPLED)
         if not sample:
             return ENTRIES_MAX
-        sizes = np.frombuffer(bytes(sample), _ENTRY)["size"]
-        mean = max(float(sizes.mean()), _RECORD_SIZE_MIN)
+        sizes = np.frombuffer(bytes(sample), ENTRY_COLUMNS)["size"]
+        mean = max(float(sizes.mean()), RECORD_SIZE_MIN)
         return SAMPLED + int(size_max / mean * 1.125)
 
     def _as_a_pull(
@@ -208,7 +205,7 @@ class BulkReader:
             if not any(each == cold for each, _ in fetched or ()):
                 return cold
             entries = queue.read(queue_offset, count)  # It was in memory a moment ago.
-        return np.frombuffer(bytes(entries), _ENTRY)
+        return np.frombuffer(bytes(entries), ENTRY_COLUMNS)
 
     def _picked(
         self,
@@ -223,7 +220,7 @@ class BulkReader:
         offsets = entries["offset"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
         # None from the queue's first one on has expired: what says so is damaged.
-        sound = (sizes > 0) & (sizes < _PRE_BLANK_SIZE) & (offsets >= self._log.first_offset)
+        sound = (sizes > 0) & (sizes < PRE_BLANK_SIZE) & (offsets >= self._log.first_offset)
         count = len(sound) if sound.all() else int(np.argmin(sound))
         if not count:
             raise self._reader.misled(int(offsets[0]), int(sizes[0]))

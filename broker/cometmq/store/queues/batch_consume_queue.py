@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from cometmq.store.queues.consume_queue import Boundary
 from cometmq.store.queues.entry_files import EntryFiles
-from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +136,7 @@ class BatchConsumeQueue(EntryFiles):
 
     def hold_at(self, queue_offset: int) -> None:
         """Go on at an offset, though no message in front of it is left: a blank entry keeps it."""
-        blank = BatchEntry(0, BLANK_SIZE, 0, 0, queue_offset, 0)
+        blank = BatchEntry(0, PRE_BLANK_SIZE, 0, 0, queue_offset, 0)
         self.restart_behind(BATCH_ENTRY.pack(*blank), 1)
         self._max_of = -1
         self.next_offset = self.max_offset

@@ -24,7 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.queues.entry_files import EntryFiles
-from cometmq.store.queues.entry_search import BLANK_SIZE, GONE_SIZE
+from cometmq.store.queues.entry_search import GONE_SIZE, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ class ConsumeQueue(EntryFiles):
         the log is shorter than the size in it.
         """
         is_gone = self._shelf.disk.min_physical_offset > 0
-        size = GONE_SIZE if is_gone else BLANK_SIZE
+        size = GONE_SIZE if is_gone else PRE_BLANK_SIZE
         self.restart_behind(self._shelf.heads.pack(0, size), queue_offset)
         self.next_offset = self.end
 

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import MissingEntriesError
 from cometmq.store.queues.entry_search import (
-    BLANK_SIZE,
     GONE_SIZE,
     NO_CUT,
+    PRE_BLANK_SIZE,
     backed_end,
     count_leftovers,
     sound_entries,
@@ -103,7 +103,7 @@ class EntryFiles(ReadableEntries):
             file = self._open_for_writing(number, 0)
             shelf.disk.unsynced_files.add(file.path)
             try:
-                blank = shelf.heads.pack(0, BLANK_SIZE)
+                blank = shelf.heads.pack(0, PRE_BLANK_SIZE)
                 data = blank * (min(size, WRITE_BYTES_MAX) // shelf.entry_size)
                 for position in range(0, size, len(data)):
                     file.write(data[: size - position], position)

@@ -45,7 +45,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
+from cometmq.store.queues.consume_queue import ENTRY_SIZE
 
 if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import File, FileSystem
@@ -263,7 +264,7 @@ class EntryJournal:
                 block.counts.append(len(entries))
                 block.entries += entries
         data = b""
-        for block, entry_size in ((simple, 20), (batch, 46)):
+        for block, entry_size in ((simple, ENTRY_SIZE), (batch, BATCH_ENTRY_SIZE)):
             if block.numbers:
                 data += block.pack(entry_size, base, self._start, self._size + len(data))
         return data

@@ -27,14 +27,14 @@ WINDOW_ENTRIES: Final = 64
 _HEADS: Final = 4096
 """Read at once where all of a queue's entries are looked at."""
 
-BLANK_SIZE: Final = 0x7FFFFFFF
+PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 """The record size of a pre-blank entry: one that stands before a queue's first, never served."""
 
 GONE_SIZE: Final = 1
 """Of an entry that leads to the log's first byte, which is gone, as if it were of a record there:
 it keeps an offset as a pre-blank one does."""
 
-KEEPS_OFFSET: Final = frozenset((BLANK_SIZE, GONE_SIZE))
+KEEPS_OFFSET: Final = frozenset((PRE_BLANK_SIZE, GONE_SIZE))
 """The sizes in a last entry that is of no message."""
 
 NO_CUT: Final = (1 << 63) - 1
@@ -66,7 +66,7 @@ def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:
     for physical_offset, record_size in shelf.heads.iter_unpack(data[:whole]):
         if record_size <= 0 or not least <= physical_offset < cut:
             break
-        if record_size != BLANK_SIZE:
+        if record_size != PRE_BLANK_SIZE:
             least = physical_offset + record_size
         count += 1
     return count, count == expected
@@ -88,7 +88,7 @@ def backed_end(
         if backs is None:
             return end, True
         before, size_before = queue.head(end - 2) if end - 1 > start else (0, 0)
-        is_next = size_before == BLANK_SIZE or before + size_before <= offset
+        is_next = size_before == PRE_BLANK_SIZE or before + size_before <= offset
         if is_next and backs(queue.topic, queue.queue_id, offset, size):
             return end, True
         end -= 1
@@ -124,7 +124,7 @@ def first_kept(queue: ReadableEntries, low: int, offset: int) -> int:
     what leads into the log, has not expired.
     """
     last_offset, last_size = queue.head(queue.end - 1) if queue.end > queue.start else (0, 0)
-    limit = last_offset if last_offset >= 0 and 0 < last_size < BLANK_SIZE else NO_CUT
+    limit = last_offset if last_offset >= 0 and 0 < last_size < PRE_BLANK_SIZE else NO_CUT
     place_of = partial(_record_place, queue, limit=limit)
     if low >= queue.end or place_of(low) >= offset:
         return low
@@ -135,7 +135,7 @@ def first_kept(queue: ReadableEntries, low: int, offset: int) -> int:
         found, last, reached = at, at - 1, 0
         for index, place, size in _heads(queue, max(low, at - WINDOW_ENTRIES), at):
             end = place + size
-            if _is_entry(place, size, limit) and size < BLANK_SIZE and reached < end <= behind:
+            if _is_entry(place, size, limit) and size < PRE_BLANK_SIZE and reached < end <= behind:
                 last, reached = index, end
                 if place >= offset:
                     found, behind = index, place
@@ -165,7 +165,7 @@ def _record_place(queue: ReadableEntries, index: int, *, limit: int) -> int:
         for physical_offset, size in queue.heads(index, count):
             is_entry = _is_entry(physical_offset, size, limit)
             if is_entry and (is_trusted or index == queue.end - 1):
-                return -1 if size == BLANK_SIZE else physical_offset
+                return -1 if size == PRE_BLANK_SIZE else physical_offset
             is_trusted = is_entry
             index += 1
         count = WINDOW_ENTRIES
@@ -197,7 +197,7 @@ def is_in_order(queue: ReadableEntries) -> bool:
         for physical_offset, size in queue.heads(index, _HEADS):
             if size <= 0 or physical_offset < least:
                 return False
-            if size != BLANK_SIZE:
+            if size != PRE_BLANK_SIZE:
                 least = physical_offset + size
             index += 1
     return True

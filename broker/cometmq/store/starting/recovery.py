@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.proto.message import StoredMessage
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.log_scan import NEVER, LogScan, data_end, last_record_behind
-from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -328,7 +328,7 @@ def queues_behind(queues: ConsumeQueues, data_limit: int) -> int | None:
         for queue in table.walk():
             for index in range(max(queue.start, queue.end - 2), queue.end):
                 physical_offset, size = queue.head(index)
-                if physical_offset >= data_limit and size != BLANK_SIZE:
+                if physical_offset >= data_limit and size != PRE_BLANK_SIZE:
                     count += 1
                     end = max(end, physical_offset + size)
                     is_next |= physical_offset == data_limit
