@@ -22,8 +22,10 @@ from cometmq.store.queues.consume_queues import ConsumeQueues
 UNIT = ExtUnit(2598919, 1_795_254_456_123, b"bits")
 
 
-def extension(*contents: bytes, file_size: int = 64) -> ConsumeQueueExt:
-    disk = SimulatedFileSystem()
+def extension(
+    *contents: bytes, file_size: int = 64, disk: SimulatedFileSystem | None = None
+) -> ConsumeQueueExt:
+    disk = SimulatedFileSystem() if disk is None else disk
     folder = "/store/consumequeue_ext/t/0"
     disk.make_directories(folder)
     for number, content in enumerate(contents):
@@ -63,6 +65,13 @@ def test_a_unit_is_found_in_the_file_of_its_position() -> None:
     assert ext.unit("t", 0, ADDRESS_OF_FIRST + 64) == other
     assert ext.unit("t", 0, ADDRESS_OF_FIRST + 84) == UNIT
     assert ext.tags_code("t", 0, ADDRESS_OF_FIRST + 64) == 5
+
+
+def test_what_somebody_keeps_beside_the_files_is_none_of_them() -> None:
+    disk = SimulatedFileSystem()
+    ext = extension(packed(UNIT), disk=disk)
+    disk.open("/store/consumequeue_ext/t/0/0", create=True).write(bytes(64), 0)
+    assert ext.unit("t", 0, ADDRESS_OF_FIRST) == UNIT
 
 
 @pytest.mark.parametrize("position", [24, 50, 128, 1 << 40])

@@ -20,6 +20,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.store.disk.names import is_offset_file
 from cometmq.store.disk.open_files import OpenFiles
 
 if TYPE_CHECKING:
@@ -113,5 +114,5 @@ class ConsumeQueueExt:
         return [
             (range(int(entry.name), int(entry.name) + entry.size), f"{folder}/{entry.name}")
             for entry in self._filesystem.list(folder)
-            if entry.name.isdecimal()
+            if is_offset_file(entry)
         ]
