@@ -54,6 +54,8 @@ class IndexCheck:
         folder = f"{store.root}/{INDEX_FOLDER}"
         self._files = list(read_headers(store.filesystem, folder, shape))
         self._items = IndexItems(store.filesystem, self._files, shape)
+        self._extras: list[tuple[str, int, int, int]] = []
+        """Items without a record: path, number, hash and physical offset."""
         self._settled = settled_offset if settled_offset is not None else NEVER
         self._off = load_off(store.filesystem, store.root)
         self._is_closed = store.is_clean and self._off is None
@@ -293,10 +295,6 @@ class IndexCheck:
             self._extras.append((path, number, *there))
         self._items.advance(1)
 
-    @property
-    def _extras(self) -> list[tuple[str, int, int, int]]:
-        return self._items.extras
-
     # The end
 
     def finish(self, damages: list[Damage]) -> Iterator[None]:
@@ -304,8 +302,8 @@ class IndexCheck:
         if not self._is_readable:
             return
         self._compare()
-        while self._is_closed and len(found := self._items.peek(1).hashes):
-            self._report_extra((int(found[0]), int(self._items.peek(1).offsets[0])))
+        while self._is_closed and len((found := self._items.peek(1)).hashes):
+            self._report_extra((int(found.hashes[0]), int(found.offsets[0])))
         if self._off is not None:
             self._report.notes.append(
                 f"the index was turned off at {self._off}: keys of records from there on are in no"

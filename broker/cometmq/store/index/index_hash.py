@@ -55,7 +55,7 @@ _WORD: Final = re.compile(rb"[^ ]+")
 
 
 class Hashed(NamedTuple):
-    """Keys on their way into a file: in parallel, their hashes and their records' numbers."""
+    """Keys on their way into a file: their hashes, their records' physical offsets and times."""
 
     hashes: Hashes
     offsets: Places

@@ -69,14 +69,22 @@ class Items(NamedTuple):
     seconds: npt.NDArray[np.int32]
     previous: npt.NDArray[np.int32]
 
+    @classmethod
+    def of(cls, raw: npt.NDArray[np.void]) -> Items:
+        """Take them from a file's bytes."""
+        return cls(
+            raw["hash"].astype(np.int32),
+            raw["offset"].astype(np.int64),
+            raw["seconds"].astype(np.int32),
+            raw["previous"].astype(np.int32),
+        )
+
 
 class IndexItems:
     """A place in the sequence of all items."""
 
     def __init__(self, filesystem: FileSystem, files: list[IndexedFile], shape: IndexShape) -> None:
         self.shape = shape
-        self.extras: list[tuple[str, int, int, int]] = []
-        """Items without a record: path, number, hash and physical offset."""
         self.last_offset = -1
         """The physical offset of the item in front of this place."""
         self.passed = (0, 1)
@@ -133,13 +141,7 @@ class IndexItems:
                 parts.append(self._read(file, number, here))
                 count -= here
             file, number = file + 1, 1
-        items = np.concatenate(parts) if parts else np.empty(0, ITEM_FIELDS)
-        return Items(
-            items["hash"].astype(np.int32),
-            items["offset"].astype(np.int64),
-            items["seconds"].astype(np.int32),
-            items["previous"].astype(np.int32),
-        )
+        return Items.of(np.concatenate(parts) if parts else np.empty(0, ITEM_FIELDS))
 
     def advance(self, count: int) -> None:
         """Step over the next items."""
@@ -170,16 +172,7 @@ class IndexItems:
         number = self._files.index(file)
         for first in range(1, end, CHUNK_ITEMS):
             count = min(CHUNK_ITEMS, end - first)
-            items = self._read(number, first, count)
-            yield (
-                first,
-                Items(
-                    items["hash"].astype(np.int32),
-                    items["offset"].astype(np.int64),
-                    items["seconds"].astype(np.int32),
-                    items["previous"].astype(np.int32),
-                ),
-            )
+            yield first, Items.of(self._read(number, first, count))
 
     def _read(self, file: int, number: int, count: int) -> npt.NDArray[np.void]:
         held, first, items = self._chunk
