@@ -166,11 +166,8 @@ class Run:
             seed = self.rng.random()
             image = dead.power_cut(Random(seed))
             other = Run(Random(seed), self.config, image, is_tended=self.is_tended)
-            other.history, other.ending, other.now_ms = (
-                self.history.copy(),
-                self.ending,
-                self.now_ms,
-            )
+            other.history = self.history.copy()
+            other.ending, other.now_ms = self.ending, self.now_ms
             other.knows_checked = self.knows_checked
             other.trace = [*self.trace, "a sister image"]
             try:
@@ -214,7 +211,6 @@ class Run:
             if subject.has_failed:
                 self.trace.append("the store says that it must stop")
                 return False
-            assert self.chaos is not None
         return self.close(subject)
 
     def _check_kept(self, subject: Subject) -> None:
