@@ -114,10 +114,10 @@ def load_delay_levels(
 
 
 def _changes(path: str, tree: dict[str, Any]) -> list[Change]:
-    """Read the changes; `BodyError` when they are damaged."""
+    """Read the changes; `BodyError` says what is wrong with them."""
     version = tree.get("version", VERSION)
     if not isinstance(version, int):
-        raise BodyError("damaged (its version is no number)")
+        raise BodyError("its version is no number")
     check_version(path, version, VERSION)
     try:
         found = cast("list[dict[str, Any]]", tree["changes"])
@@ -126,7 +126,7 @@ def _changes(path: str, tree: dict[str, Any]) -> list[Change]:
             for each in found
         ]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise BodyError(f"damaged ({error!r})") from error
+        raise BodyError(f"its changes cannot be read ({error!r})") from error
     if not changes or not all(change.delays_ms for change in changes):
-        raise BodyError("damaged (no delays)")
+        raise BodyError("it has no delays")
     return changes

@@ -3,7 +3,6 @@
 ::
 
     StoreError
-    ├── StoreClosedError            ours: a verb after `close`, or one that writes, read-only
     ├── PutRefusedError             nothing of this put is stored; `code` answers the sender
     │   ├── MessageIllegalError     theirs, the sender's: over a limit, or a contradiction
     │   │   └── PropertiesTooLongError
@@ -36,10 +35,6 @@ REBUILD: Final = "`cometmq store rebuild` makes the queue again"
 
 class StoreError(Exception):
     """The root of this tree."""
-
-
-class StoreClosedError(StoreError):
-    """The store was closed, or was opened only to read."""
 
 
 class PutRefusedError(StoreError):

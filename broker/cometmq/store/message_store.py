@@ -280,8 +280,10 @@ class MessageStore:
             return None
         reader = self._parts.reader
         head = reader.piece(physical_offset, _HEAD.size, fetched)
-        if head is None or isinstance(head, Cold):
-            return head if head is None else reader.ahead(head)
+        if head is None:
+            return None
+        if isinstance(head, Cold):
+            return reader.ahead(head)
         size, magic, offset = _HEAD.unpack_from(head)
         if magic not in (MAGIC_V1, MAGIC_V2) or offset != physical_offset:
             return None

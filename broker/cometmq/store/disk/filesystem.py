@@ -1,8 +1,9 @@
 """The seam between the store and the disk: every file operation of the store goes through here.
 
 There are two real implementations: `RealFileSystem` below, and the simulated one of the crash
-tests, which keeps what was not synced apart and can lose, tear or refuse it. The seam is therefore
-as narrow as the store's needs, and says for each verb what survives a power cut:
+tests, which keeps what was not synced apart and can lose, tear or refuse it. (`Overlay` keeps what
+is written over one of them in memory.) The seam is therefore as narrow as the store's needs, and
+says for each verb what survives a power cut:
 
 * bytes written reach the disk when `File.sync` returns, not before, in any order;
 * a file created, renamed or removed is so after a power cut only once `sync_directory` of its

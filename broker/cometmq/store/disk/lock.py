@@ -2,9 +2,8 @@
 
 `root/lock` is locked while a process has the store open, with the lock that Apache takes, so the
 two keep out of each other's stores; what it holds is of no meaning. A start that refuses the store
-removes the file if it made it. `root/abort` holds the id of
-that process and is removed by a clean shutdown: where it stands at a start, the process before
-ended without one.
+removes the file if it made it. `root/abort` holds the id of that process and is removed by a clean
+shutdown: where it stands at a start, the process before ended without one.
 """
 
 from __future__ import annotations

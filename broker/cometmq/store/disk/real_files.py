@@ -90,7 +90,7 @@ class RealFile:
         try:
             have = os.preadv(self._descriptor, [data], position, os.RWF_NOWAIT)
         except OSError as error:
-            if isinstance(error, BlockingIOError) or error.errno == _NOT_SUPPORTED:
+            if isinstance(error, BlockingIOError) or error.errno == errno.EOPNOTSUPP:
                 return None
             raise self._named(error) from None
         if have == count:
@@ -197,9 +197,6 @@ def open_file(path: str, flags: int) -> RealFile:
         return RealFile(path, descriptor)
     os.close(descriptor)
     raise OSError(errno.ENXIO, f"a {PIPE} is where a file has to be: move it elsewhere", path)
-
-
-_NOT_SUPPORTED = 95  # EOPNOTSUPP on Linux, where alone RWF_NOWAIT exists.
 
 
 def make_folders(path: str) -> None:

@@ -233,9 +233,8 @@ class LogScan:
         try:
             message = read_message(chunk, at)
         except MessageError as error:
-            self.problem = str(error).partition(": ")[
-                2
-            ]  # Where in `chunk` says nothing to anybody.
+            # Where in `chunk`, which it begins with, says nothing to anybody.
+            _, _, self.problem = str(error).partition(": ")
             return None
         if message.physical_offset != physical_offset:
             self.problem = f"it says that it is at {message.physical_offset}"

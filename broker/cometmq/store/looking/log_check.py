@@ -122,10 +122,9 @@ class LogCheck:
         store = self._store
         segments, start = store.segments, store.start
         end = scan.end_offset
-        if end < start.scan_from:
-            self.data_end = data_end(segments, end)
-            return True  # No start looks there: it was safe when the checkpoint was written.
         self.data_end = data_end(segments, end)
+        if end < start.scan_from:
+            return True  # No start looks there: it was safe when the checkpoint was written.
         if store.is_clean and start.synced_offset is None and self.data_end > end:
             # Apache leaves what it once cut standing; the queues know where its log ended.
             start = start._replace(synced_offset=self._queues_end(segments) or None, is_noted=False)

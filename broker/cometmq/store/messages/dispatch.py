@@ -67,7 +67,7 @@ class TagsCodes:
         """Note a code for all properties that differ in nothing but the unique id."""
         first, _, rest = properties.partition(b"\x02")
         is_common = rest.find(_TRANSACTION_ID) < 0 and len(rest) <= _REMEMBERED_SIZE_MAX
-        # One with a NUL needs a checksum of its record: `Turn.write`.
+        # One with a NUL needs a checksum of its record: `Turn.record`.
         if first.startswith(UNIQUE_ID) and is_common and 0 not in rest:
             if len(self.known) >= _REMEMBERED_MAX:
                 self.known.clear()

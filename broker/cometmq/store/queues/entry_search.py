@@ -44,15 +44,15 @@ def sound_entries(file: File, shelf: Shelf, cut: int) -> int:
     """Return how many entries at the front of a file are whole, ordered and below the cut."""
     good, step = -1, 1  # The last window known to be good; searched by doubling steps,
     bad = -(-shelf.file_entries // WINDOW_ENTRIES)  # then by halving.
-    partial = 0
+    in_part = 0
     while good + 1 < bad:
         probe = good + step if step and good + step < bad else (good + bad) // 2
         count, whole = _judge(file, shelf, probe, cut)
         if whole:
             good, step = probe, step * 2
         else:
-            bad, step, partial = probe, 0, count
-    return min(bad * WINDOW_ENTRIES + partial, shelf.file_entries)
+            bad, step, in_part = probe, 0, count
+    return min(bad * WINDOW_ENTRIES + in_part, shelf.file_entries)
 
 
 def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:

@@ -257,7 +257,7 @@ class Retention:
             case Reason.QUOTA:
                 return f"the log is larger than its quota of {self.config.retention_size_max} bytes"
             case Reason.FULL:
-                return f"the disk is {self.used_percent} % full"
+                return f"the disk is {self.used_percent}% full"
             case Reason.AGE:
                 return f"nothing was written to it for {self.config.retention_hours} hours"
 
