@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
 from tests.store.damaged_stores import files_of, overwrite
-from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild
+from tests.store.held_stores import CONFIG, MESSAGES, ROOT, Held, rebuild
 
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.message_store import MessageStore

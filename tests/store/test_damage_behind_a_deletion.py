@@ -6,44 +6,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.damaged_stores import content, files_of, flip, overwrite, verified
-from tests.store.test_damaged_queues import blank, upkeep
-from tests.store.test_lost_queues import (
+from tests.store.held_stores import (
     BATCH_QUEUE,
     BATCHES,
     CONFIG,
     ENTRIES_OF_A_FILE,
     ENTRY_SIZES,
     MESSAGES,
+    QUEUES,
     ROOT,
     SIMPLE_QUEUE,
     Held,
+    behind_the_end,
+    hole,
     kill_behind_the_list,
     rebuild,
     repair,
+    too_long,
+    too_short,
+    upkeep,
 )
 
 from cometmq.store.errors import CorruptionError, StoreFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-QUEUES = [("T", SIMPLE_QUEUE, 20), (BATCHES, BATCH_QUEUE, 46)]
-
-
-def too_short(held: Held, queue: str, entry_size: int) -> None:
-    held.disk.open(next(iter(files_of(held.disk, queue)))).resize(7 * entry_size)
-
-
-def too_long(held: Held, queue: str, entry_size: int) -> None:
-    held.disk.open(next(iter(files_of(held.disk, queue)))).resize(100_000)
-
-
-def hole(held: Held, queue: str, entry_size: int) -> None:
-    blank(held, queue, entry_size, 85, MESSAGES - 1)
-
-
-def behind_the_end(held: Held, queue: str, entry_size: int) -> None:
-    overwrite(held.disk, list(files_of(held.disk, queue))[-1], 32 * entry_size, b"garbage")
 
 
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)

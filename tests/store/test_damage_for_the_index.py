@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.crash.disk import Moment
 from tests.store.damaged_stores import contents, files_of, flip, overwrite
+from tests.store.held_stores import CONFIG, ROOT, Held
 from tests.store.records import HOST
 from tests.store.test_foresight import WITH_JOURNAL, Tailed
-from tests.store.test_lost_queues import CONFIG, ROOT, Held
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.index.index_off import load_off

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.damaged_stores import overwrite
-from tests.store.test_lost_queues import BATCHES, CONFIG, ENTRIES_OF_A_FILE, MESSAGES, ROOT, Held
+from tests.store.held_stores import BATCHES, CONFIG, ENTRIES_OF_A_FILE, MESSAGES, ROOT, Held
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.looking.store_reader import StoreReader

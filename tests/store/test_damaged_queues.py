@@ -6,18 +6,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.damaged_stores import contents, files_of, flip, overwrite, verified
-from tests.store.records import messages_in
-from tests.store.test_lost_queues import (
+from tests.store.held_stores import (
     BATCH_QUEUE,
     BATCHES,
     CONFIG,
     ENTRIES_OF_A_FILE,
     MESSAGES,
+    QUEUES,
     ROOT,
     SIMPLE_QUEUE,
     Held,
+    behind_the_end,
+    blank,
+    drop_segments,
+    expected,
     rebuild,
+    too_long,
+    too_short,
+    upkeep,
 )
+from tests.store.records import messages_in
 
 from cometmq.store.errors import (
     CorruptionError,
@@ -33,34 +41,7 @@ if TYPE_CHECKING:
 
     from tests.crash.disk import SimulatedFileSystem
 
-QUEUES = [("T", SIMPLE_QUEUE, 20), (BATCHES, BATCH_QUEUE, 46)]
 AGAIN = "`cometmq store rebuild` makes the queue again"
-
-
-def expected(topic: str) -> list[bytes]:
-    return [b"%c%d" % (topic[0].encode(), number) for number in range(MESSAGES)]
-
-
-def blank(held: Held, queue: str, entry_size: int, first: int, behind: int) -> None:
-    """Make zeros of some entries of a queue."""
-    for index in range(first, behind):
-        number, place = divmod(index, ENTRIES_OF_A_FILE)
-        path = list(files_of(held.disk, queue))[number]
-        overwrite(held.disk, path, place * entry_size, bytes(entry_size))
-
-
-def upkeep(held: Held, seconds: int = 20) -> None:
-    for _ in range(seconds):
-        held.now_ms += 1000
-        while held.store.tick(held.now_ms):
-            held.store.run_jobs()
-        held.store.run_jobs()
-
-
-def drop_segments(held: Held, count: int) -> None:
-    """Let the first segments of the log expire while nobody has it open."""
-    for path in list(files_of(held.disk, f"{ROOT}/commitlog"))[:count]:
-        held.disk.remove(path)
 
 
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
@@ -281,24 +262,12 @@ def test_nobody_is_sent_behind_a_queue_by_two_entries_that_are_damaged_alike(
                 held.store.read(BATCHES, 0, offset, count)
 
 
-def too_short(held: Held, queue: str, entry_size: int) -> None:
-    held.disk.open(next(iter(files_of(held.disk, queue)))).resize(7 * entry_size)
-
-
-def too_long(held: Held, queue: str, entry_size: int) -> None:
-    held.disk.open(next(iter(files_of(held.disk, queue)))).resize(100_000)
-
-
 def zeros(held: Held, queue: str, entry_size: int) -> None:
     hole(held, queue, entry_size, 5, "zeros")
 
 
 def garbage(held: Held, queue: str, entry_size: int) -> None:
     overwrite(held.disk, next(iter(files_of(held.disk, queue))), 5 * entry_size, b"\x11" * 46)
-
-
-def behind_the_end(held: Held, queue: str, entry_size: int) -> None:
-    overwrite(held.disk, list(files_of(held.disk, queue))[-1], 32 * entry_size, b"garbage")
 
 
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)

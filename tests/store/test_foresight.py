@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.damaged_stores import contents, flip, overwrite
+from tests.store.held_stores import BATCHES, CONFIG, ROOT, Held
 from tests.store.records import HOST
-from tests.store.test_lost_queues import BATCHES, CONFIG, ROOT, Held
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.log_scan import LogScan

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment
 from tests.store.damaged_stores import contents, overwrite, verified
-from tests.store.test_damaged_queues import blank, upkeep
-from tests.store.test_lost_queues import (
-    BATCH_QUEUE,
+from tests.store.held_stores import (
     BATCHES,
     CONFIG,
     MESSAGES,
+    QUEUES,
     ROOT,
     SIMPLE_QUEUE,
+    TAIL,
     Held,
+    hole,
+    killed,
     rebuild,
     remove_all,
+    too_long,
+    upkeep,
 )
 
 from cometmq.store.errors import CorruptionError, LostQueuesError, StoreFormatError
@@ -27,30 +31,6 @@ from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-QUEUES = [("T", SIMPLE_QUEUE, 20), (BATCHES, BATCH_QUEUE, 46)]
-TAIL = 12
-RARE = replace(CONFIG, checkpoint_interval_ms=100_000)
-
-
-def too_long(held: Held, queue: str, entry_size: int) -> None:
-    held.disk.open(f"{queue}/{0:020d}").resize(100_000)
-
-
-def hole(held: Held, queue: str, entry_size: int) -> None:
-    blank(held, queue, entry_size, 85, MESSAGES - 1)
-
-
-def killed(topic: str, tail: int = TAIL) -> Held:
-    """A store with records of a queue that are behind its last checkpoint."""
-    held = Held()
-    held.stop(clean=False)
-    held.opened(RARE)
-    for number in range(tail):
-        held.put(b"%c%d" % (topic[0].encode(), MESSAGES + number), topic)
-    held.put(b"last", "Other")
-    held.disk = held.disk.kill()
-    return held
 
 
 def check_out(held: Held, topic: str) -> None:

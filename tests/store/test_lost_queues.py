@@ -10,14 +10,24 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.crash.disk import Killed, SimulatedFileSystem
 from tests.store.damaged_stores import content, contents, files_of, flip, overwrite, verified
-from tests.store.records import HOST, messages_in
+from tests.store.held_stores import (
+    BATCH_QUEUE,
+    BATCHES,
+    CONFIG,
+    ENTRIES_OF_A_FILE,
+    ENTRY_SIZES,
+    MESSAGES,
+    ROOT,
+    SIMPLE_QUEUE,
+    Held,
+    kill_behind_the_list,
+    rebuild,
+    remove_all,
+    remove_last,
+)
 
-from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError, LostQueuesError
-from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
-from cometmq.store.mending import rebuilding
-from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.queue_ends import QueueKey, load_queue_ends
 from cometmq.store.starting import lost_queues
@@ -26,90 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.crash.disk import Operation
-
-ROOT = "/s"
-BATCHES = "Batches"
-SIMPLE_QUEUE = f"{ROOT}/consumequeue/T/0"
-BATCH_QUEUE = f"{ROOT}/batchconsumequeue/{BATCHES}/0"
-ENTRIES_OF_A_FILE = 40
-CONFIG = StoreConfig(
-    segment_size=8192,
-    consume_queue_file_size=ENTRIES_OF_A_FILE * 20,
-    batch_consume_queue_file_size=ENTRIES_OF_A_FILE * 46,
-    index_slots=16,
-    index_items=4096,
-    checkpoint_interval_ms=1,
-    disk_used_percent_force=100,
-    disk_used_percent_max=100,
-)
-ENTRY_SIZES = {"T": 20, BATCHES: 46}
-MESSAGES = 110
-"""Of each queue: two full files, and a half."""
-
-
-class Held:
-    """A store on a simulated disk, with messages in an ordinary queue and in one of batches."""
-
-    def __init__(self) -> None:
-        self.disk = SimulatedFileSystem()
-        self.now_ms = 1000
-        self.store = self.opened()
-        for number in range(MESSAGES):
-            self.put(b"T%d" % number)
-            self.put(b"O%d" % number, topic="Other")
-            self.put(b"B%d" % number, topic=BATCHES)
-
-    def opened(self, config: StoreConfig = CONFIG) -> MessageStore:
-        """Open it; the topics say nothing of which one is of batches."""
-        self.now_ms += 1000
-        self.store = MessageStore.open(
-            ROOT,
-            config,
-            now_ms=self.now_ms,
-            filesystem=self.disk,
-            is_batch_topic=lambda topic: topic == BATCHES or None,
-            threads=False,
-        )
-        return self.store
-
-    def put(self, body: bytes, topic: str = "T") -> int:
-        self.now_ms += 1
-        put = self.store.put(topic, 0, body, b"", Origin(self.now_ms, self.now_ms, HOST))
-        self.store.commit()
-        self.store.run_jobs()
-        self.store.advance()
-        return put.queue_offset
-
-    def stop(self, *, clean: bool) -> None:
-        """End the process, cleanly or some time behind its last checkpoint."""
-        if clean:
-            assert self.store.close(self.now_ms)
-            return
-        for _ in range(8):
-            self.now_ms += 1000
-            self.store.tick(self.now_ms)
-            self.store.run_jobs()
-        self.disk = self.disk.kill()
-
-    def bodies(self, topic: str = "T") -> list[bytes]:
-        store = self.store
-        found: list[bytes] = []
-        offset = store.min_offset(topic, 0)
-        while offset < store.max_offset(topic, 0):
-            result = store.read(topic, 0, offset, 32)
-            found += [message.body for message in messages_in(result.slices)]
-            offset = result.next_begin_offset
-        return found
-
-
-def remove_all(disk: SimulatedFileSystem, queue: str) -> None:
-    for path in list(files_of(disk, queue)):
-        disk.remove(path)
-    disk.remove_directory(queue)
-
-
-def remove_last(disk: SimulatedFileSystem, queue: str) -> None:
-    disk.remove(list(files_of(disk, queue))[-1])
 
 
 def resize_last(size: int) -> Callable[[SimulatedFileSystem, str], None]:
@@ -185,21 +111,6 @@ def wrong_sizes(disk: SimulatedFileSystem, queue: str) -> str:
 
 def entries(disk: SimulatedFileSystem) -> dict[str, bytes]:
     return {path: data for path, data in contents(disk).items() if "consumequeue" in path}
-
-
-def repair(held: Held, *, cut: bool) -> Plan:
-    store, plan = inspect(held.disk, ROOT, CONFIG), Plan()
-    for _ in make_plan(store, plan, cut=cut):
-        pass
-    carry_out(store, plan, 1)
-    return plan
-
-
-def rebuild(held: Held) -> rebuilding.Rebuilt:
-    store, done = inspect(held.disk, ROOT, CONFIG), rebuilding.Rebuilt()
-    for _ in rebuilding.rebuild(store, done, held.now_ms):
-        pass
-    return done
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
@@ -404,20 +315,6 @@ def killed_behind_the_list(topic: str, count: int = 5) -> Held:
         held.put(b"behind", topic)
     kill_behind_the_list(held)
     return held
-
-
-def kill_behind_the_list(held: Held) -> None:
-    """Kill it where the list of where queues end is written, and the checkpoint is not yet."""
-
-    def kill(operation: Operation) -> None:
-        if operation.path.endswith("/checkpoint.new"):
-            raise Killed(operation)
-
-    held.disk.hook = kill
-    with pytest.raises(Killed):
-        held.stop(clean=False)
-    held.disk.hook = None
-    held.disk = held.disk.kill()
 
 
 @pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])

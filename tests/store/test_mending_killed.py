@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.damaged_stores import files_of, flip, overwrite, verified
-from tests.store.test_lost_queues import BATCHES, CONFIG, MESSAGES, ROOT, SIMPLE_QUEUE, Held, repair
+from tests.store.held_stores import BATCHES, CONFIG, MESSAGES, ROOT, SIMPLE_QUEUE, Held, repair
 from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
 from tests.store.test_rebuild_of_killed import put_unsynced
 

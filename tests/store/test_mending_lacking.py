@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 from tests.store.damaged_stores import flip
-from tests.store.test_damaged_queues import upkeep
-from tests.store.test_lacking_queues import QUEUES, TAIL, hole, killed
-from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild, repair
+from tests.store.held_stores import (
+    CONFIG,
+    MESSAGES,
+    QUEUES,
+    ROOT,
+    TAIL,
+    Held,
+    hole,
+    killed,
+    rebuild,
+    repair,
+    upkeep,
+)
 
 from cometmq.store.errors import LostQueuesError
 from cometmq.store.log.log_scan import LogScan

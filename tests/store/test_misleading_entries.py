@@ -6,16 +6,19 @@ import struct
 
 import pytest
 from tests.store.damaged_stores import files_of, overwrite, verified
-from tests.store.records import messages_in
-from tests.store.test_damaged_queues import QUEUES, drop_segments, expected, upkeep
-from tests.store.test_lost_queues import (
+from tests.store.held_stores import (
     CONFIG,
     ENTRIES_OF_A_FILE,
     MESSAGES,
+    QUEUES,
     ROOT,
     Held,
+    drop_segments,
+    expected,
     rebuild,
+    upkeep,
 )
+from tests.store.records import messages_in
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.messages.reading import Filter, ReadStatus

@@ -13,20 +13,25 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment, Operation, SimulatedFileSystem
 from tests.store.damaged_stores import contents, files_of, flip, overwrite
-from tests.store.records import HOST
-from tests.store.test_damaged_queues import drop_segments, upkeep
-from tests.store.test_lacking_queues import QUEUES, RARE, TAIL, hole, killed
-from tests.store.test_lost_queues import (
+from tests.store.held_stores import (
     BATCH_QUEUE,
     CONFIG,
     MESSAGES,
+    QUEUES,
+    RARE,
     ROOT,
     SIMPLE_QUEUE,
+    TAIL,
     Held,
+    drop_segments,
+    hole,
+    killed,
     rebuild,
     remove_all,
     repair,
+    upkeep,
 )
+from tests.store.records import HOST
 
 from cometmq.store.config import Flush
 from cometmq.store.errors import CorruptionError

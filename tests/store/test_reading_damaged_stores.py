@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.damaged_stores import files_of
-from tests.store.records import messages_in
-from tests.store.test_damaged_queues import QUEUES, behind_the_end, expected, upkeep
-from tests.store.test_lacking_queues import hole, killed
-from tests.store.test_lost_queues import (
+from tests.store.held_stores import (
     CONFIG,
     ENTRIES_OF_A_FILE,
     MESSAGES,
+    QUEUES,
     ROOT,
     Held,
+    behind_the_end,
+    expected,
+    hole,
+    killed,
     remove_all,
     remove_last,
+    upkeep,
 )
+from tests.store.records import messages_in
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.looking.store_reader import StoreReader

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment
 from tests.store.damaged_stores import files_of, verified
-from tests.store.records import HOST
-from tests.store.test_damaged_queues import upkeep
-from tests.store.test_lost_queues import (
+from tests.store.held_stores import (
     BATCH_QUEUE,
     BATCHES,
     CONFIG,
@@ -21,7 +19,9 @@ from tests.store.test_lost_queues import (
     Held,
     rebuild,
     remove_all,
+    upkeep,
 )
+from tests.store.records import HOST
 from tests.store.test_offsets_of_expired import (
     RARE_SYNCS,
     given_up,

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import pytest
 from tests.crash.disk import Operation, SimulatedFileSystem
+from tests.store.held_stores import BATCH_QUEUE, BATCHES, CONFIG, SIMPLE_QUEUE, Held, hole
 from tests.store.records import HOST, messages_in
-from tests.store.test_lacking_queues import hole
-from tests.store.test_lost_queues import BATCH_QUEUE, BATCHES, CONFIG, SIMPLE_QUEUE, Held
 
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.errors import (
