@@ -74,7 +74,14 @@ lint: install ## Check format, lint rules and layering.
 
 .PHONY: types
 types: install ## Check types with mypy and pyright, both strict.
+	@$(MAKE) --no-print-directory -j2 -O types-mypy types-pyright
+
+.PHONY: types-mypy
+types-mypy: install
 	$(BIN)/mypy
+
+.PHONY: types-pyright
+types-pyright: install
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: test
