@@ -50,7 +50,9 @@ from cometmq.proto.host import pack_host
 from cometmq.proto.message_id import UniqueIds
 from cometmq.proto.properties import encode_properties
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
 from cometmq.store.table_contents import check_delay_offsets
+from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -76,6 +78,12 @@ DAILY_BREAD = RequestReader(
 
 _LOG_FILES_MIN: Final = 20
 """A disk that has no room for so many files of the log has few percents for the next."""
+
+_WITHOUT: Final = {
+    CHECKPOINT_NAME: "without it this start read the whole log",
+    QUEUE_ENDS_NAME: "without it this start could not miss a queue that was lost",
+}
+"""What a note of the store that was lost was needed for."""
 
 log = logging.getLogger(__name__)
 
@@ -305,6 +313,14 @@ def _opened(
             " expired; a queue that has no message in the log goes on where it was known to end",
             config.store_path,
             store.made_queues,
+        )
+    for name in store.lost_notes:
+        log.warning(
+            "%s/%s: was damaged or missing, and was made anew: %s; stop the broker and run"
+            " `cometmq store verify` to see whether more is",
+            config.store_path,
+            name,
+            _WITHOUT[name],
         )
     if store.kept is not None:
         log.warning(

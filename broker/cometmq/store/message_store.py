@@ -77,6 +77,8 @@ class MessageStore:
         """Where the torn tail is kept that this start cut off; None when it cut nothing."""
         self.made_queues = parts.made_queues
         """Queues that this start made again from the log, because `consumequeue/` was missing."""
+        self.lost_notes = parts.lost_notes
+        """Files of its own notes that this start found damaged or missing, and made anew."""
         self._filesystem, self._config = filesystem, config
         self._parts = parts
         self._gate = PutGate(parts)

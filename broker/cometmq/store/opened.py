@@ -49,6 +49,8 @@ class Opened:
     """Where a torn tail that was cut is kept."""
     made_queues: int
     """Queues that were made again from the log, because their whole folder was missing."""
+    lost_notes: tuple[str, ...]
+    """Files of its own notes that this start found damaged or missing, and made anew."""
 
     @property
     def threads(self) -> list[BackgroundThread]:

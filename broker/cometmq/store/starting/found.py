@@ -94,6 +94,8 @@ class Found(NamedTuple):
     """Queues of which nothing on the disk counts."""
     journal: list[QueueEntries] | None
     """What the queues may lack in front of `complete_to`; None where no journal has it."""
+    lost_notes: tuple[str, ...]
+    """Notes of its own that are made anew: damaged ones, and a checkpoint that is missing."""
 
     @property
     def complete_to(self) -> int:

@@ -259,6 +259,7 @@ class Opening:
             reader=QueueReader(log, queues, config),
             kept=kept,
             made_queues=0 if found.has_queues else _count(queues),
+            lost_notes=found.lost_notes,
         )
 
     def _expiry(

@@ -14,15 +14,20 @@ from cometmq.store.index.index import Index
 from cometmq.store.index.index_folder import INDEX_FOLDER, refuse_shortened_index
 from cometmq.store.index.index_off import load_off
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
-from cometmq.store.queues.queue_ends import listed_to, load_queue_ends, without_deleted
+from cometmq.store.queues.queue_ends import (
+    QUEUE_ENDS_NAME,
+    listed_to,
+    load_queue_ends,
+    without_deleted,
+)
 from cometmq.store.starting.folder import LOG_FOLDER, check_writable, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight
-from cometmq.store.starting.found import Found, History, find_journal, was_left_clean
+from cometmq.store.starting.found import Found, History, find_journal, is_ours, was_left_clean
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.tail_check import Successions
 from cometmq.store.starting.topic_kinds import topic_kinds
-from cometmq.store.upkeep.checkpoint import load_checkpoint
+from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
 
@@ -66,18 +71,22 @@ class _Stock:
     ) -> None:
         self._filesystem, self._root, self._config = filesystem, root, config
         self._says_batch = says_batch
-        self._checkpoint = checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
+        self._checkpoint = checkpoint = load_checkpoint(filesystem, f"{root}/{CHECKPOINT_NAME}")
         self._clean = was_left_clean(filesystem, root, checkpoint)
         self._segments = load_segments(filesystem, root, config, checkpoint)
         looked_at.callback(self._segments.close)
         self._queues = load_queues(filesystem, root, config, checkpoint, clean=self._clean)
         looked_at.callback(self._queues.close)
         self._deletions = Deletions(filesystem, root)
+        self._lost_notes: list[str] = []
         if not checkpoint.is_of_others:
+            if checkpoint.claims is None and is_ours(filesystem, root):
+                self._lost_notes.append(CHECKPOINT_NAME)
             self._take_ends()
         self._kinds = topic_kinds(self._queues, says_batch, self._deletions.offsets)
-        is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
-        self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
+        self._levels = load_delay_levels(
+            filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
+        )
         folder = f"{root}/{INTEGRITY_FOLDER}"
         self._integrity = Integrity(filesystem, folder, self._segments.size)
         self._sealed = SealedTail(
@@ -90,7 +99,10 @@ class _Stock:
         if ends is not None:
             known = without_deleted(ends, self._deletions, self._says_batch)
             self._queues.ends.begin_with(ends, known)
-        elif not any(self._filesystem.exists(f"{self._root}/{name}") for name in _OF_QUEUES):
+            return
+        if self._filesystem.exists(f"{self._root}/{QUEUE_ENDS_NAME}"):
+            self._lost_notes.append(QUEUE_ENDS_NAME)
+        if not any(self._filesystem.exists(f"{self._root}/{name}") for name in _OF_QUEUES):
             # A list of no queue: the first checkpoint brings one.
             self._queues.ends.is_whole = True
 
@@ -141,6 +153,7 @@ class _Stock:
             leftovers=self._kinds.leftovers,
             succession=successions.unpromised,
             to_make=to_make,
+            lost_notes=tuple(self._lost_notes),
             journal=journal,
         )
         self._foresee(found, successions)
@@ -177,11 +190,11 @@ class _Stock:
     def _foresee(self, found: Found, successions: Successions) -> None:
         """Refuse what would be refused later, or by nobody."""
         filesystem, root, config, clean = self._filesystem, self._root, self._config, self._clean
-        is_ours = found.checkpoint.claims is not None
-        if found.history is History.FOREIGN and not is_ours:
+        has_claims = found.checkpoint.claims is not None
+        if found.history is History.FOREIGN and not has_claims:
             placed = successions.placed
             refuse_shortened(found.queues, found.segments, placed, found.is_batch_topic)
-        if not clean and config.index and is_ours:
+        if not clean and config.index and has_claims:
             refuse_shortened_index(filesystem, root, config, found.complete_to)
         foresight = Foresight(
             filesystem, root, config, found, says_batch=self._says_batch, clean=clean

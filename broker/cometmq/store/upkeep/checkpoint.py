@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.disk.filesystem import File, FileSystem
 
+CHECKPOINT_NAME: Final = "checkpoint"
 FILE_SIZE: Final = 4096
 VERSION: Final = 1
 _MAGIC: Final = b"CMCP"
