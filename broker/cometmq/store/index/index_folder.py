@@ -10,10 +10,8 @@ from cometmq.store.disk.open_files import OpenFiles
 from cometmq.store.disk.unsynced import Unsynced
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader, index_name
-from cometmq.store.index.index_off import load_off
 
 if TYPE_CHECKING:
-    from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import File, FileSystem
     from cometmq.store.index.index_file import IndexFile
     from cometmq.store.index.index_format import IndexShape
@@ -180,40 +178,19 @@ def _load_files(
             continue
         path = f"{root}/{entry.name}"
         if entry.size > shape.file_size or (clean and entry.size != shape.file_size):
-            raise _wrong_size(path, entry.size, shape)
-        files.append(KnownFile(entry.name, _header(filesystem, path)))
+            raise wrong_size(path, entry.size, shape)
+        files.append(KnownFile(entry.name, read_header(filesystem, path)))
     return files
 
 
-def refuse_shortened_index(
-    filesystem: FileSystem, root: str, config: StoreConfig, below: int
-) -> None:
-    """Refuse a file that lost items, of a killed store whose index was synced below an offset.
-
-    What a kill or a power cut leaves half made lies behind that, and a start that is killed while
-    it erases items leaves those in front. While the index was off nobody knows what is there.
-    """
-    if load_off(filesystem, root) is not None:
-        return
-    shape, before = config.index_shape, 0
-    for entry in filesystem.list(f"{root}/{INDEX_FOLDER}"):
-        if not is_index_file(entry):
-            continue
-        path = f"{root}/{INDEX_FOLDER}/{entry.name}"
-        header = _header(filesystem, path)
-        is_synced = before <= header.begin_offset <= header.end_offset < below
-        size = shape._replace(items=min(header.next_item, shape.items)).file_size
-        if header.next_item > 1 and is_synced and entry.size < size:
-            raise _wrong_size(path, entry.size, shape)
-        before = header.end_offset
-
-
-def _header(filesystem: FileSystem, path: str) -> IndexHeader:
+def read_header(filesystem: FileSystem, path: str) -> IndexHeader:
+    """Read the header of a file; one that was never written is that of an empty file."""
     with closing(filesystem.open(path, read_only=True)) as file:
         return IndexHeader.unpack(file.read(HEADER_SIZE, 0))
 
 
-def _wrong_size(path: str, size: int, shape: IndexShape) -> StoreFormatError:
+def wrong_size(path: str, size: int, shape: IndexShape) -> StoreFormatError:
+    """Return what to say of a file of a size that it cannot have."""
     return StoreFormatError(
         f"{size} bytes, where {shape.slots} slots and {shape.items} items make {shape.file_size};"
         f" run `cometmq store rebuild --index-slots {shape.slots} --index-items {shape.items}`,"

@@ -54,11 +54,11 @@ class RecordCheck:
         """
         if physical_offset < self._segments.first_offset:
             return len(hashes)
-        expected = self._hashes_of(physical_offset)
+        expected = self.hashes_of(physical_offset)
         runs = (expected[start:] for start in range(len(expected)))
         return max((_common(run, hashes) for run in runs), default=0)
 
-    def _hashes_of(self, physical_offset: int) -> list[int]:
+    def hashes_of(self, physical_offset: int) -> list[int]:
         """Return the hashes of the keys of the record that begins there; none without one."""
         from cometmq.store.index.index_hash import record_hashes
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.store.delay_levels import load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.index.index import Index
-from cometmq.store.index.index_folder import INDEX_FOLDER, refuse_shortened_index
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import load_off
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.queue_ends import (
@@ -23,6 +23,7 @@ from cometmq.store.queues.queue_ends import (
 from cometmq.store.starting.folder import LOG_FOLDER, check_writable, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight
 from cometmq.store.starting.found import Found, History, find_journal, is_ours, was_left_clean
+from cometmq.store.starting.index_files import refuse_shortened_index
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.tail_check import Successions
@@ -190,12 +191,10 @@ class _Stock:
     def _foresee(self, found: Found, successions: Successions) -> None:
         """Refuse what would be refused later, or by nobody."""
         filesystem, root, config, clean = self._filesystem, self._root, self._config, self._clean
-        has_claims = found.checkpoint.claims is not None
-        if found.history is History.FOREIGN and not has_claims:
+        if found.history is History.FOREIGN and found.checkpoint.claims is None:
             placed = successions.placed
             refuse_shortened(found.queues, found.segments, placed, found.is_batch_topic)
-        if not clean and config.index and has_claims:
-            refuse_shortened_index(filesystem, root, config, found.complete_to)
+        refuse_shortened_index(filesystem, root, config, found, clean=clean)
         foresight = Foresight(
             filesystem, root, config, found, says_batch=self._says_batch, clean=clean
         )
