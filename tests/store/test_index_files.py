@@ -1,4 +1,4 @@
-"""A start behind a kill refuses a file of the index that lost what was synced of it."""
+"""A start refuses settings that are not of the index files, and a newest file that lost items."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.store import apache_stores
 from tests.store.damaged_stores import (
     ROOT,
     SMALL,
@@ -16,10 +17,14 @@ from tests.store.damaged_stores import (
 )
 
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index.index_format import ITEM, ITEM_SIZE, IndexHeader
-from cometmq.store.upkeep.checkpoint import load_checkpoint
+from cometmq.store.index.index_format import ITEM, ITEM_SIZE, IndexHeader, IndexShape
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.message_store import MessageStore
+from cometmq.store.upkeep.checkpoint import CheckpointFile, load_checkpoint
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.crash.disk import SimulatedFileSystem
 
 OFTEN = replace(SMALL, checkpoint_interval_ms=10_000)
@@ -28,6 +33,57 @@ INDEX = f"{ROOT}/index"
 
 def killed() -> SimulatedFileSystem:
     return small_store(OFTEN, close=False).kill()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("shape", [(20, 80), (25, 39), (40, 40), (10, 20), (5_000_000, 20_000_000)])
+def test_settings_of_another_shape_are_refused_and_nothing_is_changed(
+    shape: tuple[int, int], closed: bool, alone: bool
+) -> None:
+    items = 4000 if alone else 40
+    made = replace(OFTEN, index_items=items)
+    disk = small_store(made, close=closed)
+    disk = disk if closed else disk.kill()
+    assert (len(disk.list(INDEX)) == 1) == alone
+    before = contents(disk)
+    others = replace(OFTEN, index_slots=shape[0], index_items=shape[1])
+    with pytest.raises(StoreFormatError, match=f"set index_slots to 20 and index_items to {items}"):
+        open_small_store(disk, others)
+    assert contents(disk) == before
+    assert open_small_store(disk, made).close(1)
+    assert verified(disk, config=made).is_sound
+
+
+def test_so_are_they_with_a_store_of_apaches_that_was_killed(tmp_path: Path) -> None:
+    root = apache_stores.unpack("killed", tmp_path)
+    config = replace(apache_stores.config("killed"), index_slots=205, index_items=399)
+    with pytest.raises(StoreFormatError, match="set index_slots to 200 and index_items to 400"):
+        MessageStore.open(str(root), config, now_ms=1, threads=False)
+
+
+def test_while_the_index_is_off_the_shape_of_its_files_stays_noted() -> None:
+    disk = killed()
+    others = replace(OFTEN, index=False, index_slots=5, index_items=9)
+    open_small_store(disk, others)
+    disk = disk.kill()
+    seen = inspect(disk, ROOT, SMALL)
+    assert seen.config.index_shape == (20, 40)
+    seen.segments.close()
+    assert open_small_store(disk, OFTEN).close(1)
+    assert verified(disk).is_sound
+
+
+def test_a_noted_shape_that_no_file_has_hinders_nothing() -> None:
+    """As of a rebuild in another shape that was cut off before its files were in place."""
+    disk = killed()
+    path = f"{ROOT}/checkpoint"
+    checkpoint = load_checkpoint(disk, path)
+    assert checkpoint.claims is not None
+    claims = replace(checkpoint.claims, index_shape=IndexShape(21, 55))
+    CheckpointFile(disk, path).write(checkpoint.longs, claims)
+    assert open_small_store(disk, OFTEN).close(1)
+    assert verified(disk).is_sound
 
 
 def test_a_newest_file_of_any_length_is_refused_or_lost_nothing() -> None:

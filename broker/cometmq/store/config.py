@@ -50,7 +50,8 @@ class StoreConfig:
     batch_consume_queue_file_size: int = 300_000 * BATCH_CONSUME_QUEUE_ENTRY_SIZE
     """Bytes of a ConsumeQueue file of a batch topic."""
     index_slots: int = 5_000_000
-    """Hash slots of an index file; with `index_items` it must match the files of the store."""
+    """Hash slots of an index file; with `index_items` it must match the files of the store, else a
+    start is refused."""
     index_items: int = 20_000_000
     """Items of an index file, after which the next one begins."""
     index: bool = True

@@ -38,6 +38,7 @@ from cometmq.store.starting.folder import (
     require_files,
 )
 from cometmq.store.starting.found import was_left_clean
+from cometmq.store.starting.index_files import noted_shape
 from cometmq.store.starting.recovery import Start, choose_start
 from cometmq.store.starting.swap import unfinished_swaps
 from cometmq.store.table_contents import damaged_tables
@@ -175,9 +176,7 @@ def inspect(
     segments = load_segments(filesystem, root, config, checkpoint, read_only=True)
     segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
     listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
-    noted = None if listed is None else listed.index_shape
-    if checkpoint.claims is not None and checkpoint.claims.index_shape is not None:
-        noted = checkpoint.claims.index_shape
+    noted = noted_shape(filesystem, root, checkpoint)
     folder = f"{root}/{INDEX_FOLDER}"
     shape = find_shape(filesystem, folder, config, clean=is_clean, noted=noted)
     if shape is not None:

@@ -17,6 +17,7 @@ from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cometmq.store.config import StoreConfig
     from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.deletions import Deletions
     from cometmq.store.disk.filesystem import FileSystem
@@ -71,6 +72,8 @@ class History(Enum):
 class Found(NamedTuple):
     """A store as it was found."""
 
+    config: StoreConfig
+    """The settings, fitted to what the store is, see `fit_index`."""
     history: History
     checkpoint: Checkpoint
     segments: Segments

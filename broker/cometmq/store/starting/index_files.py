@@ -1,17 +1,20 @@
-"""Whether the files of the index have all that was synced of them."""
+"""Whether the files of the index fit the settings, and have all that was synced of them."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cometmq.proto.message import StoredMessage
 from cometmq.store.disk.data_end import data_end_of
 from cometmq.store.disk.names import is_index_file
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.index.index_folder import INDEX_FOLDER, read_header, wrong_size
 from cometmq.store.index.index_format import ITEM, ITEM_SIZE
 from cometmq.store.index.index_off import load_off
+from cometmq.store.index.index_shape import find_shape
+from cometmq.store.queues.queue_ends import listed_sizes
 from cometmq.store.queues.record_check import RecordCheck
 from cometmq.store.starting.recovery import records_up_to
 
@@ -22,6 +25,62 @@ if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.index.index_format import IndexHeader, IndexShape
     from cometmq.store.starting.found import Found
+    from cometmq.store.upkeep.checkpoint import Checkpoint
+
+
+def noted_shape(filesystem: FileSystem, root: str, checkpoint: Checkpoint) -> IndexShape | None:
+    """Return the shape of the index files that the store noted; None where nobody did."""
+    if checkpoint.claims is not None and checkpoint.claims.index_shape is not None:
+        return checkpoint.claims.index_shape
+    listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
+    return None if listed is None else listed.index_shape
+
+
+def fit_index(
+    filesystem: FileSystem, root: str, config: StoreConfig, checkpoint: Checkpoint, *, clean: bool
+) -> StoreConfig:
+    """Return the settings, for as long as the index is off with the shape that its files have.
+
+    `StoreFormatError` for an index that is on, and was made with other settings: behind a kill its
+    files would pass for half made ones, and lose their items, or be removed.
+    """
+    noted, folder = noted_shape(filesystem, root, checkpoint), f"{root}/{INDEX_FOLDER}"
+    if config.index:
+        _refuse_others(filesystem, folder, config, noted, clean=clean)
+        return config
+    shape = noted or find_shape(filesystem, folder, config, clean=clean)
+    return config if shape is None else _with_shape(config, shape)
+
+
+def _refuse_others(
+    filesystem: FileSystem,
+    folder: str,
+    config: StoreConfig,
+    noted: IndexShape | None,
+    *,
+    clean: bool,
+) -> None:
+    wanted = config.index_shape
+    if noted == wanted:
+        return
+    if noted is None:
+        found = find_shape(filesystem, folder, config, clean=clean)
+    else:  # What is noted may be of a start that was cut off, or with the index off: files tell.
+        found = find_shape(filesystem, folder, _with_shape(config, noted), clean=True)
+        found = found if found == noted else None
+    if found is None or found == wanted:
+        return
+    raise StoreFormatError(
+        f"its files were made with {found.slots} slots and {found.items} items, where the settings"
+        f" say {wanted.slots} and {wanted.items}: set index_slots to {found.slots} and index_items"
+        f" to {found.items}, or run `cometmq store rebuild --index-slots {wanted.slots}"
+        f" --index-items {wanted.items}`, which makes the index anew",
+        folder,
+    )
+
+
+def _with_shape(config: StoreConfig, shape: IndexShape) -> StoreConfig:
+    return replace(config, index_slots=shape.slots, index_items=shape.items)
 
 
 def refuse_shortened_index(

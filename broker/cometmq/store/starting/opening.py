@@ -114,6 +114,7 @@ class Opening:
 
     def _open(self, lock: File) -> Opened:
         found = self._take_stock()
+        self._config = found.config
         self._mark.put(self._process_id)
         catch_up = CatchUp(
             found,

@@ -23,7 +23,7 @@ from cometmq.store.queues.queue_ends import (
 from cometmq.store.starting.folder import LOG_FOLDER, check_writable, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight
 from cometmq.store.starting.found import Found, History, find_journal, is_ours, was_left_clean
-from cometmq.store.starting.index_files import refuse_shortened_index
+from cometmq.store.starting.index_files import fit_index, refuse_shortened_index
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.tail_check import Successions
@@ -70,10 +70,12 @@ class _Stock:
         says_batch: Callable[[str], bool | None],
         looked_at: ExitStack,
     ) -> None:
-        self._filesystem, self._root, self._config = filesystem, root, config
+        self._filesystem, self._root = filesystem, root
         self._says_batch = says_batch
         self._checkpoint = checkpoint = load_checkpoint(filesystem, f"{root}/{CHECKPOINT_NAME}")
         self._clean = was_left_clean(filesystem, root, checkpoint)
+        config = fit_index(filesystem, root, config, checkpoint, clean=self._clean)
+        self._config = config
         self._segments = load_segments(filesystem, root, config, checkpoint)
         looked_at.callback(self._segments.close)
         self._queues = load_queues(filesystem, root, config, checkpoint, clean=self._clean)
@@ -138,6 +140,7 @@ class _Stock:
             deletions = self._deletions
             journal = find_journal(filesystem, root, segments, claims, start, end, deletions)
         found = Found(
+            config=config,
             history=history,
             checkpoint=self._checkpoint,
             segments=segments,
