@@ -21,6 +21,7 @@ from cometmq.store.index.index_off import INDEX_OFF
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.mending.rebuilding import check_rebuildable
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
 
 
 def forbid(disk: SimulatedFileSystem, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
@@ -74,6 +75,19 @@ def test_a_start_behind_a_kill_asks_for_the_queues_that_it_is_about_to_write_to(
     disk = small_store(close=False).kill()
     forbid(disk, monkeypatch, f"{ROOT}/{queue}")
     assert_refused(disk, f"{ROOT}/{queue}")
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("queue", ["consumequeue/T/1", f"batchconsumequeue/{BATCHES}/0"])
+def test_and_for_their_last_files(
+    queue: str, is_listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often = replace(SMALL, checkpoint_interval_ms=40_000)
+    disk = small_store(often if is_listed else SMALL, close=False).kill()
+    assert disk.exists(f"{ROOT}/{QUEUE_ENDS_NAME}") == is_listed
+    newest = f"{ROOT}/{queue}/{disk.list(f'{ROOT}/{queue}')[-1].name}"
+    forbid(disk, monkeypatch, newest)
+    assert_refused(disk, newest)
 
 
 def test_the_folder_of_an_index_that_is_off_need_not_be_writable(

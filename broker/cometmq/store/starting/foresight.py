@@ -19,11 +19,13 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from cometmq.store.disk.names import is_offset_file
 from cometmq.store.disk.overlay import Overlay
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index import Index
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import load_off
+from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.queue_ends import QueueKey
 from cometmq.store.starting.catching_up import CatchUp, index_from
@@ -211,21 +213,28 @@ class Foresight:
     def _require_folder(self, topic_raw: bytes, queue_id: int) -> None:
         """Refuse a file in the place of the folder that a queue is about to be written to.
 
-        And, with the disk's `OSError`, a folder that this user may not write to.
+        And, with the disk's `OSError`, a folder or a last file that this user may not write to.
         """
         topic = topic_raw.decode()
         is_batch = self._is_batch_topic(topic)
         path = f"{self._root}/{BATCH_FOLDER if is_batch else SIMPLE_FOLDER}/{topic}/{queue_id}"
         self._filesystem.check_writable(path)
-        if QueueKey(is_batch, topic, queue_id) in self._found.queues.ends.known:
-            return  # Somebody has looked.
+        known = self._found.queues.ends.known.get(QueueKey(is_batch, topic, queue_id))
+        if known is not None and not is_batch:
+            size = self._found.queues.simple.file_size  # To list 80,000 of them takes a second.
+            for number in (max(known.next_offset - 1, 0), known.next_offset):
+                start = number * ENTRY_SIZE // size * size
+                self._filesystem.check_writable(f"{path}/{start:020d}")
+            return
         try:
-            self._filesystem.list(path)
+            files = [entry.name for entry in self._filesystem.list(path) if is_offset_file(entry)]
         except NotADirectoryError:
             raise StoreFormatError(
                 f"{path}: a file is in the place of this folder of a queue, or of the one that it"
                 " is in; move it elsewhere"
             ) from None
+        for name in files[-2:]:
+            self._filesystem.check_writable(f"{path}/{name}")
 
     def _rehearse(self) -> None:
         """Do what the start would do to the queues, and keep nothing of it."""
