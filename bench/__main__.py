@@ -24,6 +24,7 @@ LONG: Final = (
     *("nameserver", "net", "spark", "spark_columns", "spark_partitions", "spark_store"),
     *("store", "store_appends", "store_queues"),
 )
+_WIDTH: Final = max(map(len, QUICK + LONG)) + 2
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return "\n".join(f"  {name:<14}{summary_of(name)}" for name in names)
+    return "\n".join(f"  {name:<{_WIDTH}}{summary_of(name)}" for name in names)
 
 
 def summary_of(name: str) -> str:
