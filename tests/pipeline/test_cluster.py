@@ -157,6 +157,21 @@ def test_nobody_there_is_said_with_the_address() -> None:
         Asked(["127.0.0.1:1"], SETTINGS).topics_like(".*")
 
 
+def test_a_refusal_is_that_of_the_name_server_that_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(_asked: Asked, address: str, _code: int, _fields: Mapping[str, str]) -> Answer:
+        if address != "b:2":
+            raise ConnectionLostError("away")
+        return wire.Answer(0, 1, "no", {}, b"")
+
+    monkeypatch.setattr(Asked, "ask", ask)
+    asked = Asked(["a:1", "b:2"], SETTINGS)
+    for question in (asked.brokers, lambda: asked.route("T"), lambda: asked.topics_like(".*")):
+        with pytest.raises(RefusedError, match=r"^b:2 refused with code 1: no"):
+            question()
+
+
 def test_an_answer_that_is_none_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 

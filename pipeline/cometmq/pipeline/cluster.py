@@ -106,16 +106,12 @@ class Cluster:
     def route(self, topic: str) -> Route | None:
         """Return where a topic is; `None` when there is no such topic."""
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        answer = self._ask_nameserver(GET_ROUTEINFO_BY_TOPIC, fields)
-        if answer.code == TOPIC_NOT_EXIST:
-            return None
-        answer.expect(self.nameservers[0])
-        return read_route(json.loads(answer.body))
+        answer = self._ask_nameserver(GET_ROUTEINFO_BY_TOPIC, fields, TOPIC_NOT_EXIST)
+        return None if answer.code == TOPIC_NOT_EXIST else read_route(json.loads(answer.body))
 
     def brokers(self) -> Brokers:
         """Return all brokers that have registered."""
-        answer = self._ask_nameserver(GET_BROKER_CLUSTER_INFO, {})
-        return read_brokers(answer.expect(self.nameservers[0]).body)
+        return read_brokers(self._ask_nameserver(GET_BROKER_CLUSTER_INFO, {}).body)
 
     def require(self) -> None:
         """Raise a `ConnectionLostError` unless one of its brokers answers, whatever it says."""
@@ -150,7 +146,6 @@ class Cluster:
 
     def _listed(self, code: int) -> list[str]:
         answer = self._ask_nameserver(code, {})
-        answer.expect(self.nameservers[0])
         return json.loads(answer.body or b"{}").get("topicList") or []
 
     def bounds(self, topic: str) -> TopicBounds | None:
@@ -296,13 +291,16 @@ class Cluster:
 
         return with_wire(address, self.settings, ask)
 
-    def _ask_nameserver(self, code: int, fields: Mapping[str, str]) -> Answer:
+    def _ask_nameserver(self, code: int, fields: Mapping[str, str], *expected: int) -> Answer:
+        """Ask one that answers; a `RefusedError` of another code than those that are expected."""
         errors: list[ConnectionLostError | UntrustedError] = []
         for address in random.sample(self.nameservers, len(self.nameservers)):
             try:
-                return self.ask(address, code, fields)
+                answer = self.ask(address, code, fields)
             except (ConnectionLostError, UntrustedError) as error:
                 errors.append(error)
+            else:
+                return answer if answer.code in expected else answer.expect(address)
         if all(isinstance(error, UntrustedError) for error in errors):
             raise errors[0]
         raise ConnectionLostError(f"no name server answers: {'; '.join(map(str, errors))}")
