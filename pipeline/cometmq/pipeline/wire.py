@@ -184,11 +184,11 @@ class Wire:
         self.write(self.frame(code, fields, body, opaque))
         return opaque
 
-    def number(self, count: int = 1) -> int:
-        """Take `count` numbers for requests; return the first."""
-        first = self._opaque
-        self._opaque = first + count & 0x7FFFFFFF
-        return first
+    def number(self) -> int:
+        """Return the next number for a request."""
+        number = self._opaque
+        self._opaque = number + 1 & 0x7FFFFFFF
+        return number
 
     def frame(self, code: int, fields: Mapping[str, str], body: bytes, opaque: int) -> bytes:
         """Make a request's bytes."""
