@@ -32,6 +32,7 @@ from cometmq.pipeline.retrying import Pauses
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.planning import Range
     from cometmq.pipeline.wire import Answer, Settings, Wire
 
@@ -234,7 +235,9 @@ class _Puller:
         else:
             if not self.how.is_filtered:
                 until = min(end, first + self._stretch)
-            number = peer.send(PULL_MESSAGE, self._fields(first, until))
+            count = min(until - first, _STRETCH)
+            fields = pull_fields(self.range.queue, first, count, self.how.expression, self.how.kind)
+            number = peer.send(PULL_MESSAGE, fields)
         # Not before: where the connection is found broken by sending, it is left.
         self._left.popleft()
         if until < end:
@@ -250,21 +253,6 @@ class _Puller:
             "endOffset": str(end),
             "maxMsgBytes": str(self.how.pull_bytes),
             "subscription": self.how.expression,
-            "expressionType": self.how.kind,
-        }
-
-    def _fields(self, first: int, until: int) -> dict[str, str]:
-        return {
-            "consumerGroup": _GROUP,
-            "topic": self.range.queue.topic,
-            "queueId": str(self.range.queue.id),
-            "queueOffset": str(first),
-            "maxMsgNums": str(min(until - first, _STRETCH)),
-            "sysFlag": str(_BY_REQUEST),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": self.how.expression,
-            "subVersion": "0",
             "expressionType": self.how.kind,
         }
 
@@ -359,6 +347,25 @@ class _Puller:
                 f"queue {self.range.queue}: {self.range.address} gives nothing at {first}"
             )
         time.sleep(min(0.005 * self._idle, 1.0))
+
+
+def pull_fields(
+    queue: Queue, offset: int, count: int, expression: str, kind: str
+) -> dict[str, str]:
+    """Return the fields of a pull that waits for nothing, and leaves no trace of itself."""
+    return {
+        "consumerGroup": _GROUP,
+        "topic": queue.topic,
+        "queueId": str(queue.id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(count),
+        "sysFlag": str(_BY_REQUEST),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": expression,
+        "subVersion": "0",
+        "expressionType": kind,
+    }
 
 
 def _queue_offset(body: bytes, otherwise: int) -> int:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.fetching import PULL_MESSAGE, pull_fields
 
 if TYPE_CHECKING:
     from cometmq.pipeline.bounds import Survey
     from cometmq.pipeline.cluster import Cluster, Queue
     from cometmq.pipeline.options import ReadOptions
 
-_PULL_MESSAGE: Final = 11
-_BY_REQUEST: Final = 4
-_GROUP: Final = "TOOLS_CONSUMER"
 _REFUSALS: Final = frozenset({1, 23})
 """Of filters: 1 of a kind that a broker of Apache's has turned off, 23 of what cannot be read."""
 
@@ -28,21 +26,9 @@ def require_filter(cluster: Cluster, options: ReadOptions, found: Survey) -> Non
         return
     asked: dict[str, Queue] = {queue.broker: queue for queue in found.queues}
     for broker, queue in sorted(asked.items()):
-        fields = {
-            "consumerGroup": _GROUP,
-            "topic": queue.topic,
-            "queueId": str(queue.id),
-            "queueOffset": str(found.queues[queue].end),
-            "maxMsgNums": "1",
-            "sysFlag": str(_BY_REQUEST),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": expression,
-            "subVersion": "0",
-            "expressionType": kind,
-        }
+        fields = pull_fields(queue, found.queues[queue].end, 1, expression, kind)
         try:
-            answer = cluster.ask(found.addresses[broker], _PULL_MESSAGE, fields)
+            answer = cluster.ask(found.addresses[broker], PULL_MESSAGE, fields)
         except PipelineError:
             continue
         if answer.code in _REFUSALS:
