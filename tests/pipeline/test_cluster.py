@@ -471,10 +471,11 @@ def test_nameservers_are_read_and_refused() -> None:
 
 
 def test_the_numbers_are_those_of_the_protocol() -> None:
-    from cometmq.pipeline import cluster, fetching, measuring, targets
+    from cometmq.pipeline import cluster, fetching, lanes, measuring, stored, targets
 
     codes = {each.name: int(each) for each in (*RequestCode, *ResponseCode)}
-    for module in (cluster, fetching, measuring, targets):
+    for module in (cluster, fetching, lanes, measuring, stored, targets):
         said = {k: v for k, v in vars(module).items() if k in codes}
+        assert said
         assert said == {name: codes[name] for name in said}
     assert wire._VERSION == CURRENT_VERSION  # pyright: ignore[reportPrivateUsage]  # To compare.
