@@ -29,7 +29,6 @@ from cometmq.pipeline.columns import (
 from cometmq.pipeline.conditions import about, column_of, holds, range_of
 from cometmq.pipeline.errors import DamagedRecordError, OptionError
 from cometmq.pipeline.records import Reading, layout_batches
-from cometmq.pipeline.records.layout import int64s
 from cometmq.pipeline.records.slices import pieces
 from cometmq.pipeline.settling import settle
 from cometmq.pipeline.store import index, queues, survey
@@ -214,11 +213,11 @@ def that_may_hold(layout: Layout, condition: Filter) -> Truths:
     if name == "topic":
         return of_topics(layout, lambda each: holds(condition, each.decode("utf-8", "replace")))
     if name == "store_time":
-        numbers = int64s(layout.raw, layout.starts + 56 + layout.born_shift) * 1000
+        numbers = layout.store_times_ms * 1000
     elif name == "queue_id":
-        numbers = layout.int32s(12).astype(np.int64)
+        numbers = layout.queue_ids.astype(np.int64)
     else:
-        numbers = layout.int64s(28)
+        numbers = layout.physical_offsets
     low, high = range_of(condition)
     found: Truths = (numbers >= low) & (numbers < high)
     return found

@@ -71,4 +71,4 @@ def everything(
     """The same, in the order of the parts."""
     for part in parts(look(str(root)), split_size):
         for each in scan(part, checksums=checksums):
-            yield each if isinstance(each, Damage) else each.int64s(28)
+            yield each if isinstance(each, Damage) else each.physical_offsets

@@ -64,7 +64,7 @@ def test_what_is_appended_after_the_look_is_in_no_part(tmp_path: Path) -> None:
         for part in seen
         for each in scan(part)
         if not isinstance(each, Damage)
-        for place in each.int64s(28).tolist()
+        for place in each.physical_offsets.tolist()
     ]
     assert places == before
 

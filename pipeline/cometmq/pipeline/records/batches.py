@@ -10,7 +10,13 @@ import pyarrow as pa
 
 from cometmq.pipeline.columns import ALL_COLUMNS, BINARY, STRING, TIMESTAMP, arrow_schema
 from cometmq.pipeline.records.hosts import born_hosts, hosts, offset_ids, store_hosts
-from cometmq.pipeline.records.layout import RECORD_SIZE_MIN, answer_layout, int32s, int64s
+from cometmq.pipeline.records.layout import (
+    IPV6_HOSTS,
+    RECORD_SIZE_MIN,
+    answer_layout,
+    int32s,
+    int64s,
+)
 from cometmq.pipeline.records.properties import Properties
 from cometmq.pipeline.records.rows import Reading, rows_of
 from cometmq.pipeline.records.slices import gathered, merged, pieces, repeated
@@ -114,7 +120,7 @@ class _Making:
     @cached_property
     def is_short(self) -> bool:
         """Whether no host is one of IPv6."""
-        return not (self.layout.sys_flags & _IPV6_HOSTS).any()
+        return not (self.layout.sys_flags & IPV6_HOSTS).any()
 
 
 _HEAD: Final = np.dtype(
@@ -136,7 +142,6 @@ _HEAD: Final = np.dtype(
     ]
 )
 assert _HEAD.itemsize == 84 < RECORD_SIZE_MIN
-_IPV6_HOSTS: Final = 0x30
 
 
 def _int32(name: str) -> Callable[[_Making], pa.Array]:
@@ -188,8 +193,7 @@ def _time(milliseconds: Longs) -> pa.Array:
 def _store_time(making: _Making) -> pa.Array:
     if making.is_short:
         return _time(making.heads["store_time"].astype(np.int64))
-    layout = making.layout
-    return _time(int64s(layout.raw, layout.starts + 56 + layout.born_shift))
+    return _time(making.layout.store_times_ms)
 
 
 def _born_host(making: _Making) -> pa.Array:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cometmq.pipeline.columns import STRING
+from cometmq.pipeline.records.layout import PHYSICAL_OFFSET_AT, STORE_IPV6
 from cometmq.pipeline.records.slices import (
     four_letters,
     gathered,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _BORN_HOST_AT: Final = 48
 _STORE_HOST_AT: Final = 64
-_PHYSICAL_OFFSET_AT: Final = 28
 _PORT_SIZE: Final = 4
 _IPV4_SIZE: Final = 8
 _OFFSET_SIZE: Final = 8
@@ -61,7 +61,7 @@ def _host(packed: bytes) -> str:
 
 def offset_ids(layout: Layout) -> pa.Array:
     """Return the id by which a broker finds each record: its host and physical offset in hex."""
-    short = (layout.sys_flags & 0x20) == 0
+    short = (layout.sys_flags & STORE_IPV6) == 0
     if short.all():
         return _offset_ids(layout)
     return merged(
@@ -84,6 +84,6 @@ def _offset_ids(layout: Layout) -> pa.Array:
     if is_repeated(packed):
         packed = packed[:1]
     letters[:, : host_size // 2] = hex_letters(packed).view(np.uint32)
-    offsets = gathered(layout.raw, layout.starts + _PHYSICAL_OFFSET_AT, _OFFSET_SIZE)
+    offsets = gathered(layout.raw, layout.starts + PHYSICAL_OFFSET_AT, _OFFSET_SIZE)
     letters[:, host_size // 2 :] = four_letters(offsets.view(">u2"))
     return matrix_rows(letters.view(np.uint8), STRING)

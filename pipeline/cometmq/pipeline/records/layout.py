@@ -53,9 +53,19 @@ REGION_SIZE_MAX: Final = (1 << 31) - 1
 
 _HEAD: Final = Struct(">iI").unpack_from
 _SIZE: Final = Struct(">i").unpack_from
-_HEAD_SIZE: Final = 88
+FLAG_AT: Final = 16
+PHYSICAL_OFFSET_AT: Final = 28
+_BODY_CRC_AT: Final = 8
+_QUEUE_ID_AT: Final = 12
+_QUEUE_OFFSET_AT: Final = 20
 _SYS_FLAG_AT: Final = 36
-_PHYSICAL_OFFSET_AT: Final = 28
+_STORE_TIME_AT: Final = 56
+_HEAD_SIZE: Final = 88
+_BORN_IPV6: Final = 0x10
+STORE_IPV6: Final = 0x20
+IPV6_HOSTS: Final = _BORN_IPV6 | STORE_IPV6
+_LONGER_BY: Final = 12
+"""Bytes of a host of IPv6, beyond those of one of IPv4."""
 _TOPIC_SIZE_V1_MAX: Final = 127
 _ALIKE_MIN: Final = 8
 """Records of one size after which more of them are looked for at once."""
@@ -105,15 +115,32 @@ class Layout(NamedTuple):
     @property
     def born_shift(self) -> Longs:
         """What the born host is longer than one of IPv4."""
-        return (self.sys_flags & 0x10).astype(np.int64) // 16 * 12
+        return (self.sys_flags & _BORN_IPV6).astype(np.int64) // _BORN_IPV6 * _LONGER_BY
 
-    def int32s(self, at: int) -> npt.NDArray[np.int32]:
-        """Return the number of 32 bits that each record has at a place of its own."""
-        return int32s(self.raw, self.starts + at)
+    @property
+    def body_crcs(self) -> npt.NDArray[np.int32]:
+        """The checksum of each body, as it is stored with it."""
+        return int32s(self.raw, self.starts + _BODY_CRC_AT)
 
-    def int64s(self, at: int) -> Longs:
-        """Return the number of 64 bits that each record has at a place of its own."""
-        return int64s(self.raw, self.starts + at)
+    @property
+    def queue_ids(self) -> npt.NDArray[np.int32]:
+        """The queue of each record."""
+        return int32s(self.raw, self.starts + _QUEUE_ID_AT)
+
+    @property
+    def queue_offsets(self) -> Longs:
+        """Where each record is in its queue."""
+        return int64s(self.raw, self.starts + _QUEUE_OFFSET_AT)
+
+    @property
+    def physical_offsets(self) -> Longs:
+        """Where in the log each record says that it is."""
+        return int64s(self.raw, self.starts + PHYSICAL_OFFSET_AT)
+
+    @property
+    def store_times_ms(self) -> Longs:
+        """When each record was stored."""
+        return int64s(self.raw, self.starts + _STORE_TIME_AT + self.born_shift)
 
     def rows(self, chosen: slice | Truths) -> Layout:
         """Return the layout of some of the records."""
@@ -189,7 +216,7 @@ def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
     flags = int32s(raw, starts + _SYS_FLAG_AT)
     wide = (magics == MAGIC_V2).astype(np.int64)
     ipv6_hosts = ((flags >> 4) & 1) + ((flags >> 5) & 1)
-    body_starts = starts + _HEAD_SIZE + 12 * ipv6_hosts.astype(np.int64)
+    body_starts = starts + _HEAD_SIZE + _LONGER_BY * ipv6_hosts.astype(np.int64)
     # Nothing outside of a record may be looked at: what leads there counts as its start.
     good = body_starts + 3 + wide <= ends
     body_starts = np.where(good, body_starts, starts + 4)
@@ -216,7 +243,7 @@ def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
 
 def at_their_place(layout: Layout, physical_offset: int) -> Truths:
     """Whether each record says that it is where it is, when `raw` begins at an offset of a log."""
-    found: Truths = layout.int64s(_PHYSICAL_OFFSET_AT) == layout.starts + physical_offset
+    found: Truths = layout.physical_offsets == layout.starts + physical_offset
     return found
 
 

@@ -17,7 +17,7 @@ from cometmq.pipeline.records.bodies import (
     decompressed,
     split_batch,
 )
-from cometmq.pipeline.records.layout import follow, lay_out
+from cometmq.pipeline.records.layout import FLAG_AT, PHYSICAL_OFFSET_AT, follow, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +28,6 @@ log = logging.getLogger(__name__)
 
 _I32: Final = Struct(">i")
 _FLAG_AND_QUEUE_OFFSET: Final = Struct(">iq")
-_QUEUE_AT: Final = 12
-_FLAG_AT: Final = 16
-_QUEUE_OFFSET_AT: Final = 20
-_PHYSICAL_OFFSET_AT: Final = 28
 _BODY_SIZE_MAX: Final = 64 << 20
 
 
@@ -140,9 +136,9 @@ def _tell(damage: DamagedRecordError, how: Reading) -> None:
 
 
 def _damaged(layout: Layout, row: int, reason: str, how: Reading) -> DamagedRecordError:
-    at = layout.int64s(_PHYSICAL_OFFSET_AT)[row]
+    at = layout.physical_offsets[row]
     topic = layout.raw[layout.topic_starts[row] : layout.topic_ends[row]].tobytes()
-    queue, offset = layout.int32s(_QUEUE_AT)[row], layout.int64s(_QUEUE_OFFSET_AT)[row]
+    queue, offset = layout.queue_ids[row], layout.queue_offsets[row]
     place = f"{topic.decode(errors='replace')}, queue {queue}, offset {offset}"
     return DamagedRecordError(int(at), f"{reason} ({place})", how.source)
 
@@ -186,7 +182,7 @@ def _inner_records(layout: Layout, row: int, how: Reading) -> list[bytes] | None
     head = raw[start : body_start - _I32.size].tobytes()
     topic = raw[layout.body_ends[row] : layout.topic_ends[row]].tobytes()
     properties = raw[layout.topic_ends[row] + 2 : layout.ends[row]].tobytes()
-    queue_offset = int(layout.int64s(_QUEUE_OFFSET_AT)[row])
+    queue_offset = int(layout.queue_offsets[row])
     try:
         body = raw[body_start : layout.body_ends[row]].tobytes()
         if layout.sys_flags[row] & COMPRESSED:
@@ -202,9 +198,9 @@ def _inner_records(layout: Layout, row: int, how: Reading) -> list[bytes] | None
             b"".join(
                 (
                     _I32.pack(size),
-                    head[_I32.size : _FLAG_AT],
+                    head[_I32.size : FLAG_AT],
                     _FLAG_AND_QUEUE_OFFSET.pack(flag, queue_offset + number),
-                    head[_PHYSICAL_OFFSET_AT:],
+                    head[PHYSICAL_OFFSET_AT:],
                     _I32.pack(len(one)),
                     one,
                     topic,

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cometmq.pipeline.records.layout import (
-    MAGIC_BLANK,
-    RECORD_SIZE_MIN,
-    head_at,
-    int64s,
-    lay_out,
-)
+from cometmq.pipeline.records.layout import MAGIC_BLANK, RECORD_SIZE_MIN, head_at, lay_out
 from cometmq.pipeline.store.files import Opened, disk_errors_told
 from cometmq.pipeline.store.scan import sound_size
 
@@ -22,7 +16,6 @@ if TYPE_CHECKING:
     from cometmq.pipeline.store.splits import Log
 
 _HEAD_SIZE: Final = 8
-_STORE_TIME_AT: Final = 56
 
 
 def record_at(log: Log, place: int) -> Layout | None:
@@ -43,7 +36,7 @@ def record_at(log: Log, place: int) -> Layout | None:
 
 def store_time_ms(record: Layout) -> int:
     """Return when a record was stored."""
-    return int(int64s(record.raw, record.starts + _STORE_TIME_AT + record.born_shift)[0])
+    return int(record.store_times_ms[0])
 
 
 def behind_filler(log: Log, place: int) -> int:

@@ -21,6 +21,7 @@ from cometmq.pipeline.records.layout import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
     RECORD_SIZE_MIN,
     Layout,
     at_their_place,
@@ -43,9 +44,8 @@ _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
 _MAGIC_AT: Final = 4
 _HEAD_SIZE: Final = 8
-_CRC_AT: Final = 8
 _CRC_MASK: Final = 0x7FFFFFFF
-_PHYSICAL_OFFSET_AT: Final = 28
+_OFFSET_SIZE: Final = 8
 _SAMPLED_SIZE: Final = 64 << 10
 _GOLDEN_RATIO: Final = np.uint64(0x9E3779B97F4A7C15)
 """What is behind the point of it, in 64 bits."""
@@ -198,7 +198,7 @@ class _Scan:
         layout, good = lay_out(np.frombuffer(self._data, np.uint8), np.array([at, at + size]))
         if not good[0]:
             return "its lengths do not agree"
-        return f"it says that it is at {int(layout.int64s(28)[0])}"
+        return f"it says that it is at {int(layout.physical_offsets[0])}"
 
     def _next_sound(self, position: int, stop: int) -> int:
         """Return where the first sound record begins from one place on, in front of another.
@@ -251,7 +251,7 @@ class _Scan:
     def _wrong(self, layout: Layout) -> Truths:
         if self._sample >= 1:
             return wrong_bodies(layout)
-        wrong = sampled(layout.int64s(_PHYSICAL_OFFSET_AT), self._sample)
+        wrong = sampled(layout.physical_offsets, self._sample)
         wrong[wrong] = wrong_bodies(layout.rows(wrong))
         return wrong
 
@@ -276,8 +276,7 @@ def wrong_bodies(layout: Layout) -> Truths:
         crc32(view[start:end])
         for start, end in zip(layout.body_starts.tolist(), layout.body_ends.tolist(), strict=True)
     ]
-    stored = layout.int32s(_CRC_AT)
-    wrong: Truths = (np.array(found, np.uint32) & _CRC_MASK) != stored
+    wrong: Truths = (np.array(found, np.uint32) & _CRC_MASK) != layout.body_crcs
     return wrong
 
 
@@ -305,8 +304,9 @@ def next_record(data: bytes, at: int, begin: int) -> int | None:
         if not found:
             return None
         start = min(found) - _MAGIC_AT
-        noted = data[start + 28 : start + 36]
-        if len(noted) < 8 or int.from_bytes(noted, "big") == begin + start:
+        noted_at = start + PHYSICAL_OFFSET_AT
+        noted = data[noted_at : noted_at + _OFFSET_SIZE]
+        if len(noted) < _OFFSET_SIZE or int.from_bytes(noted, "big") == begin + start:
             return start
         place = start + _MAGIC_AT + 1
 

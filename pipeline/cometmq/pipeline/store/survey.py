@@ -48,9 +48,6 @@ COLUMNS: Final[Mapping[str, Column]] = {
 }
 """The columns of the view `survey`."""
 
-_QUEUE_ID_AT: Final = 12
-_QUEUE_OFFSET_AT: Final = 20
-_PHYSICAL_OFFSET_AT: Final = 28
 _TRANSACTION_MASK: Final = 0xC
 _TRANSACTION_PREPARED: Final = 0x4
 _TRANSACTION_ROLLED_BACK: Final = 0xC
@@ -71,7 +68,7 @@ def survey_batches(
         count += len(found.starts)
         size += int(found.sizes.sum())
         if checksums:
-            compared += int(sampled(found.int64s(_PHYSICAL_OFFSET_AT), sample).sum())
+            compared += int(sampled(found.physical_offsets, sample).sum())
         if runs:
             noted.add(found)
     begin, end = part.base + part.start, part.base + part.stop
@@ -104,11 +101,11 @@ class _Runs:
             return
         names = pieces(some.raw, some.topic_starts, some.topic_ends).dictionary_encode()
         topics = names.dictionary.to_pylist()
-        keys = names.indices.to_numpy().astype(np.int64) << 32 | some.int32s(_QUEUE_ID_AT)
+        keys = names.indices.to_numpy().astype(np.int64) << 32 | some.queue_ids
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
-        offsets = some.int64s(_QUEUE_OFFSET_AT)[order]
-        places = some.int64s(_PHYSICAL_OFFSET_AT)[order]
+        offsets = some.queue_offsets[order]
+        places = some.physical_offsets[order]
         new = np.ones(len(keys), np.bool_)
         new[1:] = (keys[1:] != keys[:-1]) | (offsets[1:] != offsets[:-1] + 1)
         firsts = np.flatnonzero(new)
