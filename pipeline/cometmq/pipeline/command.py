@@ -29,7 +29,7 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
 from cometmq.pipeline.jobs.holding import refuse_held
-from cometmq.pipeline.jobs.in_session import LOG_VARIABLE, run_in_session
+from cometmq.pipeline.jobs.in_session import run_in_session
 from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly
 from cometmq.pipeline.jobs.metrics import served
 from cometmq.pipeline.jobs.option_words import (
@@ -40,6 +40,7 @@ from cometmq.pipeline.jobs.report import Outcome, Report, as_json
 from cometmq.pipeline.jobs.stopping import stopped_by_signals
 from cometmq.pipeline.jobs.writable import require_file
 from cometmq.pipeline.shipping import write_wheel
+from cometmq.pipeline.spark_log import LOG_VARIABLE, SILENT
 from cometmq.pipeline.spark_settings import read_settings
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ _METAVARS: Final = {
 _AS_BEFORE: Final = (DamagedFileError, DataLossError, HeldError, JavaError, SparkStartError)
 """What is no other when a job is started again as it was, or says itself when it will be."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
-_SILENT: Final = "fatal"
-"""What Spark calls an error and ends the job is told at its end; any other it has got over."""
+_SILENT: Final = SILENT.lower()
 
 
 class _Jobs(click.Group):

@@ -22,17 +22,12 @@ from pyspark import SparkConf, SparkContext
 
 from cometmq.pipeline.ending_signals import SIGNALS, Requests
 from cometmq.pipeline.java_noise import Sieve
+from cometmq.pipeline.spark_log import LOG_VARIABLE, SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from subprocess import Popen
 
-LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
-"""The level of Spark's log, in the environment."""
-QUIET: Final = "ERROR"
-"""The level without it."""
-SILENT: Final = "FATAL"
-"""The level that of jobs shows nothing but what ends them."""
 _CHUNK: Final = 1 << 16
 _LAST_WORDS_SECONDS: Final = 5.0
 

@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.java import find_java
-from cometmq.pipeline.java_process import LOG_VARIABLE, QUIET, start_java
+from cometmq.pipeline.java_process import start_java
 from cometmq.pipeline.shipping import temporary_wheel
 from cometmq.pipeline.source import PushingSource
+from cometmq.pipeline.spark_log import LOG_VARIABLE, QUIET
 from cometmq.pipeline.store_source import PushingStoreSource
 
 if TYPE_CHECKING:

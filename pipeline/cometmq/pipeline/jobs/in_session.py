@@ -11,6 +11,7 @@ from cometmq.pipeline.errors import OptionError, PipelineError, SparkStartError
 from cometmq.pipeline.jobs.hidden_modules import processes_for
 from cometmq.pipeline.jobs.spark_errors import first_line, ours
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept
+from cometmq.pipeline.spark_log import LOG_VARIABLE, SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.job import Job, Run
     from cometmq.pipeline.jobs.report import Report
 
-LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
-"""What `session` takes the level of Spark's log from."""
 _REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of PySpark that say as JSON what the error says that is raised."""
 
@@ -37,7 +36,6 @@ def run_in_session(
         from pyspark.logger import PySparkLogger
 
         from cometmq.pipeline.java_ended import how_java_ended, say_nothing_of_its_end
-        from cometmq.pipeline.java_process import SILENT
         from cometmq.pipeline.spark_session import open_session
 
         for name in _REPEATING:
