@@ -58,12 +58,14 @@ CHECKS: Final = ("log", "gaps", "queues", "index", "checkpoint")
 
 _FINDING: Final = ("kind", "file", "start", "end", "detail")
 """The columns of a finding."""
+_FINDINGS: Final = "kind string, file string, start bigint, end bigint, detail string"
+"""The same with their types."""
 _NOTHING: Final = (
     "SELECT '' AS kind, '' AS file, 0L AS start, 0L AS end, '' AS detail,"
     " 0L AS count, 0L AS size, 0L AS compared WHERE false"
 )
-_FINDINGS: Final = "kind string, file string, start bigint, end bigint, detail string"
-"""Findings, and between them the parts of the log, of which records and bytes are counted."""
+"""No findings, and none of what stands between them: the parts of the log, of which records and
+bytes are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
