@@ -25,11 +25,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from cometmq.pipeline.delta import is_delta, read_delta
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.places import ARCHIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.places import Place
 
 MANIFESTS: Final = "_manifests"
 COMPACTING: Final = "_compacting"
@@ -207,6 +210,11 @@ def while_there(
             if _are_still(folder, there, batch):
                 return seen
         there = batches(folder)
+
+
+def archives_in(spark: SparkSession, places: Iterable[Place]) -> list[Folder]:
+    """Return the archives among some places, which `archive-compact` may be at."""
+    return [Folder(spark, place.path) for place in places if place.kind == ARCHIVE]
 
 
 def again_if_merged(folders: Sequence[Folder], do: Callable[[], _Seen]) -> _Seen:

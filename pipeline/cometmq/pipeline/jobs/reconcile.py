@@ -9,10 +9,7 @@ message. A message is
 * **extra** the other way round,
 * **changed** when both have one at its place, and it is another.
 
-What a message is does not depend on how its record keeps it: a copy may be compressed otherwise. By
-place, the first look at level `checksum` goes by the checksums of bodies as they are stored, which
-costs no bodies; of blocks that differ by that the bodies themselves are looked at. By content there
-is no place that would say which two messages to look at, so bodies are read at once.
+What of a message is compared, `reconcile_sides` says.
 """
 
 from __future__ import annotations
@@ -21,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.archive_files import again_if_merged, read_archive
+from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
-from cometmq.pipeline.jobs.reconcile_sides import archives_in, refuse_nothing
+from cometmq.pipeline.jobs.reconcile_sides import LEVELS, PLACE, QUEUE, SIDES, Sides, ends_of
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
@@ -33,51 +30,18 @@ from cometmq.pipeline.jobs.tables import (
     require_topics,
     rows_as_dicts,
     span,
-    store_table,
     stored_between,
-    topic_table,
 )
-from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from cometmq.pipeline.jobs.places import Place
 
-_QUEUE: Final = ("topic", "broker", "queue_id")
-_PLACE: Final = (*_QUEUE, "queue_offset")
-_HEAD: Final = ("key", "tag", "flag")
-_WHICH: Final = "key IS NULL"
-"""A hash passes over nulls: a tag without a key would be the same as a key without a tag."""
-_STORED: Final = ("body_crc", "body_size")
-"""Of a body as its record has it, maybe compressed: those of one message may differ."""
-_SENT: Final = (
-    "coalesce(crc32(cast(body AS binary)), body_crc)",
-    "coalesce(length(cast(body AS binary)), body_size)",
-)
-"""The same of the body that was sent; of one that nobody can decompress it is what is stored."""
-_SET_BY_OTHERS: Final = ", ".join(f"'{name}'" for name in sorted(RESERVED - set(KEPT_RESERVED)))
-_PROPERTIES: Final = (
-    "array_join(array_sort(transform(map_entries(map_filter(properties,"
-    f" (name, value) -> name NOT IN ({_SET_BY_OTHERS}))),"
-    " each -> concat(each.key, '\\u0001', each.value))), '\\u0002')"
-)
-_EXAMPLE: Final = [f"coalesce(left_example, right_example).{name} AS {name}" for name in _PLACE]
-_LEVELS: Final = {
-    "count": (),
-    "checksum": (*_HEAD, _WHICH, *_SENT),
-    "full": (*_HEAD, _WHICH, "body", *_SENT, _PROPERTIES),
-}
-"""What of a message is compared, beside its place."""
-_COLUMNS: Final = {
-    "count": (),
-    "checksum": (*_HEAD, *_STORED, "body"),
-    "full": (*_HEAD, *_STORED, "body", "properties"),
-}
-"""What is read for that."""
+_EXAMPLE: Final = [f"coalesce(left_example, right_example).{name} AS {name}" for name in PLACE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +67,7 @@ class ReconcileSettings:
 
     def __post_init__(self) -> None:
         for name, value, known in (
-            ("level", self.level, tuple(_LEVELS)),
+            ("level", self.level, tuple(LEVELS)),
             ("by", self.by, ("place", "content")),
         ):
             if value not in known:
@@ -114,25 +78,29 @@ class ReconcileSettings:
             raise OptionError("block: must be 1 at least")
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
-        for name in ("left", "right"):
-            _place(self, name)
+        for side in SIDES:
+            self.place(side)
         stored_between(self)  # Looks at the times.
+
+    def place(self, side: str) -> Place:
+        """Return where the messages of a side are."""
+        text: str = getattr(self, side)
+        if (found := read_place(text)) is None:
+            raise OptionError(
+                f"{side}: {text!r} is none of topic:NAME@HOST:PORT, archive:DIR and store:DIR"
+            )
+        return found
+
+    def where(self, side: str) -> dict[str, str]:
+        """Return how the cluster of a side is reached that is a topic."""
+        credentials: Credentials = getattr(self, f"{side}_credentials")
+        return credentials.at(self.place(side).path)
 
     @property
     def results(self) -> Results:
         """Where findings go."""
-        places = (_place(self, name) for name in ("left", "right"))
-        read = tuple(each.path for each in places if each.kind != TOPIC)
+        read = tuple(each.path for each in map(self.place, SIDES) if each.kind != TOPIC)
         return Results("findings", self.findings, "reconcile", read)
-
-
-def _place(settings: ReconcileSettings, option: str) -> Place:
-    text: str = getattr(settings, option)
-    if (found := read_place(text)) is None:
-        raise OptionError(
-            f"{option}: {text!r} is none of topic:NAME@HOST:PORT, archive:DIR and store:DIR"
-        )
-    return found
 
 
 def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None = None) -> Report:
@@ -140,142 +108,71 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     run = run or Run()
     report = run.report_of("reconcile")
     settings.results.require(spark)
-    archives = archives_in(spark, [_place(settings, name) for name in ("left", "right")])
+    archives = archives_in(spark, map(settings.place, SIDES))
     with timed(report):
         again_if_merged(archives, lambda: _compare(_Reconciling(spark, settings, report), run))
     return report
 
 
 def _compare(reconciling: _Reconciling, run: Run) -> None:
-    settings, report = reconciling.settings, reconciling.report
     if run.dry_run:
         reconciling.count()
-    differing = 0 if run.dry_run else reconciling.blocks(run)
-    rows = {name: report.details[f"{name}_rows"] for name in reconciling.places}
-    refuse_nothing(reconciling.spark, reconciling.places, rows, reconciling.table)
-    if run.dry_run:
+        reconciling.refuse_nothing()
         return
-    if differing:
-        reconciling.drill_down(run)
+    differing = reconciling.blocks(run)
+    reconciling.refuse_nothing()
+    if differing is not None:
+        reconciling.drill_down(differing, run)
     else:
-        settings.results.remove(reconciling.spark)
+        reconciling.settings.results.remove(reconciling.spark)
 
 
 def _look(settings: ReconcileSettings) -> None:
     settings.results.look()
-    for name in ("left", "right"):
-        place = _place(settings, name)
+    for side in SIDES:
+        place = settings.place(side)
         if place.kind == STORE:
             check_store(place.path)
         if place.kind == TOPIC:
-            credentials: Credentials = getattr(settings, f"{name}_credentials")
-            require_topics(credentials.at(place.path), place.topic)
+            require_topics(settings.where(side), place.topic)
 
 
 class _Reconciling:
     """Two places that are compared."""
 
     def __init__(self, spark: SparkSession, settings: ReconcileSettings, report: Report) -> None:
+        self.spark = spark
         self.settings = settings
         self.report = report
-        places = {name: _place(settings, name) for name in ("left", "right")}
-        self.is_one_topic = all(each.topic for each in places.values())
-        self.has_brokers = not settings.ignore_broker and all(
-            each.kind != STORE for each in places.values()
-        )
-        self.spark = spark
-        self.places = places
-        self.goes_by_records = settings.level == "checksum" and settings.by == "place"
-        """Whether the first look is at how bodies are stored."""
-        self.sides = self._sides(by_records=self.goes_by_records)
+        self.sides = Sides(spark, settings, report)
 
-    def _sides(self, *, by_records: bool = False) -> dict[str, DataFrame]:
-        """Return of both sides the messages that are compared."""
-        settings = self.settings
-        read, compared = _COLUMNS[settings.level], _LEVELS[settings.level]
-        if by_records:
-            read, compared = (*_HEAD, *_STORED), (*_HEAD, _WHICH, *_STORED)
-        sides = {name: self._side(name, read, compared) for name in self.places}
-        return self._in_common(sides) if settings.common else sides
-
-    def _in_common(self, sides: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return what lies between the first and the last offset of a queue that both have.
-
-        Where there is no such queue nothing would be compared, and nothing be found.
-        """
-        left, right = (frame.groupBy(*_QUEUE).agg(*_ends(name)) for name, frame in sides.items())
-        ends = left.join(right, list(_QUEUE), "full_outer").selectExpr(
-            *_QUEUE,
-            "greatest(left_first, right_first) AS first",
-            "least(left_last, right_last) AS last",
-            "left_first IS NOT NULL AND right_first IS NOT NULL AS is_shared",
-        )
-        found = ends.collect()
-        shared = [row for row in found if row["is_shared"]]
-        self.report.details["queues_of_one_side"] = len(found) - len(shared)
-        if not any(row["first"] <= row["last"] for row in shared):
-            raise OptionError(
-                f"common: the sides share no offset of a queue, of {len(found)} queues: nothing"
-                " can be compared; `--by content` compares messages wherever they are"
-            )
-        both = self.spark.createDataFrame(shared, ends.schema)
-        return {
-            name: frame.join(both, list(_QUEUE))
-            .where("queue_offset BETWEEN first AND last")
-            .select(*frame.columns)
-            for name, frame in sides.items()
-        }
-
-    def _side(self, name: str, read: tuple[str, ...], compared: tuple[str, ...]) -> DataFrame:
-        """Return of each message its place, its block and its checksum."""
-        settings = self.settings
-        place_texts = (
-            "'' AS topic" if self.is_one_topic else "topic",
-            "broker" if self.has_brokers else "'' AS broker",
-            "queue_id",
-            "queue_offset",
-        )
-        mark = f"xxhash64({', '.join(compared)})" if compared else "0L"
-        block = (
-            f"queue_offset div {settings.block}"
-            if settings.by == "place"
-            else f"pmod({mark}, 1024)"
-        )
-        frame = self.table(name, (*_PLACE, "store_time", *read))
-        frame = frame.where(stored_between(settings))
-        marked: DataFrame = frame.selectExpr(*place_texts, f"{mark} AS mark", f"{block} AS block")
-        return marked
-
-    def table(self, name: str, columns: tuple[str, ...]) -> DataFrame:
-        """Return columns of one side."""
-        place = self.places[name]
-        if place.kind == TOPIC:
-            credentials: Credentials = getattr(self.settings, f"{name}_credentials")
-            where = credentials.at(place.path)
-            return topic_table(self.spark, where, place.topic, ", ".join(columns), onBadBody="skip")
-        if place.kind == STORE:
-            return store_table(self.spark, place.path, ", ".join(columns), place.topic)
-        frame = read_archive(self.spark, place.path).select(*columns)
-        return frame.where(frame["topic"] == place.topic) if place.topic else frame
+    def refuse_nothing(self) -> None:
+        """Refuse to find nothing where nothing was compared."""
+        self.sides.refuse_nothing({side: self.report.details[f"{side}_rows"] for side in SIDES})
 
     @property
     def _of_block(self) -> tuple[str, ...]:
         """The columns that name a block; of messages by what they are, queues are none."""
-        return (*_QUEUE, "block") if self.settings.by == "place" else ("block",)
+        return (*QUEUE, "block") if self.settings.by == "place" else ("block",)
 
     def count(self) -> None:
         """Note in the report how much there is on each side."""
-        for name, frame in self.sides.items():
+        for side, frame in self.sides.at_first.items():
             queues = by_queue(frame).collect()
-            self.report.details[f"{name}_rows"] = sum(each["rows"] for each in queues)
-            if name == "left":
+            self.report.details[f"{side}_rows"] = sum(each["rows"] for each in queues)
+            if side == "left":
                 self._cover(queues)
 
-    def blocks(self, run: Run) -> int:
-        """Compare block by block; return how many differ."""
+    def blocks(self, run: Run) -> DataFrame | None:
+        """Compare block by block; return those that differ, `None` where none does."""
         from pyspark.sql import functions
 
-        left, right = (self._summed(name, frame) for name, frame in self.sides.items())
+        of_queues = {
+            side: frame.groupBy(*QUEUE, "block").agg(*_sums(side))
+            for side, frame in self.sides.at_first.items()
+        }
+        of_left = of_queues["left"] = of_queues["left"].persist()
+        left, right = (self._of_blocks(side, frame) for side, frame in of_queues.items())
         joined = left.join(right, list(self._of_block), "full_outer").persist()
         same = " AND ".join(f"left_{name} <=> right_{name}" for name in ("count", "low", "high"))
         (row,) = joined.selectExpr(
@@ -285,39 +182,36 @@ class _Reconciling:
             f"count_if(NOT ({same})) AS differing",
         ).collect()
         ends = ("min(left_first) AS first", "max(left_last) + 1 AS end")
-        self._cover(self.of_queues.groupBy(*_QUEUE).agg(*map(functions.expr, ends)).collect())
-        self.differing = joined.where(f"NOT ({same})").select(*self._of_block)
+        self._cover(of_left.groupBy(*QUEUE).agg(*map(functions.expr, ends)).collect())
         self.report.details |= row.asDict()
         self.report.rows = row["left_rows"]
         run.tell(blocks=row["blocks"], differing=row["differing"], rows=row["left_rows"])
-        return int(row["differing"])
+        differing: DataFrame = joined.where(f"NOT ({same})").select(*self._of_block)
+        return differing if row["differing"] else None
 
-    def _summed(self, name: str, frame: DataFrame) -> DataFrame:
-        """Return what there is of each block of a side, of its queues first."""
-        summed: DataFrame = frame.groupBy(*_QUEUE, "block").agg(*_sums(name))
-        if name == "left":
-            self.of_queues = summed = summed.persist()
-        if self.settings.by == "content":
-            summed = summed.groupBy("block").agg(*_sums_of_sums(name))
+    def _of_blocks(self, side: str, of_queues: DataFrame) -> DataFrame:
+        """Return the sums of the blocks of a side, of those that each of its queues has."""
+        if self.settings.by == "place":
+            return of_queues
+        summed: DataFrame = of_queues.groupBy("block").agg(*_sums_of_sums(side))
         return summed
 
     def _cover(self, queues: Iterable[Row]) -> None:
         """Note from where to where the left side was read."""
         for row in queues:
-            topic = row["topic"] or self.places["left"].topic
+            topic = row["topic"] or self.sides.places["left"].topic
             self.report.cover([span(row)._replace(topic=topic)])
 
-    def drill_down(self, run: Run) -> None:
+    def drill_down(self, differing: DataFrame, run: Run) -> None:
         """Look at the messages of the blocks that differ."""
         settings, report = self.settings, self.report
         by_place = settings.by == "place"
-        sides = self._sides() if self.goes_by_records else self.sides
-        key = _PLACE if by_place else ("mark",)
+        key = PLACE if by_place else ("mark",)
         left, right = (
-            frame.join(self.differing, list(self._of_block), "left_semi")
+            frame.join(differing, list(self._of_block), "left_semi")
             .groupBy(*key)
-            .agg(*_found(name, by_place=by_place))
-            for name, frame in sides.items()
+            .agg(*_found(side, by_place=by_place))
+            for side, frame in self.sides.closely().items()
         )
         kind = (
             "CASE WHEN left_many > coalesce(right_many, 0) THEN 'missing'"
@@ -331,7 +225,7 @@ class _Reconciling:
             "coalesce(right_many, 0) AS right_many",
         )
         condition = "kind IN ('missing', 'changed')" if settings.one_way else "kind IS NOT NULL"
-        found = found.where(condition).orderBy(*_PLACE).persist()
+        found = found.where(condition).orderBy(*PLACE).persist()
         kinds = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
         for name in ("missing", "extra", "changed"):
             report.details[name] = kinds.get(name, 0)
@@ -343,22 +237,13 @@ class _Reconciling:
         found.unpersist()
 
 
-def _ends(side: str) -> list[Column]:
-    from pyspark.sql import functions
-
-    return [
-        functions.expr("min(queue_offset)").alias(f"{side}_first"),
-        functions.expr("max(queue_offset)").alias(f"{side}_last"),
-    ]
-
-
 def _sums(side: str) -> list[Column]:
     """Return the sums of a block: of two halves of the checksums, so that none runs over."""
     from pyspark.sql import functions
 
     return [
         functions.expr("count(*)").alias(f"{side}_count"),
-        *_ends(side),
+        *ends_of(side),
         functions.expr("sum(mark & 4294967295L)").alias(f"{side}_low"),
         functions.expr("sum(shiftrightunsigned(mark, 32))").alias(f"{side}_high"),
     ]
@@ -381,7 +266,7 @@ def _found(side: str, *, by_place: bool) -> list[Column]:
     return [
         many,
         functions.expr("array(max(mark))").alias(f"{side}_marks"),
-        functions.expr(f"min(struct({', '.join(_PLACE)}))").alias(f"{side}_example"),
+        functions.expr(f"min(struct({', '.join(PLACE)}))").alias(f"{side}_example"),
     ]
 
 

@@ -1,52 +1,179 @@
-"""What `reconcile` looks at beside the messages of its two sides.
+"""The two sides of `reconcile`: what of their messages is compared, and whether there are any.
 
-Whether there was anything to compare: else two places that both have nothing would be the same.
+What a message is does not depend on how its record keeps it: a copy may be compressed otherwise. By
+place, the first look at level `checksum` goes by the checksums of bodies as they are stored, which
+costs no bodies; of blocks that differ by that the bodies themselves are looked at. By content there
+is no place that would say which two messages to look at, so bodies are read at once.
 
-Whether a cluster has a topic it says itself, before Spark starts. An archive or a store that is
-asked for a topic which it has never heard of has no rows, as one that has lost them.
+Two places that both have nothing would be the same. Whether a cluster has a topic it says itself,
+before Spark starts. An archive or a store that is asked for a topic which it has never heard of has
+no rows, as one that has lost them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.archive_files import knows_topic
+from cometmq.pipeline.jobs.archive_files import knows_topic, read_archive
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.places import ARCHIVE, TOPIC
+from cometmq.pipeline.jobs.places import ARCHIVE, STORE, TOPIC
+from cometmq.pipeline.jobs.tables import store_table, stored_between, topic_table
+from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-    from cometmq.pipeline.jobs.places import Place
+    from cometmq.pipeline.jobs.reconcile import ReconcileSettings
+    from cometmq.pipeline.jobs.report import Report
+
+SIDES: Final = ("left", "right")
+QUEUE: Final = ("topic", "broker", "queue_id")
+PLACE: Final = (*QUEUE, "queue_offset")
+_HEAD: Final = ("key", "tag", "flag")
+_WHICH: Final = "key IS NULL"
+"""A hash passes over nulls: a tag without a key would be the same as a key without a tag."""
+_STORED: Final = ("body_crc", "body_size")
+"""Of a body as its record has it, maybe compressed: those of one message may differ."""
+_SENT: Final = (
+    "coalesce(crc32(cast(body AS binary)), body_crc)",
+    "coalesce(length(cast(body AS binary)), body_size)",
+)
+"""The same of the body that was sent; of one that nobody can decompress it is what is stored."""
+_SET_BY_OTHERS: Final = ", ".join(f"'{name}'" for name in sorted(RESERVED - set(KEPT_RESERVED)))
+_PROPERTIES: Final = (
+    "array_join(array_sort(transform(map_entries(map_filter(properties,"
+    f" (name, value) -> name NOT IN ({_SET_BY_OTHERS}))),"
+    " each -> concat(each.key, '\\u0001', each.value))), '\\u0002')"
+)
+LEVELS: Final = {
+    "count": (),
+    "checksum": (*_HEAD, _WHICH, *_SENT),
+    "full": (*_HEAD, _WHICH, "body", *_SENT, _PROPERTIES),
+}
+"""What of a message is compared, beside its place."""
+_COLUMNS: Final = {
+    "count": (),
+    "checksum": (*_HEAD, *_STORED, "body"),
+    "full": (*_HEAD, *_STORED, "body", "properties"),
+}
+"""What is read for that."""
 
 
-def archives_in(spark: SparkSession, places: Iterable[Place]) -> list[Folder]:
-    """Return the archives among some places, which `archive-compact` may be at."""
-    return [Folder(spark, place.path) for place in places if place.kind == ARCHIVE]
+class Sides:
+    """The messages of both: of each its place, its block, and as `mark` a checksum."""
 
-
-def refuse_nothing(
-    spark: SparkSession,
-    places: Mapping[str, Place],
-    rows: Mapping[str, int],
-    table: Callable[[str, tuple[str, ...]], DataFrame],
-) -> None:
-    """Refuse a side that has not the topic which is compared, and two sides without a message.
-
-    `rows` is how many each side has of what is compared; `table` gives some columns of all.
-    """
-    for side, place in places.items():
-        if rows[side] or not place.topic or place.kind == TOPIC:
-            continue
-        if place.kind == ARCHIVE and knows_topic(Folder(spark, place.path), place.topic):
-            continue
-        if not table(side, ("topic",)).take(1):
-            raise OptionError(f"{side}: {place.path} has nothing of a topic {place.topic}")
-    if not any(rows.values()):
-        raise OptionError(
-            "left, right: neither has a message of what is compared, so nothing was; look at the"
-            " names and the times"
+    def __init__(self, spark: SparkSession, settings: ReconcileSettings, report: Report) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._report = report
+        self.places = {side: settings.place(side) for side in SIDES}
+        self._is_one_topic = all(each.topic for each in self.places.values())
+        self._has_brokers = not settings.ignore_broker and all(
+            each.kind != STORE for each in self.places.values()
         )
+        self._goes_by_records = settings.level == "checksum" and settings.by == "place"
+        """Whether the first look is at how bodies are stored."""
+        self.at_first = self._marked(by_records=self._goes_by_records)
+        """By side, as a first look costs least."""
+
+    def closely(self) -> dict[str, DataFrame]:
+        """Return them by what was sent, if the first look was at anything else."""
+        return self._marked() if self._goes_by_records else self.at_first
+
+    def _marked(self, *, by_records: bool = False) -> dict[str, DataFrame]:
+        settings = self._settings
+        read, compared = _COLUMNS[settings.level], LEVELS[settings.level]
+        if by_records:
+            read, compared = (*_HEAD, *_STORED), (*_HEAD, _WHICH, *_STORED)
+        frames = {side: self._side(side, read, compared) for side in SIDES}
+        return self._in_common(frames) if settings.common else frames
+
+    def _in_common(self, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """Return what lies between the first and the last offset of a queue that both have.
+
+        Where there is no such queue nothing would be compared, and nothing be found.
+        """
+        left, right = (frame.groupBy(*QUEUE).agg(*ends_of(side)) for side, frame in frames.items())
+        ends = left.join(right, list(QUEUE), "full_outer").selectExpr(
+            *QUEUE,
+            "greatest(left_first, right_first) AS first",
+            "least(left_last, right_last) AS last",
+            "left_first IS NOT NULL AND right_first IS NOT NULL AS is_shared",
+        )
+        found = ends.collect()
+        shared = [row for row in found if row["is_shared"]]
+        self._report.details["queues_of_one_side"] = len(found) - len(shared)
+        if not any(row["first"] <= row["last"] for row in shared):
+            raise OptionError(
+                f"common: the sides share no offset of a queue, of {len(found)} queues: nothing"
+                " can be compared; `--by content` compares messages wherever they are"
+            )
+        both = self._spark.createDataFrame(shared, ends.schema)
+        return {
+            side: frame.join(both, list(QUEUE))
+            .where("queue_offset BETWEEN first AND last")
+            .select(*frame.columns)
+            for side, frame in frames.items()
+        }
+
+    def _side(self, side: str, read: tuple[str, ...], compared: tuple[str, ...]) -> DataFrame:
+        """Return of each message its place, its block and its checksum."""
+        settings = self._settings
+        place_texts = (
+            "'' AS topic" if self._is_one_topic else "topic",
+            "broker" if self._has_brokers else "'' AS broker",
+            "queue_id",
+            "queue_offset",
+        )
+        mark = f"xxhash64({', '.join(compared)})" if compared else "0L"
+        block = (
+            f"queue_offset div {settings.block}"
+            if settings.by == "place"
+            else f"pmod({mark}, 1024)"
+        )
+        frame = self._table(side, (*PLACE, "store_time", *read))
+        frame = frame.where(stored_between(settings))
+        marked: DataFrame = frame.selectExpr(*place_texts, f"{mark} AS mark", f"{block} AS block")
+        return marked
+
+    def _table(self, side: str, columns: tuple[str, ...]) -> DataFrame:
+        """Return columns of one side."""
+        place = self.places[side]
+        if place.kind == TOPIC:
+            where, names = self._settings.where(side), ", ".join(columns)
+            return topic_table(self._spark, where, place.topic, names, onBadBody="skip")
+        if place.kind == STORE:
+            return store_table(self._spark, place.path, ", ".join(columns), place.topic)
+        frame = read_archive(self._spark, place.path).select(*columns)
+        return frame.where(frame["topic"] == place.topic) if place.topic else frame
+
+    def refuse_nothing(self, rows: Mapping[str, int]) -> None:
+        """Refuse a side that has not the topic which is compared, and two without a message.
+
+        `rows` is how many each side has of what is compared.
+        """
+        for side, place in self.places.items():
+            if rows[side] or not place.topic or place.kind == TOPIC:
+                continue
+            if place.kind == ARCHIVE and knows_topic(Folder(self._spark, place.path), place.topic):
+                continue
+            if not self._table(side, ("topic",)).take(1):
+                raise OptionError(f"{side}: {place.path} has nothing of a topic {place.topic}")
+        if not any(rows.values()):
+            raise OptionError(
+                "left, right: neither has a message of what is compared, so nothing was; look at"
+                " the names and the times"
+            )
+
+
+def ends_of(side: str) -> list[Column]:
+    """Return the first and the last offset of a queue on one side."""
+    from pyspark.sql import functions
+
+    return [
+        functions.expr("min(queue_offset)").alias(f"{side}_first"),
+        functions.expr("max(queue_offset)").alias(f"{side}_last"),
+    ]

@@ -18,14 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.archive_files import again_if_merged
+from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, timed
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE
-from cometmq.pipeline.jobs.reconcile_sides import archives_in
 from cometmq.pipeline.jobs.replay_notes import Notes, Target
 from cometmq.pipeline.jobs.replay_pieces import ORDER, between, cut
 from cometmq.pipeline.jobs.replay_settings import ReplaySettings, condition
