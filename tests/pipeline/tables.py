@@ -65,6 +65,12 @@ class Tables:
         return reading.options(**given)
 
 
+def keeps_nothing(spark: SparkSession) -> bool:
+    """Whether a session has no table in its memory that nobody asked for any more."""
+    kept: Any = spark._jsparkSession.sharedState().cacheManager()  # PySpark does not show it.
+    return bool(kept.isEmpty())
+
+
 def numbers(first: int, end: int) -> list[str]:
     """Return the bodies that `Tables.fill` sends."""
     return [str(index) for index in range(first, end)]

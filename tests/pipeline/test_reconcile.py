@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from tests.pipeline.tables import Tables
+from tests.pipeline.tables import Tables, keeps_nothing
 
 from cometmq.client import ClientConfig, SyncClient
 from cometmq.pipeline.errors import OptionError
@@ -108,6 +108,16 @@ def test_what_is_missing_extra_and_changed_is_told_apart(
     )
     assert counts(one_way) == (1, 0, 1)
     assert not to.endswith("changed")
+
+
+def test_spark_keeps_nothing_of_what_was_compared(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    to = archived(tables, topic, tmp_path / "archive")
+    tables.fill(topic, 3, first=40)
+    tables.spark.catalog.clearCache()
+    assert counts(compared(tables, place(tables, topic), to)) == (3, 0, 0)
+    assert keeps_nothing(tables.spark)
 
 
 def test_what_came_later_is_missing_unless_only_the_common_part_counts(

@@ -29,6 +29,7 @@ Findings have a `kind`, a place, and say what is wrong; they end the job with st
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -38,6 +39,7 @@ from cometmq.pipeline.jobs.checkpoint_claims import read_claims, read_deletions,
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
+from cometmq.pipeline.jobs.tables import kept
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
 from cometmq.pipeline.option_reading import read_size
 from cometmq.pipeline.options import read_time_ms
@@ -132,7 +134,8 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
             report.details["would_read"] = log.end - first
             return report
         store = _Store(log, first, claimed, was_open=was_open, entries_to=entries_to)
-        _Audit(spark, settings, run, report, store).judge(checks)
+        with ExitStack() as until:
+            _Audit(spark, settings, run, report, store, until).judge(checks)
     return report
 
 
@@ -154,8 +157,15 @@ class _Audit:
     """One store that is being judged."""
 
     def __init__(
-        self, spark: SparkSession, settings: AuditSettings, run: Run, report: Report, store: _Store
+        self,
+        spark: SparkSession,
+        settings: AuditSettings,
+        run: Run,
+        report: Report,
+        store: _Store,
+        until: ExitStack,
     ) -> None:
+        """`until` its end Spark keeps what is looked at several times."""
         self.spark = spark
         self.settings = settings
         self.run = run
@@ -163,6 +173,7 @@ class _Audit:
         self.store = store
         self.log = store.log
         self.first = store.first
+        self.until = until
         self.found: list[DataFrame] = []
         self.has_told_of_damage = "log" in settings.checks
 
@@ -176,7 +187,7 @@ class _Audit:
                 sample=self.settings.sample,
             )
             if "gaps" in checks:  # Else it is read once.
-                survey = survey.persist()
+                survey = kept(survey, self.until)
             kinds = "'part', 'damage'" if "log" in checks else "'part'"
             self.found.append(
                 survey.where(f"kind IN ({kinds})").selectExpr(
@@ -194,8 +205,6 @@ class _Audit:
             wrong = wrong_claims(self.store.claimed, self.log, self._latest_ms)
             self.found.append(self.spark.createDataFrame(wrong, _FINDINGS))
         self._conclude()
-        if survey is not None:
-            survey.unpersist()
 
     def _read(self, view: str, **options: object) -> DataFrame:
         reading = self.spark.read.format("cometmq-store").option("view", view)
@@ -242,7 +251,8 @@ class _Audit:
         columns = "topic, queue_id, queue_offset, physical_offset, size, sys_flag, tag"
         records = self._read("records", columns=columns, unwrap="false", checksums="false")
         with_tag_codes(records).createOrReplaceTempView(RECORDS)
-        entries = self._read("queues").where(f"physical_offset >= {self.log.first}").persist()
+        entries = self._read("queues").where(f"physical_offset >= {self.log.first}")
+        entries = kept(entries, self.until)
         entries.createOrReplaceTempView(ENTRIES)
         dispatched = self._dispatched(entries)
         # Behind the entries, for a topic may be deleted meanwhile.
@@ -293,7 +303,7 @@ class _Audit:
         # Those of the log alone are seldom any, and read again to be shown; what is written must
         # be what was counted.
         if settings.checks != ("log",) or settings.findings:
-            every = every.persist()
+            every = kept(every, self.until)
         kinds: dict[str, int] = {}
         damaged: set[str] = set()
         compared = 0
@@ -324,7 +334,6 @@ class _Audit:
             file.path: self._verdict(file, damaged, is_open=is_open) for file in self.log.files
         }
         report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
-        every.unpersist()
 
     def _verdict(self, file: Any, damaged: set[str], *, is_open: bool) -> str:
         log = self.log

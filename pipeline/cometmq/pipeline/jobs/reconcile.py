@@ -14,6 +14,7 @@ What of a message is compared, `reconcile_sides` says.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
     by_queue,
+    kept,
     require_topics,
     rows_as_dicts,
     span,
@@ -109,8 +111,13 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     report = run.report_of("reconcile")
     settings.results.require(spark)
     archives = archives_in(spark, map(settings.place, SIDES))
+
+    def compare() -> None:
+        with ExitStack() as until:
+            _compare(_Reconciling(spark, settings, report, until), run)
+
     with timed(report):
-        again_if_merged(archives, lambda: _compare(_Reconciling(spark, settings, report), run))
+        again_if_merged(archives, compare)
     return report
 
 
@@ -140,10 +147,14 @@ def _look(settings: ReconcileSettings) -> None:
 class _Reconciling:
     """Two places that are compared."""
 
-    def __init__(self, spark: SparkSession, settings: ReconcileSettings, report: Report) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: ReconcileSettings, report: Report, until: ExitStack
+    ) -> None:
         self.spark = spark
         self.settings = settings
         self.report = report
+        self.until = until
+        """Until when Spark keeps what is looked at several times."""
         self.sides = Sides(spark, settings, report)
 
     def refuse_nothing(self) -> None:
@@ -171,9 +182,9 @@ class _Reconciling:
             side: frame.groupBy(*QUEUE, "block").agg(*_sums(side))
             for side, frame in self.sides.at_first.items()
         }
-        of_left = of_queues["left"] = of_queues["left"].persist()
+        of_left = of_queues["left"] = kept(of_queues["left"], self.until)
         left, right = (self._of_blocks(side, frame) for side, frame in of_queues.items())
-        joined = left.join(right, list(self._of_block), "full_outer").persist()
+        joined = kept(left.join(right, list(self._of_block), "full_outer"), self.until)
         same = " AND ".join(f"left_{name} <=> right_{name}" for name in ("count", "low", "high"))
         (row,) = joined.selectExpr(
             "coalesce(sum(left_count), 0) AS left_rows",
@@ -225,7 +236,7 @@ class _Reconciling:
             "coalesce(right_many, 0) AS right_many",
         )
         condition = "kind IN ('missing', 'changed')" if settings.one_way else "kind IS NOT NULL"
-        found = found.where(condition).orderBy(*PLACE).persist()
+        found = kept(found.where(condition).orderBy(*PLACE), self.until)
         kinds = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
         for name in ("missing", "extra", "changed"):
             report.details[name] = kinds.get(name, 0)
@@ -234,7 +245,6 @@ class _Reconciling:
             settings.results.write(found)
         report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
         run.tell(**{name: report.details[name] for name in ("missing", "extra", "changed")})
-        found.unpersist()
 
 
 def _sums(side: str) -> list[Column]:

@@ -11,6 +11,7 @@ from cometmq.pipeline.options import read_options, read_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import ExitStack
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -80,6 +81,13 @@ def by_queue(frame: DataFrame, *more: Column) -> DataFrame:
 def span(row: Any) -> Span:
     """Return a row of that."""
     return Span(row["topic"], row["broker"], row["queue_id"], row["first"], row["end"])
+
+
+def kept(frame: DataFrame, until: ExitStack) -> DataFrame:
+    """Return a table that Spark keeps until the end of this; longer it would in a session."""
+    found: DataFrame = frame.persist()
+    until.callback(found.unpersist)
+    return found
 
 
 def rows_as_dicts(frame: DataFrame) -> list[dict[str, Any]]:
