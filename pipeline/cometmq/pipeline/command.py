@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cometmq.client import UsageError
-from cometmq.client.secret_files import read_secret
+from cometmq.pipeline.command_options import options_of, settings_of
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import (
@@ -27,7 +25,6 @@ from cometmq.pipeline.errors import (
     SparkStartError,
 )
 from cometmq.pipeline.jobs import JOBS
-from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
 from cometmq.pipeline.jobs.holding import refuse_held
 from cometmq.pipeline.jobs.in_session import run_in_session
 from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly
@@ -45,14 +42,11 @@ from cometmq.pipeline.spark_settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from dataclasses import Field
 
     from cometmq.pipeline.doctor import Finding
 
     _Tell = Callable[[Mapping[str, Any]], None]
 
-_MANY: Final = "tuple[str, ...]"
-"""The type of a setting whose option is repeatable."""
 _COMMON: Final = (
     "master",
     "packages",
@@ -64,22 +58,8 @@ _COMMON: Final = (
     "spark_log",
 )
 """The options of all jobs, as `run_job` calls them."""
-_METAVARS: Final = {
-    **dict.fromkeys(("since", "until"), "TIME"),
-    **dict.fromkeys(("to_topic", "dead_letter", "trace_topic"), "TOPIC"),
-    **dict.fromkeys(("key", "redrive", "time", "where"), "SQL"),
-    **dict.fromkeys(("bucket", "slide", "watermark", "window"), "DURATION"),
-    "filter": "TAGS|SQL92",
-    "groups": "GROUP[,...]",
-    "mark": "NAME=VALUE",
-    "schema": "DDL",
-    "sql": "SQL|@FILE",
-    "trigger": "once|DURATION",
-}
-"""What `--help` calls the value of a setting of this name, in whichever job."""
 _AS_BEFORE: Final = (DamagedFileError, DataLossError, HeldError, JavaError, SparkStartError)
 """What is no other when a job is started again as it was, or says itself when it will be."""
-_TYPES: Final = {"str": str, "int": int, "float": float}
 _SILENT: Final = SILENT.lower()
 
 
@@ -152,8 +132,8 @@ def job_command(job: Job) -> click.Command:
         common = {name: given.pop(name) for name in _COMMON}
         raise SystemExit(run_job(job, given, **common))
 
-    options = [option for each in fields(job.settings) for option in _options(each)]
-    return click.Command(job.name, callback=run, params=[*options, *_common()], help=_help(job))
+    params: list[click.Parameter] = [*options_of(job.settings), *_common()]
+    return click.Command(job.name, callback=run, params=params, help=_help(job))
 
 
 def _help(job: Job) -> str:
@@ -186,7 +166,7 @@ def run_job(
         except OptionError:
             report = None
             raise
-        settings = job.settings(**_with_credentials(job, given))
+        settings = settings_of(job.settings, given)
         jars = (f"spark.jars.packages={packages}",) if packages else ()
         pairs = read_settings(master, (*conf, *jars))
         if find_spec("pyspark") is not None:
@@ -252,89 +232,6 @@ def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> R
     done.outcome = outcome
     done.details["error"] = text
     return done
-
-
-def _options(declared: Field[Any]) -> list[click.Option]:
-    """Make the options of a field: one, or those of the credentials of a cluster."""
-    if not declared.name.endswith(SUFFIX):
-        return [_option(declared)]
-    prefix = declared.name.removesuffix(SUFFIX)
-    return [
-        (_secret if each.metadata["secret"] else _option)(each, prefix)
-        for each in fields(Credentials)
-    ]
-
-
-def _option(declared: Field[Any], prefix: str = "") -> click.Option:
-    is_flag = declared.type in ("bool", bool)
-    is_many = declared.type == _MANY
-    name = f"{prefix}{declared.name}".rstrip("_").replace("_", "-")  # `from_`, a word of Python's.
-    if declared.name == "nameserver":
-        return _nameserver(declared.metadata["meaning"])
-    required = declared.default is MISSING
-    # Click takes even None for a default.
-    default: dict[str, Any] = {} if required else {"default": declared.default}
-    spelt = f"--{name}/--no-{name}" if is_flag and declared.default is True else f"--{name}"
-    return click.Option(
-        [f"{prefix}{declared.name}", spelt],
-        type=None if is_flag else str if is_many else _TYPES[str(declared.type).partition(" ")[0]],
-        is_flag=is_flag,
-        multiple=is_many,
-        required=required,
-        show_default=not required and declared.default not in ("", None, False, ()),
-        envvar=_variable(prefix, declared) if declared.metadata.get("in_environment") else None,
-        show_envvar=True,
-        help=declared.metadata.get("meaning", ""),
-        metavar=declared.metadata.get("metavar") or _METAVARS.get(declared.name),
-        **default,
-    )
-
-
-def _secret(declared: Field[Any], prefix: str) -> click.Option:
-    """Make the option of a secret, which is not said itself: all users see command lines."""
-    name, variable = f"{prefix}{declared.name}", _variable(prefix, declared)
-
-    def read(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str:
-        try:
-            return read_secret(path, variable)
-        except UsageError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return click.Option(
-        [name, f"--{name.replace('_', '-')}-file"],
-        callback=read,
-        metavar="FILE",
-        help=f"{declared.metadata['meaning']}  [env var: {variable}, the secret itself]",
-    )
-
-
-def _variable(prefix: str, declared: Field[Any]) -> str:
-    return f"COMETMQ_{prefix}{declared.name}".upper()
-
-
-def _with_credentials(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the options of credentials together again."""
-    found = dict(given)
-    for name in (each.name for each in fields(job.settings) if each.name.endswith(SUFFIX)):
-        prefix = name.removesuffix(SUFFIX)
-        parts = {each.name: found.pop(f"{prefix}{each.name}") for each in fields(Credentials)}
-        try:
-            found[name] = Credentials(**parts)
-        except OptionError as error:
-            raise OptionError(in_words_of_the_command(str(error), prefix)) from None
-    return found
-
-
-def _nameserver(meaning: str) -> click.Option:
-    """Make the option that all commands of `cometmq` have alike."""
-    return click.Option(
-        ["-n", "--nameserver"],
-        default="127.0.0.1:9876",
-        show_default=True,
-        envvar="NAMESRV_ADDR",
-        metavar="HOST:PORT[;...]",
-        help=meaning,
-    )
 
 
 def _common() -> list[click.Option]:

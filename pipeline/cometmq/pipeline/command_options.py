@@ -1,0 +1,123 @@
+"""The options of a job's command: one for each field of its settings, and these made of them."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cometmq.client import UsageError
+from cometmq.client.secret_files import read_secret
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
+from cometmq.pipeline.jobs.option_words import in_words_of_the_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from dataclasses import Field
+
+_MANY: Final = "tuple[str, ...]"
+"""The type of a setting whose option is repeatable."""
+_METAVARS: Final = {
+    **dict.fromkeys(("since", "until"), "TIME"),
+    **dict.fromkeys(("to_topic", "dead_letter", "trace_topic"), "TOPIC"),
+    **dict.fromkeys(("key", "redrive", "time", "where"), "SQL"),
+    **dict.fromkeys(("bucket", "slide", "watermark", "window"), "DURATION"),
+    "filter": "TAGS|SQL92",
+    "groups": "GROUP[,...]",
+    "mark": "NAME=VALUE",
+    "schema": "DDL",
+    "sql": "SQL|@FILE",
+    "trigger": "once|DURATION",
+}
+"""What `--help` calls the value of a setting of this name, in whichever job."""
+_TYPES: Final = {"str": str, "int": int, "float": float}
+
+
+def options_of(settings: type[Any]) -> list[click.Option]:
+    """Make the options of a class of settings."""
+    return [option for each in fields(settings) for option in _options(each)]
+
+
+def settings_of(settings: type[Any], given: Mapping[str, Any]) -> Any:
+    """Make settings of what these options were given."""
+    found = dict(given)
+    for name in (each.name for each in fields(settings) if each.name.endswith(SUFFIX)):
+        prefix = name.removesuffix(SUFFIX)
+        parts = {each.name: found.pop(f"{prefix}{each.name}") for each in fields(Credentials)}
+        try:
+            found[name] = Credentials(**parts)
+        except OptionError as error:
+            raise OptionError(in_words_of_the_command(str(error), prefix)) from None
+    return settings(**found)
+
+
+def _options(declared: Field[Any]) -> list[click.Option]:
+    """Make the options of a field: one, or those of the credentials of a cluster."""
+    if not declared.name.endswith(SUFFIX):
+        return [_option(declared)]
+    prefix = declared.name.removesuffix(SUFFIX)
+    return [
+        (_secret if each.metadata["secret"] else _option)(each, prefix)
+        for each in fields(Credentials)
+    ]
+
+
+def _option(declared: Field[Any], prefix: str = "") -> click.Option:
+    is_flag = declared.type in ("bool", bool)
+    is_many = declared.type == _MANY
+    name = f"{prefix}{declared.name}".rstrip("_").replace("_", "-")  # `from_`, a word of Python's.
+    if declared.name == "nameserver":
+        return _nameserver(declared.metadata["meaning"])
+    required = declared.default is MISSING
+    # Click takes even None for a default.
+    default: dict[str, Any] = {} if required else {"default": declared.default}
+    spelt = f"--{name}/--no-{name}" if is_flag and declared.default is True else f"--{name}"
+    return click.Option(
+        [f"{prefix}{declared.name}", spelt],
+        type=None if is_flag else str if is_many else _TYPES[str(declared.type).partition(" ")[0]],
+        is_flag=is_flag,
+        multiple=is_many,
+        required=required,
+        show_default=not required and declared.default not in ("", None, False, ()),
+        envvar=_variable(prefix, declared) if declared.metadata.get("in_environment") else None,
+        show_envvar=True,
+        help=declared.metadata.get("meaning", ""),
+        metavar=declared.metadata.get("metavar") or _METAVARS.get(declared.name),
+        **default,
+    )
+
+
+def _secret(declared: Field[Any], prefix: str) -> click.Option:
+    """Make the option of a secret, which is not said itself: all users see command lines."""
+    name, variable = f"{prefix}{declared.name}", _variable(prefix, declared)
+
+    def read(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str:
+        try:
+            return read_secret(path, variable)
+        except UsageError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return click.Option(
+        [name, f"--{name.replace('_', '-')}-file"],
+        callback=read,
+        metavar="FILE",
+        help=f"{declared.metadata['meaning']}  [env var: {variable}, the secret itself]",
+    )
+
+
+def _variable(prefix: str, declared: Field[Any]) -> str:
+    return f"COMETMQ_{prefix}{declared.name}".upper()
+
+
+def _nameserver(meaning: str) -> click.Option:
+    """Make the option that all commands of `cometmq` have alike."""
+    return click.Option(
+        ["-n", "--nameserver"],
+        default="127.0.0.1:9876",
+        show_default=True,
+        envvar="NAMESRV_ADDR",
+        metavar="HOST:PORT[;...]",
+        help=meaning,
+    )
