@@ -21,9 +21,8 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline import delta
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs import archive_delta
+from cometmq.pipeline.jobs import archive_delta, delta_tables
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import read_archive
@@ -150,7 +149,7 @@ def crash_once(
     monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, behind: bool
 ) -> None:
     """Let a batch end in front of its data, or behind them, as a kill does."""
-    append = delta.append_batch
+    append = delta_tables.append_batch
 
     def crashing(*given: Any, **more: Any) -> None:
         if behind or not when(given[3]):

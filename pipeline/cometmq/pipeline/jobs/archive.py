@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.delta import is_delta
 from cometmq.pipeline.errors import DamagedFileError, OptionError
 from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import (
@@ -28,6 +27,7 @@ from cometmq.pipeline.jobs.archive_files import (
     while_there,
 )
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
+from cometmq.pipeline.jobs.delta_tables import is_delta
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed

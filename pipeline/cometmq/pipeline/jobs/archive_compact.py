@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.pipeline.delta import refuse_delta
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
@@ -33,6 +32,7 @@ from cometmq.pipeline.jobs.archive_files import (
     require_compression,
     unfinished,
 )
+from cometmq.pipeline.jobs.delta_tables import refuse_delta
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders

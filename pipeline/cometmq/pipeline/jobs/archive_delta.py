@@ -12,10 +12,11 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from cometmq.pipeline.delta import append_batch, is_delta, last_batch, require_delta
+from cometmq.pipeline.delta import require_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import MANIFESTS
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
+from cometmq.pipeline.jobs.delta_tables import append_batch, is_delta, last_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cometmq.pipeline.delta import is_delta, read_delta
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
+from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.places import ARCHIVE
 

@@ -14,7 +14,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cometmq.pipeline.delta import refuse_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     COMPACTING,
@@ -22,6 +21,7 @@ from cometmq.pipeline.jobs.archive_files import (
     merged_away,
     unfinished,
 )
+from cometmq.pipeline.jobs.delta_tables import refuse_delta
 from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.holding import BATCHES, UPKEEP, Places, held, held_if_free, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from cometmq.pipeline.cluster import is_users
-from cometmq.pipeline.delta import is_delta, read_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     BatchName,
@@ -19,6 +18,7 @@ from cometmq.pipeline.jobs.archive_files import (
     read_batches,
     while_there,
 )
+from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
 from cometmq.pipeline.jobs.tables import store_table
 from cometmq.pipeline.store.files import folders_of
 from cometmq.pipeline.store.queues import BATCH, SIMPLE

@@ -1,0 +1,67 @@
+"""Archives that are tables of Delta, and how they are read and written.
+
+Such an archive is read by Delta alone, for its folder has files of versions that are over, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.pipeline.delta import require_delta
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.full_disks import told_if_full
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.folders import Folder
+
+_LOG: Final = "_delta_log"
+
+
+def is_delta(folder: Folder) -> bool:
+    """Whether a folder is a table of Delta."""
+    return folder.exists(_LOG)
+
+
+def refuse_delta(folder: Folder, instead: str) -> None:
+    """Refuse one to a job that knows Parquet alone; `instead` is the command of Delta's for it."""
+    if is_delta(folder):
+        raise OptionError(
+            f"archive: {folder.path} is a table of Delta, which has its own way: {instead}"
+            f" delta.`{folder.path}` in spark.sql"
+        )
+
+
+def read_delta(spark: SparkSession, folder: Folder) -> DataFrame:
+    """Return an archive as a table; with the columns that one of Parquet has."""
+    require_delta(spark, "from")
+    frame: DataFrame = spark.read.format("delta").load(folder.path)
+    if "batch" not in frame.columns:
+        raise OptionError(f"from: {folder.path} is a table of Delta, and no archive")
+    return frame
+
+
+def last_batch(spark: SparkSession, folder: Folder) -> int:
+    """Return the number of the last batch with rows in it; -1 if there is none."""
+    (row,) = read_delta(spark, folder).selectExpr("max(batch) AS last").collect()
+    last: int | None = row["last"]
+    return -1 if last is None else last
+
+
+def append_batch(
+    frame: DataFrame,
+    folder: Folder,
+    query: str,
+    number: int,
+    *,
+    parts: Sequence[str],
+    compression: str,
+) -> None:
+    """Append a batch, unless this stream has appended it before: Delta keeps that in its log."""
+    writer = frame.write.format("delta").mode("append").option("compression", compression)
+    writer = writer.options(txnAppId=f"cometmq archive {query}", txnVersion=number)
+    with told_if_full(folder.path):
+        (writer.partitionBy(*parts) if parts else writer).save(folder.path)
