@@ -43,7 +43,7 @@ from cometmq.pipeline.jobs.streams import (
     run_batches,
     would_read,
 )
-from cometmq.pipeline.jobs.torn_checkpoints import mend
+from cometmq.pipeline.jobs.torn_checkpoints import ENDS, mend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,7 +149,7 @@ class _ToParquet(Archiving):
         if is_delta(self.folder):
             raise OptionError(f"format: {self.folder.path} is a table of delta")
         if not batches(self.folder):
-            if not self.checkpoint.names("offsets"):  # Else it may be what a crash left.
+            if not self.checkpoint.names(ENDS):  # Else it may be what a crash left.
                 refuse_batches(self.folder)
             if name := stranger_in(self.folder):
                 self.run.tell(

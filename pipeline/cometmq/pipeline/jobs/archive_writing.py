@@ -16,6 +16,7 @@ from cometmq.pipeline.jobs.archive_files import PARTS
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.streams import next_batch, query_id, source_end, still_there
+from cometmq.pipeline.jobs.torn_checkpoints import ENDS
 from cometmq.pipeline.options import EARLIEST
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Archiving(ABC):
                 " Choose another folder, or say --adopt"
             )
         self._adopted_number = self.last_written + 1 - next_batch(self.checkpoint)
-        if self.settings.start != EARLIEST or self.checkpoint.names("offsets"):
+        if self.settings.start != EARLIEST or self.checkpoint.names(ENDS):
             return self.settings
         return replace(self.settings, start=json.dumps(self._reached_of(last)))
 

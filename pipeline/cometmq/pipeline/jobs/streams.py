@@ -14,6 +14,7 @@ from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.jobs.torn_checkpoints import (
+    DONE,
     ENDS,
     LOST,
     STREAM,
@@ -125,7 +126,7 @@ def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*
 
     What is wrong with them is said before Spark begins a checkpoint, which it leaves behind.
     """
-    if not _has_begun(Folder(spark, settings.checkpoint_folder).names("offsets")):
+    if not _has_begun(Folder(spark, settings.checkpoint_folder).names(ENDS)):
         _look_at_start(settings)
     reader = spark.readStream.format("cometmq").options(**source_options(settings))
     if not settings.fail_on_data_loss:
@@ -163,7 +164,7 @@ def look_for_topics(settings: StreamSettings) -> None:
     a cluster that is away.
     """
     checkpoint = settings.checkpoint_folder
-    if "://" not in checkpoint and not _has_begun(_listed(Path(checkpoint, "offsets"))):
+    if "://" not in checkpoint and not _has_begun(_listed(Path(checkpoint, ENDS))):
         _look_at_start(settings)
     else:
         require_cluster(read_options(source_options(settings)))
@@ -218,7 +219,7 @@ def check_checkpoint(checkpoint: Folder, run: Run, report: Report) -> None:
 
 def refuse_others(checkpoint: Folder, report: Report) -> None:
     """Refuse one that another job began: what that has read would count as read by this one."""
-    if checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names("offsets")):
+    if checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names(ENDS)):
         said = checkpoint.read_json(
             _BEGUN_BY, if_damaged="remove it, if this job began what is there"
         )
@@ -231,7 +232,7 @@ def refuse_others(checkpoint: Folder, report: Report) -> None:
 
 def note_job(checkpoint: Folder, report: Report) -> None:
     """Note whose checkpoint it is, right before its stream starts."""
-    if not (checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names("offsets"))):
+    if not (checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names(ENDS))):
         checkpoint.write(json.dumps({"job": report.job}) + "\n", _BEGUN_BY)
 
 
@@ -256,7 +257,7 @@ def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
 
 def next_batch(checkpoint: Folder) -> int:
     """Return the number of the first batch of a stream that is not done."""
-    done = [int(name) for name in checkpoint.names("commits") if name.isdigit()]
+    done = [int(name) for name in checkpoint.names(DONE) if name.isdigit()]
     return max(done, default=-1) + 1
 
 
