@@ -27,7 +27,7 @@ import trio
 import uvloop
 
 from bench import memory
-from bench.servers import Server, start_cometmq
+from bench.servers import Server, cpu_seconds, start_cometmq
 from cometmq.client import Client, ClientConfig, SyncClient
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ class Program:
         seconds = time.perf_counter() - begun
         if line != "ready":
             raise RuntimeError(f"{command[0]} did not start: {line!r}")
-        self.start = Start(seconds, self._cpu_seconds(), self._resident_mib())
+        used = cpu_seconds(self._process.pid)
+        self.start = Start(seconds, used, self._resident_mib())
 
     def __enter__(self) -> Self:
         return self
@@ -232,10 +233,6 @@ class Program:
     def _line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
-
-    def _cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _resident_mib(self) -> float:
         found = _RESIDENT.search(Path(f"/proc/{self._process.pid}/status").read_text())

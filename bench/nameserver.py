@@ -106,7 +106,9 @@ def yardstick_ns() -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Register, ask, and print."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m bench.nameserver",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--topics", type=int, default=1000)

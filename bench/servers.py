@@ -24,7 +24,7 @@ HEAP: Final = "4g"
 STOP_SECONDS: Final = 60
 
 _READY: Final = re.compile(r"ready nameserver=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+)")
-_TICK_US: Final = 1_000_000 / os.sysconf("SC_CLK_TCK")
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
 
 
@@ -39,9 +39,8 @@ class Server(NamedTuple):
     """All that must be stopped, in this order; the one that is measured among them."""
 
     def cpu_us(self) -> float:
-        """CPU time so far, user's and kernel's, in steps of a tick."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_US
+        """CPU time so far."""
+        return cpu_seconds(self.pid) * 1e6
 
     def anonymous_mib(self) -> float:
         """Memory that no file backs."""
@@ -90,6 +89,12 @@ def start_apache(folder: Path, flush: str) -> tuple[Server, float]:
     seconds = time.perf_counter() - begun
     names, broker = (int((folder / f"{name}.pid").read_text()) for name in ("ns", "broker"))
     return Server("Apache", port, nameserver_port, broker, (broker, names)), seconds
+
+
+def cpu_seconds(pid: int, *, with_ended_children: bool = False) -> float:
+    """Read what a process has used of CPU, user's and kernel's, in steps of a tick."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11 : 15 if with_ended_children else 13])) / _TICKS
 
 
 def free_port() -> int:

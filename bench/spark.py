@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench import memory
 from bench.kafka import spark_jars, start_kafka
-from bench.servers import start_cometmq
+from bench.servers import cpu_seconds, start_cometmq
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +36,6 @@ ROUNDS: Final = 3
 FLOOR_BATCHES: Final = 30
 WRITTEN_MIB: Final = 2048
 """More than broker and Spark write in a round."""
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -232,11 +231,9 @@ def _family(pid: int) -> list[int]:
 
 def _seconds_of(pid: int) -> float:
     """Return what a process has used, with its children that have ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    except OSError:
-        return 0.0
-    return sum(int(each) for each in fields[11:15]) / _TICKS
+    with suppress(OSError):  # As above.
+        return cpu_seconds(pid, with_ended_children=True)
+    return 0.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -36,6 +36,8 @@ COMMIT_SIZE: Final = 1 << 20
 WRITTEN_MIB: Final = 1024
 """More than a scan takes of memory."""
 NOW_MS: Final = 1_700_000_000_000
+TEXTS: Final = ("message_id", "unique_key", "offset_id", "key", "tag", "born_host", "store_host")
+"""Columns that are cut from the properties, or are made to be read."""
 
 _MIB: Final = 1 << 20
 
@@ -135,9 +137,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{size / seconds / 1e6:>7,.0f} MB/s")
     spark.stop()
 
-
-TEXTS: Final = ("message_id", "unique_key", "offset_id", "key", "tag", "born_host", "store_host")
-"""Columns that are cut from the properties, or are made to be read."""
 
 if __name__ == "__main__":
     main()

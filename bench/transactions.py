@@ -26,6 +26,7 @@ from tests.interop.apache_java import class_path, required
 
 from bench import memory
 from bench.broker import circumstances, write
+from bench.compiled import compiled
 from bench.java_client import RELEASE
 from bench.servers import Server, start_apache, start_cometmq
 from cometmq.proto.codes import RequestCode
@@ -132,9 +133,7 @@ class Generator:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self._program = folder / "pairs"
-        source = Path(__file__).with_name("pairs.c")
-        subprocess.run(["gcc", "-O2", "-o", self._program, source], check=True)
+        self._program = compiled("pairs", folder)
         self._half, self._commit = folder / "half", folder / "commit"
         self._half.write_bytes(half_frame())
         form = commit_form().replace(b"%d", b"%lld").replace(b"%032X", b"%s")

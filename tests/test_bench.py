@@ -26,7 +26,7 @@ def test_a_part_imports_and_explains_itself(name: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as ended:
         part.main(["--help"])
     assert ended.value.code == 0
-    assert "usage" in capsys.readouterr().out
+    assert f"usage: python -m bench.{name} " in capsys.readouterr().out
 
 
 def test_help_lists_each_part_with_what_it_measures(capsys: pytest.CaptureFixture[str]) -> None:
