@@ -102,6 +102,7 @@ def test_times_are_milliseconds_or_iso_8601_in_utc() -> None:
     assert read_time_ms("t", "1700000000123") == 1700000000123
     assert read_time_ms("t", "2023-11-14T22:13:20") == 1700000000000
     assert read_time_ms("t", "2023-11-14T23:13:20+01:00") == 1700000000000
+    assert read_time_ms("t", "2038-07-31T06:36:22.858") == 2164170982858
 
 
 def test_a_delivery_that_does_not_exist_is_refused() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cometmq.pipeline.cluster import Cluster, read_nameservers
@@ -53,6 +53,8 @@ _TAGS = re.compile(r"\S+|[^=<>()']*\|\|[^=<>()']*")
 """A word, or words with `||` between them, which SQL92 does not have."""
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}", re.ASCII)
 _SQL_SIGNS = re.compile(r"[=<>()']")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 Options = TypeVar("Options", "ReadOptions", "WriteOptions")
 R = TypeVar("R")
@@ -275,7 +277,8 @@ def read_time_ms(option: str, text: str) -> int:
         raise OptionError(
             f"{option}: {text!r} is no time; write ms since 1970, or 2026-11-21T14:30:00"
         ) from None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    # As a float of seconds, it may be one less.
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
 
 
 def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
