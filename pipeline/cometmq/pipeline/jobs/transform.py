@@ -206,30 +206,31 @@ class _Transforming:
         selected: DataFrame = frame.sparkSession.sql(self.sql)
         return selected
 
-    def _target(self, columns: Sequence[str], topic: str = "") -> dict[str, str]:
+    def _target(self, columns: Sequence[str]) -> dict[str, str]:
         """Return where rows with these columns go, as options of the sink."""
         cluster = self.settings.credentials.at(self.settings.nameserver)
-        if "to_topic" in columns and not topic:
-            return cluster
-        return cluster | {"topic": topic or self.settings.to_topic}
+        return cluster if "to_topic" in columns else cluster | {"topic": self.settings.to_topic}
 
-    def _write(self, frame: DataFrame, topic: str = "") -> None:
+    def _write(self, selected: DataFrame) -> None:
+        """Send what the SQL has made, and count it by the topics that it goes to."""
         from pyspark.sql import Observation
 
-        named = "to_topic" in frame.columns and not topic
-        sink_id = f"transform {query_id(Folder(self.spark, self.settings.checkpoint))} {topic}"
-        options = self._target(frame.columns, topic) | {"sinkId": sink_id}
-        if named and not self.settings.force:
-            frame = self._without_circles(frame)
+        is_named = "to_topic" in selected.columns
+        if is_named and not self.settings.force:
+            selected = self._without_circles(selected)
+        to_topic = "to_topic" if is_named else f"'{self.settings.to_topic}'"
         counted = Observation()
-        if not topic:
-            to_topic = "to_topic" if named else f"'{self.settings.to_topic}'"
-            frame = frame.observe(counted, _routes(to_topic))
+        frame = selected.observe(counted, _routes(to_topic))
+        self._save(frame, self._target(frame.columns))
+        written = self.report.details["written"]
+        for route in counted.get["routes"]:
+            written[route["item"]] = written.get(route["item"], 0) + route["count"]
+
+    def _save(self, frame: DataFrame, target: dict[str, str], dead_letter: str = "") -> None:
+        """Send rows, which are known again apart from those that go to the other place."""
+        query = query_id(Folder(self.spark, self.settings.checkpoint))
+        options = target | {"sinkId": f"transform {query} {dead_letter}"}
         frame.write.format("cometmq").mode("append").options(**options).save()
-        if not topic:
-            written = self.report.details["written"]
-            for route in counted.get["routes"]:
-                written[route["item"]] = written.get(route["item"], 0) + route["count"]
 
     def _without_circles(self, frame: DataFrame) -> DataFrame:
         """Let a row for a topic that is read end the job, in front of its record batch."""
@@ -260,7 +261,8 @@ class _Transforming:
         )
         sent = (*_COORDINATES, _TIME, "body", "key", "tag", "flag")
         rows = misfits.select(*sent, marked.alias("properties"))
-        self._write(rows, self.settings.dead_letter)
+        target = self._target(rows.columns) | {"topic": self.settings.dead_letter}
+        self._save(rows, target, self.settings.dead_letter)
 
 
 def _routes(to_topic: str) -> Any:
