@@ -2,7 +2,8 @@
 
 ::
 
-    driver      options.py ─ bounds.py (from where to where) ─ planning.py (which task what)
+    driver      options.py ─ bounds.py (from where to where) ─ measuring.py (how many bytes)
+                ─ planning.py (which task what)
     executor    fetching.py (bytes) ─ records (columns) ─ Arrow to Spark
 
 What runs in executors imports the standard library, numpy, pyarrow and PySpark, and nothing else,
