@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipeline.tables import Tables
 
 from cometmq.pipeline import wire
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,6 +65,12 @@ def spark() -> Iterator[SparkSession]:
     )
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="session")
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    """The topics of the cluster that tests share, as tables; each test has topics of its own."""
+    return Tables(spark, rocketmq_session)
 
 
 @pytest.fixture

@@ -29,14 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cometmq.pipeline.jobs.report import Report
-    from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
-
-
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
 
 
 def run(tables: Tables, topic: str, to: Path, **more: Any) -> Report:

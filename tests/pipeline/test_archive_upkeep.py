@@ -46,11 +46,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
-
-
 class Archived:
     """A topic and the archive that it goes to."""
 

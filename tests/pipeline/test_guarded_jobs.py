@@ -30,17 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 SECRET = "hush-hush-here"
 PLACE = "topic, broker, queue_id, queue_offset"
-
-
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
 
 
 @pytest.fixture

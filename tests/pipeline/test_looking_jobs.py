@@ -29,19 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-    from cometmq.testing import Cluster
-
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 TRACED = ClientConfig(trace=True, producer_group="shop")
 BODIES = (b'{"id": 1}', b'{"id": 2}', b"text", b"\xff\xfe")
-
-
-@pytest.fixture(scope="module")
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
 
 
 @pytest.fixture(scope="module")

@@ -21,16 +21,7 @@ from cometmq.pipeline.jobs.report import Outcome, Report
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-    from cometmq.testing import Cluster
-
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
-
-
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
 
 
 @pytest.fixture

@@ -20,21 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from click.testing import Result
-    from pyspark.sql import SparkSession
 
     from cometmq.pipeline.jobs.job import Job, Run
     from cometmq.pipeline.jobs.report import Report
-    from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 SECRET = "hush-hush-here"
 SQL = "SELECT topic, broker, queue_id, queue_offset, store_time, body FROM messages"
-
-
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
 
 
 @pytest.fixture

@@ -28,17 +28,10 @@ from cometmq.proto import property_names
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from cometmq.pipeline.routes import Route
     from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
-
-
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
 
 
 def test_columns_become_what_they_are_called(tables: Tables) -> None:

@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from cometmq.testing import Cluster
-
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
-
-
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
 
 
 def test_a_topic_is_read_as_it_was_sent(tables: Tables) -> None:

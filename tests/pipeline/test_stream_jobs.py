@@ -41,11 +41,6 @@ KEPT = "topic, broker, queue_id, queue_offset"
 
 
 @pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
-
-
-@pytest.fixture
 def archived(tables: Tables, tmp_path: Path) -> str:
     """An archive of twenty messages in four batches, of a topic of this test's own."""
     topic = tmp_path.name.replace("_", "-")

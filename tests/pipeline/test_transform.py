@@ -20,10 +20,6 @@ from cometmq.pipeline.jobs.transform import TransformSettings, transform
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-    from cometmq.testing import Cluster
-
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 KEPT = "topic, broker, queue_id, queue_offset"
@@ -45,11 +41,6 @@ def halves(text):
 def failing(text: str) -> str:
     raise RuntimeError("no such price")
 """
-
-
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
 
 
 @pytest.fixture

@@ -49,11 +49,6 @@ ALL = ReadAllAvailable()
 BODY = StructType([StructField("body", BinaryType())])
 
 
-@pytest.fixture
-def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    return Tables(spark, rocketmq_session)
-
-
 def reader(tables: Tables, topic: str, **options: Any) -> TopicStreamReader:
     given = {"nameserver": tables.cluster.nameserver, "topic": topic, **options}
     return TopicStreamReader(read_options({k: str(v) for k, v in given.items()}), BODY)
