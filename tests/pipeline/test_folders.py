@@ -1,14 +1,20 @@
-"""Files of JSON that jobs keep for themselves, when they are damaged."""
+"""Folders of jobs: those that are none, and files of JSON in them that are damaged."""
 
 from __future__ import annotations
 
+import re
+import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.archive_files import BatchName, Manifest
 from cometmq.pipeline.jobs.folders import Folder, refuse_batches, stranger_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Plain(Folder):
@@ -63,3 +69,39 @@ def test_what_readers_of_an_archive_would_read_too_is_found(tmp_path: Path) -> N
     assert stranger_in(Plain(tmp_path)) == ""
     (tmp_path / "notes.txt").touch()
     assert stranger_in(Plain(tmp_path)) == "notes.txt"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("s3x://a/b", 'No FileSystem for scheme "s3x"'),
+        ("s3a://a/b", "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
+        ("a:b", "Relative path in absolute URI: a:b"),
+        ("", "Can not create a Path from an empty string"),
+    ],
+)
+def test_a_folder_where_spark_has_no_files_is_a_mistake(
+    spark: SparkSession, path: str, said: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        Folder(spark, path)
+    assert str(caught.value) == f"path: {path}: {said}"
+
+
+@pytest.mark.spark
+def test_a_file_system_that_is_not_there_is_told_in_a_line_with_what_to_do(
+    spark: SparkSession,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = f"hdfs://127.0.0.1:{server.getsockname()[1]}/to"
+    spark.sparkContext._jsc.hadoopConfiguration().set("ipc.client.connect.max.retries", "0")
+    for path in (nobody, "hdfs://nobody.invalid:8020/to"):
+        with pytest.raises(PipelineError) as caught:
+            Folder(spark, path).names()
+        assert not isinstance(caught.value, OptionError)  # It may be there soon.
+        assert re.fullmatch(
+            rf"path: {path}: its file system cannot be reached \(.*(refused|nobody\.invalid)\S*\);"
+            " look whether the host and the port are right and a server is there",
+            str(caught.value),
+        )

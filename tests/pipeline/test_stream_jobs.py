@@ -1,19 +1,16 @@
-"""The jobs `replay`, `transform`, `aggregate` and `mirror`."""
+"""The jobs `transform` and `aggregate`, and what all share that read a stream."""
 
 from __future__ import annotations
 
 import json
-import re
-import socket
 from dataclasses import replace
-from shutil import copytree, rmtree
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from pyspark.sql import functions
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.errors import HeldError, OptionError, PipelineError
@@ -23,8 +20,6 @@ from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, held
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
-from cometmq.pipeline.jobs.pacing import Tempo
-from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
 
 if TYPE_CHECKING:
@@ -38,21 +33,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 KEPT = "topic, broker, queue_id, queue_offset"
-
-
-@pytest.fixture
-def archived(tables: Tables, tmp_path: Path) -> str:
-    """An archive of twenty messages in four batches, of a topic of this test's own."""
-    topic = tmp_path.name.replace("_", "-")
-    tables.fill(topic, 20)
-    to = str(tmp_path / "archive")
-    given = {"nameserver": tables.cluster.nameserver, "topic": topic, "to": to}
-    archive(tables.spark, ArchiveSettings(**given, max_rows=6))  # type: ignore[arg-type]  # texts
-    return to
-
-
-def replaying(tables: Tables, archived: str, **more: Any) -> ReplaySettings:
-    return ReplaySettings(nameserver=tables.cluster.nameserver, from_dir=archived, **more)
 
 
 def test_a_second_run_on_the_checkpoint_or_folder_of_another_is_refused(
@@ -82,233 +62,6 @@ def test_a_second_run_on_the_checkpoint_or_folder_of_another_is_refused(
     ):
         runs["aggregate"]()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_archive_is_replayed_once_however_often(tables: Tables, archived: str) -> None:
-    settings = replaying(tables, archived, to_topic="replayed-once", mark="replayed=true")
-    assert replay(tables.spark, settings).rows == 20
-    assert replay(tables.spark, settings).rows == 0
-    assert tables.bodies("replayed-once") == numbers(0, 20)
-    sent = tables.cluster.sent("replayed-once", count=20)
-    assert {message.user_properties["replayed"] for message in sent} == {"true"}
-
-
-@pytest.mark.parametrize(
-    ("where", "said"),
-    [("body =", "Syntax error"), ("nocolumn = 1", "nocolumn"), ("sum(queue_id) > 1", "sum")],
-)
-def test_sql_that_no_rows_can_be_asked_is_refused_before_any_is_sent(
-    tables: Tables, archived: str, where: str, said: str
-) -> None:
-    tables.cluster.admin.create_topic("replay-refused")
-    settings = replaying(tables, archived, to_topic="replay-refused", where=where)
-    with pytest.raises(OptionError, match=f"(?i)^where: .*{said}") as caught:
-        replay(tables.spark, settings)
-    assert "\n" not in str(caught.value)
-    assert tables.bodies("replay-refused") == []
-
-
-def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_path: Path) -> None:
-    stopping = Run(progress=lambda _news: stopping.stop())
-    settings = replaying(tables, archived, to_topic="replay-goes-on")
-    report = replay(tables.spark, settings, stopping)
-    assert report.stopped
-    # As if it had died between the last rows and the note of them.
-    (tmp_path / "archive" / "_replays" / "to-replay-goes-on.json").unlink()
-    assert replay(tables.spark, settings).rows == 20
-    assert tables.bodies("replay-goes-on") == numbers(0, 20)
-
-
-@pytest.fixture
-def archived_at_once(tables: Tables, tmp_path: Path) -> str:
-    """An archive of sixty messages in one batch, of a topic of this test's own."""
-    topic = tmp_path.name.replace("_", "-")
-    tables.fill(topic, 60, queues=3)
-    to = str(tmp_path / "archive")
-    archive(tables.spark, ArchiveSettings(nameserver=tables.cluster.nameserver, topic=topic, to=to))
-    return to
-
-
-def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once: str) -> None:
-    settings = replaying(tables, archived_at_once, to_topic="replayed-slowly", rate=20)
-    report = replay(tables.spark, settings)
-    assert (report.rows, report.batches) == (60, [0])
-    assert 0 < report.details["rows_per_second"] <= 20
-    rows = tables.read("replayed-slowly").orderBy("store_time").collect()
-    begin = rows[0]["store_time"]
-    for index, row in enumerate(rows):  # What a second has may come in its first moment.
-        waited = (row["store_time"] - begin).total_seconds()
-        assert waited >= (index + 1 - 2 * settings.rate) / settings.rate
-    queues: dict[int, list[int]] = {}
-    for row in sorted(rows, key=lambda each: each["queue_offset"]):
-        queues.setdefault(row["queue_id"], []).append(int(row["body"]))
-    assert all(bodies == sorted(bodies) for bodies in queues.values())
-    assert sorted(body for bodies in queues.values() for body in bodies) == list(range(60))
-
-
-def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
-    tables: Tables, archived_at_once: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of an archive whose messages are said to have been stored half a second apart."""
-    monkeypatch.setattr("cometmq.pipeline.jobs.replay._AT", "(60 + queue_offset) * 500000")
-    news: list[int] = []
-    pauses: list[float] = []
-    run = Run(progress=lambda each: news.append(each["rows"]))
-    monkeypatch.setattr(run, "pause", pauses.append)
-    settings = replaying(tables, archived_at_once, to_topic="replayed-at-speed", speed="2x")
-    assert replay(tables.spark, settings, run).rows == 60
-    assert news == [12] * 5  # Three queues of twenty, four of each in two seconds of then.
-    assert tables.bodies("replayed-at-speed") == numbers(0, 60)
-
-
-def test_messages_of_which_nobody_knows_when_they_were_stored_go_without_waiting(
-    tables: Tables, archived_at_once: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They would be of 1970, and what comes behind them decades later."""
-    batch = tmp_path / "archive" / "batch=000000"
-    rows = tables.spark.read.parquet(str(batch)).withColumn(
-        "store_time",
-        functions.expr("if(cast(cast(body AS string) AS int) < 12, null, store_time)"),
-    )
-    rows.write.partitionBy("topic", "date").parquet(str(tmp_path / "without"))
-    rmtree(batch)
-    (tmp_path / "without").rename(batch)
-    run = Run()
-    pauses: list[float] = []
-    monkeypatch.setattr(run, "pause", pauses.append)
-    settings = replaying(tables, archived_at_once, to_topic="replayed-timeless", speed="1x")
-    assert replay(tables.spark, settings, run).rows == 60
-    assert tables.bodies("replayed-timeless") == numbers(0, 60)
-    assert sum(pauses) < 60
-
-
-def test_a_tempo_waits_as_long_as_lies_between_pieces_or_a_part_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 100.0
-    monkeypatch.setattr("cometmq.pipeline.jobs.pacing.time.monotonic", lambda: now)
-    run = Run()
-    pauses: list[float] = []
-    monkeypatch.setattr(run, "pause", pauses.append)
-    tempo = Tempo(10.0, run)
-    assert tempo.second_us == 10_000_000
-    for stored_us in (5_000_000, 25_000_000, 65_000_000):
-        assert tempo.wait(stored_us)
-    now = 103.0  # It took longer than it should have: what comes next makes up for it.
-    assert tempo.wait(75_000_000)
-    assert tempo.wait(37_000_000_000)
-    assert tempo.wait(0)  # Nobody knows when.
-    assert pauses == [0.0, 2.0, 6.0, 4.0, pytest.approx(3696.5)]
-    run.stop()
-    assert not tempo.wait(0)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"rate": 5, "speed": "1x"}, "rate, speed: say one of them"),
-        ({"speed": "fast"}, "speed: 'fast'"),
-        ({"speed": "0x"}, "speed: '0x'"),
-    ],
-)
-def test_how_fast_a_replay_goes_is_said_once(more: dict[str, Any], said: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        ReplaySettings(nameserver="127.0.0.1:1", from_dir="a", to_topic="b", **more)
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize("rate", [0, 7, 1000])
-def test_a_replay_that_was_stopped_inside_a_batch_goes_on_there_at_any_rate(
-    tables: Tables, archived_at_once: str, tmp_path: Path, rate: int
-) -> None:
-    name = f"replayed-on-{rate}"
-    stopping = Run(progress=lambda news: stopping.stop() if news["total"] == 40 else None)
-    slowly = replaying(tables, archived_at_once, to_topic=name, rate=20)
-    report = replay(tables.spark, slowly, stopping)
-    assert (report.rows, report.batches, report.stopped) == (40, [], True)
-    settings = replaying(tables, archived_at_once, to_topic=name, rate=rate)
-    assert replay(tables.spark, settings, Run(dry_run=True)).details["would_send"] == 20
-    assert replay(tables.spark, settings).rows == 20
-    assert tables.bodies(name) == numbers(0, 60)
-    assert replay(tables.spark, settings).rows == 0
-
-
-def test_a_piece_of_a_replay_that_was_not_noted_is_sent_once(
-    tables: Tables, archived_at_once: str, tmp_path: Path
-) -> None:
-    notes = tmp_path / "archive" / "_replays"
-
-    def watch(news: Mapping[str, Any]) -> None:
-        if news["total"] == 15:
-            copytree(notes, tmp_path / "first")
-        elif news["total"] == 30:
-            stopping.stop()
-
-    stopping = Run(progress=watch)
-    settings = replaying(tables, archived_at_once, to_topic="replayed-unnoted", rate=15)
-    assert replay(tables.spark, settings, stopping).rows == 30
-    rmtree(notes)
-    copytree(tmp_path / "first", notes)
-    assert replay(tables.spark, replace(settings, rate=25)).rows == 45
-    assert tables.bodies("replayed-unnoted") == numbers(0, 60)
-
-
-def test_a_part_is_replayed_and_a_dry_run_counts_it(tables: Tables, archived: str) -> None:
-    where = "cast(cast(body AS string) AS int) < 5"
-    settings = replaying(tables, archived, to_topic="replayed-part", where=where)
-    assert replay(tables.spark, settings, Run(dry_run=True)).details["would_send"] == 5
-    assert replay(tables.spark, settings).rows == 5
-    assert tables.bodies("replayed-part") == numbers(0, 5)
-    other = replaying(tables, archived, to_topic="replayed-part", where="TRUE")
-    with pytest.raises(OptionError, match="was another replay"):
-        replay(tables.spark, other)
-
-
-def test_a_replay_into_its_own_source_is_refused(
-    tables: Tables, archived: str, tmp_path: Path
-) -> None:
-    topic = tmp_path.name.replace("_", "-")
-    with pytest.raises(OptionError, match="to-topic: the archive has messages of"):
-        replay(tables.spark, replaying(tables, archived, to_topic=topic))
-
-
-def test_what_is_no_archive_is_said(tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is no archive"):
-        replay(tables.spark, replaying(tables, str(tmp_path), to_topic="T"))
-
-
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("s3x://a/b", 'No FileSystem for scheme "s3x"'),
-        ("s3a://a/b", "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
-        ("a:b", "Relative path in absolute URI: a:b"),
-        ("", "Can not create a Path from an empty string"),
-    ],
-)
-def test_a_folder_where_spark_has_no_files_is_a_mistake(
-    spark: SparkSession, path: str, said: str
-) -> None:
-    with pytest.raises(OptionError) as caught:
-        Folder(spark, path)
-    assert str(caught.value) == f"path: {path}: {said}"
-
-
-def test_a_file_system_that_is_not_there_is_told_in_a_line_with_what_to_do(
-    spark: SparkSession,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        nobody = f"hdfs://127.0.0.1:{server.getsockname()[1]}/to"
-    spark.sparkContext._jsc.hadoopConfiguration().set("ipc.client.connect.max.retries", "0")
-    for path in (nobody, "hdfs://nobody.invalid:8020/to"):
-        with pytest.raises(PipelineError) as caught:
-            Folder(spark, path).names()
-        assert not isinstance(caught.value, OptionError)  # It may be there soon.
-        assert re.fullmatch(
-            rf"path: {path}: its file system cannot be reached \(.*(refused|nobody\.invalid)\S*\);"
-            " look whether the host and the port are right and a server is there",
-            str(caught.value),
-        )
 
 
 def transforming(tables: Tables, checkpoint: Path, **more: Any) -> TransformSettings:
@@ -839,50 +592,6 @@ def test_trap_15_another_aggregation_needs_another_checkpoint(
         aggregate(tables.spark, AggregateSettings(**given, aggregations="sum"))  # type: ignore[arg-type]  # as above
 
 
-def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_path: Path) -> None:
-    tables.cluster.send("mirrored", b"0", key="k", tag="t", properties={"a": "b"})
-    settings = MirrorSettings(
-        nameserver=tables.cluster.nameserver,
-        to_nameserver=tables.cluster.nameserver,
-        prefix="copy-of-",
-        topic="mirrored",
-        checkpoint=str(tmp_path),
-    )
-    assert mirror(tables.spark, settings).rows == 1
-    for path in (tmp_path / "commits").iterdir():
-        path.unlink()
-    mirror(tables.spark, settings)
-    assert mirror(tables.spark, settings).document()["bytes"] == 0  # It has no batch.
-    (copy,) = tables.cluster.sent("copy-of-mirrored", count=1)
-    assert (copy.body, copy.keys, copy.tag, copy.user_properties) == (b"0", ["k"], "t", {"a": "b"})
-
-
-def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
-    tables: Tables, tmp_path: Path
-) -> None:
-    """It has no hand in its batches, so what Spark notes of them may be lost with them."""
-    tables.fill("mirrored-cut", 60)
-    settings = MirrorSettings(
-        nameserver=tables.cluster.nameserver,
-        to_nameserver=tables.cluster.nameserver,
-        prefix="copy-of-",
-        topic="mirrored-cut",
-        checkpoint=str(tmp_path),
-        max_rows=20,
-    )
-    assert mirror(tables.spark, settings).batches == [0, 1, 2]
-    for note in ("offsets/2", "offsets/.2.crc"):
-        (tmp_path / note).write_bytes(b"")
-    tables.fill("mirrored-cut", 5, first=60)
-    dry = mirror(tables.spark, settings, Run(dry_run=True))
-    assert dry.details["would_read"] == 25
-    said: list[str] = []
-    report = mirror(tables.spark, settings, Run(progress=lambda news: said.append(str(news))))
-    assert report.rows == 25
-    assert "offsets/2 is empty, as behind a power cut; the stream goes on behind batch 1" in said[0]
-    assert tables.bodies("copy-of-mirrored-cut") == numbers(0, 65)
-
-
 def test_a_dry_run_counts_a_batch_that_a_power_cut_has_left_as_not_done(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -901,43 +610,3 @@ def test_a_dry_run_counts_a_batch_that_a_power_cut_has_left_as_not_done(
     (tmp_path / "metadata").write_bytes(b"")
     dry = transform(tables.spark, settings, Run(dry_run=True))
     assert dry.details["would_read"] == 10
-
-
-def test_a_mirror_takes_nothing_from_a_checkpoint_of_another_job(
-    tables: Tables, tmp_path: Path
-) -> None:
-    """That could not go back: it would do again, and otherwise, what it has done."""
-    tables.fill("mirrored-wrongly", 3)
-    given: dict[str, Any] = {
-        "nameserver": tables.cluster.nameserver,
-        "topic": "mirrored-wrongly",
-        "checkpoint": str(tmp_path / "checkpoint"),
-    }
-    archive(tables.spark, ArchiveSettings(**given, to=str(tmp_path / "archive")))
-    for note in ("offsets/0", "offsets/.0.crc"):
-        (tmp_path / "checkpoint" / note).write_bytes(b"")
-    before = sorted((tmp_path / "checkpoint").rglob("*"))
-    copying = MirrorSettings(**given, to_nameserver=tables.cluster.nameserver, prefix="copy-of-")
-    with pytest.raises(OptionError, match="was begun by archive, and"):
-        mirror(tables.spark, copying)
-    assert sorted((tmp_path / "checkpoint").rglob("*")) == before
-
-
-def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
-    tables: Tables, tmp_path: Path
-) -> None:
-    tables.fill("mirrored-anew", 50)
-    settings = MirrorSettings(
-        nameserver=tables.cluster.nameserver,
-        to_nameserver=tables.cluster.nameserver,
-        prefix="copy-of-",
-        topic="mirrored-anew",
-        checkpoint=str(tmp_path),
-        fail_on_data_loss=False,
-    )
-    mirror(tables.spark, settings)
-    tables.cluster.admin.delete_topic("mirrored-anew")
-    tables.fill("mirrored-anew", 60, first=100)
-    report = mirror(tables.spark, settings)
-    assert (report.rows, report.size) == (60, 60 * 3)
-    assert tables.bodies("copy-of-mirrored-anew") == [*numbers(0, 50), *numbers(100, 160)]

@@ -1,0 +1,105 @@
+"""The job `mirror`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_path: Path) -> None:
+    tables.cluster.send("mirrored", b"0", key="k", tag="t", properties={"a": "b"})
+    settings = MirrorSettings(
+        nameserver=tables.cluster.nameserver,
+        to_nameserver=tables.cluster.nameserver,
+        prefix="copy-of-",
+        topic="mirrored",
+        checkpoint=str(tmp_path),
+    )
+    assert mirror(tables.spark, settings).rows == 1
+    for path in (tmp_path / "commits").iterdir():
+        path.unlink()
+    mirror(tables.spark, settings)
+    assert mirror(tables.spark, settings).document()["bytes"] == 0  # It has no batch.
+    (copy,) = tables.cluster.sent("copy-of-mirrored", count=1)
+    assert (copy.body, copy.keys, copy.tag, copy.user_properties) == (b"0", ["k"], "t", {"a": "b"})
+
+
+def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """It has no hand in its batches, so what Spark notes of them may be lost with them."""
+    tables.fill("mirrored-cut", 60)
+    settings = MirrorSettings(
+        nameserver=tables.cluster.nameserver,
+        to_nameserver=tables.cluster.nameserver,
+        prefix="copy-of-",
+        topic="mirrored-cut",
+        checkpoint=str(tmp_path),
+        max_rows=20,
+    )
+    assert mirror(tables.spark, settings).batches == [0, 1, 2]
+    for note in ("offsets/2", "offsets/.2.crc"):
+        (tmp_path / note).write_bytes(b"")
+    tables.fill("mirrored-cut", 5, first=60)
+    dry = mirror(tables.spark, settings, Run(dry_run=True))
+    assert dry.details["would_read"] == 25
+    said: list[str] = []
+    report = mirror(tables.spark, settings, Run(progress=lambda news: said.append(str(news))))
+    assert report.rows == 25
+    assert "offsets/2 is empty, as behind a power cut; the stream goes on behind batch 1" in said[0]
+    assert tables.bodies("copy-of-mirrored-cut") == numbers(0, 65)
+
+
+def test_a_mirror_takes_nothing_from_a_checkpoint_of_another_job(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """That could not go back: it would do again, and otherwise, what it has done."""
+    tables.fill("mirrored-wrongly", 3)
+    given: dict[str, Any] = {
+        "nameserver": tables.cluster.nameserver,
+        "topic": "mirrored-wrongly",
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    archive(tables.spark, ArchiveSettings(**given, to=str(tmp_path / "archive")))
+    for note in ("offsets/0", "offsets/.0.crc"):
+        (tmp_path / "checkpoint" / note).write_bytes(b"")
+    before = sorted((tmp_path / "checkpoint").rglob("*"))
+    copying = MirrorSettings(**given, to_nameserver=tables.cluster.nameserver, prefix="copy-of-")
+    with pytest.raises(OptionError, match="was begun by archive, and"):
+        mirror(tables.spark, copying)
+    assert sorted((tmp_path / "checkpoint").rglob("*")) == before
+
+
+def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("mirrored-anew", 50)
+    settings = MirrorSettings(
+        nameserver=tables.cluster.nameserver,
+        to_nameserver=tables.cluster.nameserver,
+        prefix="copy-of-",
+        topic="mirrored-anew",
+        checkpoint=str(tmp_path),
+        fail_on_data_loss=False,
+    )
+    mirror(tables.spark, settings)
+    tables.cluster.admin.delete_topic("mirrored-anew")
+    tables.fill("mirrored-anew", 60, first=100)
+    report = mirror(tables.spark, settings)
+    assert (report.rows, report.size) == (60, 60 * 3)
+    assert tables.bodies("copy-of-mirrored-anew") == [*numbers(0, 50), *numbers(100, 160)]

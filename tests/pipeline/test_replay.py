@@ -1,0 +1,234 @@
+"""The job `replay`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from shutil import copytree, rmtree
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from pyspark.sql import functions
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.pacing import Tempo
+from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def archived(tables: Tables, tmp_path: Path) -> str:
+    """An archive of twenty messages in four batches, of a topic of this test's own."""
+    topic = tmp_path.name.replace("_", "-")
+    tables.fill(topic, 20)
+    to = str(tmp_path / "archive")
+    given = {"nameserver": tables.cluster.nameserver, "topic": topic, "to": to}
+    archive(tables.spark, ArchiveSettings(**given, max_rows=6))  # type: ignore[arg-type]  # texts
+    return to
+
+
+def replaying(tables: Tables, archived: str, **more: Any) -> ReplaySettings:
+    return ReplaySettings(nameserver=tables.cluster.nameserver, from_dir=archived, **more)
+
+
+def test_an_archive_is_replayed_once_however_often(tables: Tables, archived: str) -> None:
+    settings = replaying(tables, archived, to_topic="replayed-once", mark="replayed=true")
+    assert replay(tables.spark, settings).rows == 20
+    assert replay(tables.spark, settings).rows == 0
+    assert tables.bodies("replayed-once") == numbers(0, 20)
+    sent = tables.cluster.sent("replayed-once", count=20)
+    assert {message.user_properties["replayed"] for message in sent} == {"true"}
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [("body =", "Syntax error"), ("nocolumn = 1", "nocolumn"), ("sum(queue_id) > 1", "sum")],
+)
+def test_sql_that_no_rows_can_be_asked_is_refused_before_any_is_sent(
+    tables: Tables, archived: str, where: str, said: str
+) -> None:
+    tables.cluster.admin.create_topic("replay-refused")
+    settings = replaying(tables, archived, to_topic="replay-refused", where=where)
+    with pytest.raises(OptionError, match=f"(?i)^where: .*{said}") as caught:
+        replay(tables.spark, settings)
+    assert "\n" not in str(caught.value)
+    assert tables.bodies("replay-refused") == []
+
+
+def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_path: Path) -> None:
+    stopping = Run(progress=lambda _news: stopping.stop())
+    settings = replaying(tables, archived, to_topic="replay-goes-on")
+    report = replay(tables.spark, settings, stopping)
+    assert report.stopped
+    # As if it had died between the last rows and the note of them.
+    (tmp_path / "archive" / "_replays" / "to-replay-goes-on.json").unlink()
+    assert replay(tables.spark, settings).rows == 20
+    assert tables.bodies("replay-goes-on") == numbers(0, 20)
+
+
+@pytest.fixture
+def archived_at_once(tables: Tables, tmp_path: Path) -> str:
+    """An archive of sixty messages in one batch, of a topic of this test's own."""
+    topic = tmp_path.name.replace("_", "-")
+    tables.fill(topic, 60, queues=3)
+    to = str(tmp_path / "archive")
+    archive(tables.spark, ArchiveSettings(nameserver=tables.cluster.nameserver, topic=topic, to=to))
+    return to
+
+
+def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once: str) -> None:
+    settings = replaying(tables, archived_at_once, to_topic="replayed-slowly", rate=20)
+    report = replay(tables.spark, settings)
+    assert (report.rows, report.batches) == (60, [0])
+    assert 0 < report.details["rows_per_second"] <= 20
+    rows = tables.read("replayed-slowly").orderBy("store_time").collect()
+    begin = rows[0]["store_time"]
+    for index, row in enumerate(rows):  # What a second has may come in its first moment.
+        waited = (row["store_time"] - begin).total_seconds()
+        assert waited >= (index + 1 - 2 * settings.rate) / settings.rate
+    queues: dict[int, list[int]] = {}
+    for row in sorted(rows, key=lambda each: each["queue_offset"]):
+        queues.setdefault(row["queue_id"], []).append(int(row["body"]))
+    assert all(bodies == sorted(bodies) for bodies in queues.values())
+    assert sorted(body for bodies in queues.values() for body in bodies) == list(range(60))
+
+
+def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
+    tables: Tables, archived_at_once: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an archive whose messages are said to have been stored half a second apart."""
+    monkeypatch.setattr("cometmq.pipeline.jobs.replay._AT", "(60 + queue_offset) * 500000")
+    news: list[int] = []
+    pauses: list[float] = []
+    run = Run(progress=lambda each: news.append(each["rows"]))
+    monkeypatch.setattr(run, "pause", pauses.append)
+    settings = replaying(tables, archived_at_once, to_topic="replayed-at-speed", speed="2x")
+    assert replay(tables.spark, settings, run).rows == 60
+    assert news == [12] * 5  # Three queues of twenty, four of each in two seconds of then.
+    assert tables.bodies("replayed-at-speed") == numbers(0, 60)
+
+
+def test_messages_of_which_nobody_knows_when_they_were_stored_go_without_waiting(
+    tables: Tables, archived_at_once: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be of 1970, and what comes behind them decades later."""
+    batch = tmp_path / "archive" / "batch=000000"
+    rows = tables.spark.read.parquet(str(batch)).withColumn(
+        "store_time",
+        functions.expr("if(cast(cast(body AS string) AS int) < 12, null, store_time)"),
+    )
+    rows.write.partitionBy("topic", "date").parquet(str(tmp_path / "without"))
+    rmtree(batch)
+    (tmp_path / "without").rename(batch)
+    run = Run()
+    pauses: list[float] = []
+    monkeypatch.setattr(run, "pause", pauses.append)
+    settings = replaying(tables, archived_at_once, to_topic="replayed-timeless", speed="1x")
+    assert replay(tables.spark, settings, run).rows == 60
+    assert tables.bodies("replayed-timeless") == numbers(0, 60)
+    assert sum(pauses) < 60
+
+
+def test_a_tempo_waits_as_long_as_lies_between_pieces_or_a_part_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("cometmq.pipeline.jobs.pacing.time.monotonic", lambda: now)
+    run = Run()
+    pauses: list[float] = []
+    monkeypatch.setattr(run, "pause", pauses.append)
+    tempo = Tempo(10.0, run)
+    assert tempo.second_us == 10_000_000
+    for stored_us in (5_000_000, 25_000_000, 65_000_000):
+        assert tempo.wait(stored_us)
+    now = 103.0  # It took longer than it should have: what comes next makes up for it.
+    assert tempo.wait(75_000_000)
+    assert tempo.wait(37_000_000_000)
+    assert tempo.wait(0)  # Nobody knows when.
+    assert pauses == [0.0, 2.0, 6.0, 4.0, pytest.approx(3696.5)]
+    run.stop()
+    assert not tempo.wait(0)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"rate": 5, "speed": "1x"}, "rate, speed: say one of them"),
+        ({"speed": "fast"}, "speed: 'fast'"),
+        ({"speed": "0x"}, "speed: '0x'"),
+    ],
+)
+def test_how_fast_a_replay_goes_is_said_once(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        ReplaySettings(nameserver="127.0.0.1:1", from_dir="a", to_topic="b", **more)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("rate", [0, 7, 1000])
+def test_a_replay_that_was_stopped_inside_a_batch_goes_on_there_at_any_rate(
+    tables: Tables, archived_at_once: str, tmp_path: Path, rate: int
+) -> None:
+    name = f"replayed-on-{rate}"
+    stopping = Run(progress=lambda news: stopping.stop() if news["total"] == 40 else None)
+    slowly = replaying(tables, archived_at_once, to_topic=name, rate=20)
+    report = replay(tables.spark, slowly, stopping)
+    assert (report.rows, report.batches, report.stopped) == (40, [], True)
+    settings = replaying(tables, archived_at_once, to_topic=name, rate=rate)
+    assert replay(tables.spark, settings, Run(dry_run=True)).details["would_send"] == 20
+    assert replay(tables.spark, settings).rows == 20
+    assert tables.bodies(name) == numbers(0, 60)
+    assert replay(tables.spark, settings).rows == 0
+
+
+def test_a_piece_of_a_replay_that_was_not_noted_is_sent_once(
+    tables: Tables, archived_at_once: str, tmp_path: Path
+) -> None:
+    notes = tmp_path / "archive" / "_replays"
+
+    def watch(news: Mapping[str, Any]) -> None:
+        if news["total"] == 15:
+            copytree(notes, tmp_path / "first")
+        elif news["total"] == 30:
+            stopping.stop()
+
+    stopping = Run(progress=watch)
+    settings = replaying(tables, archived_at_once, to_topic="replayed-unnoted", rate=15)
+    assert replay(tables.spark, settings, stopping).rows == 30
+    rmtree(notes)
+    copytree(tmp_path / "first", notes)
+    assert replay(tables.spark, replace(settings, rate=25)).rows == 45
+    assert tables.bodies("replayed-unnoted") == numbers(0, 60)
+
+
+def test_a_part_is_replayed_and_a_dry_run_counts_it(tables: Tables, archived: str) -> None:
+    where = "cast(cast(body AS string) AS int) < 5"
+    settings = replaying(tables, archived, to_topic="replayed-part", where=where)
+    assert replay(tables.spark, settings, Run(dry_run=True)).details["would_send"] == 5
+    assert replay(tables.spark, settings).rows == 5
+    assert tables.bodies("replayed-part") == numbers(0, 5)
+    other = replaying(tables, archived, to_topic="replayed-part", where="TRUE")
+    with pytest.raises(OptionError, match="was another replay"):
+        replay(tables.spark, other)
+
+
+def test_a_replay_into_its_own_source_is_refused(
+    tables: Tables, archived: str, tmp_path: Path
+) -> None:
+    topic = tmp_path.name.replace("_", "-")
+    with pytest.raises(OptionError, match="to-topic: the archive has messages of"):
+        replay(tables.spark, replaying(tables, archived, to_topic=topic))
+
+
+def test_what_is_no_archive_is_said(tables: Tables, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is no archive"):
+        replay(tables.spark, replaying(tables, str(tmp_path), to_topic="T"))
