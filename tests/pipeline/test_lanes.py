@@ -11,7 +11,7 @@ from threading import Thread
 import pyarrow as pa
 import pytest
 
-from cometmq.pipeline.errors import BusyError, SinkError
+from cometmq.pipeline.errors import BusyError, ConnectionLostError, SinkError
 from cometmq.pipeline.lanes import (
     SEND_BATCH_MESSAGE,
     SEND_MESSAGE_V2,
@@ -29,6 +29,7 @@ from cometmq.proto.command import Command
 from cometmq.proto.commands.send import SendMessageV2
 from cometmq.proto.connection import Connection
 from cometmq.proto.properties import decode_properties
+from cometmq.testing import Cluster as Running
 
 BUSY = 2
 ILLEGAL = 13
@@ -238,3 +239,27 @@ def test_a_broker_of_ours_can_store_once_and_one_that_is_away_has_its_say_later(
     broker = start(lambda _: 0, 1)
     require_cometmq(["127.0.0.1:1", broker.address], Settings())
     assert broker.asked == 1
+
+
+def test_a_connection_that_is_made_anew_while_sends_wait_says_what_the_broker_speaks(
+    rocketmq_session: Running,
+) -> None:
+    """To the first request alone. Taken for Apache's, it would store twice what comes again."""
+    rocketmq_session.admin.create_topic("anew", queues=1)
+    lane = Lane(rocketmq_session.broker, Sending(Settings()))
+    assert lane.speaks_cometmq
+    peer = lane._connected()  # pyright: ignore[reportPrivateUsage]  # To break it.
+    peer._socket.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]  # As above.
+    lane.submit(Request(SEND_MESSAGE_V2, "anew", 0, "", 0, bytes(1 << 16)))  # Written at once.
+    assert lane._connected() is not peer  # pyright: ignore[reportPrivateUsage]  # As above.
+    assert lane.speaks_cometmq
+    lane.finish()
+    lane.close()
+    assert len(rocketmq_session.sent("anew")) == 1
+
+
+def test_a_broker_that_is_away_when_a_task_begins_is_waited_for(pauses: list[float]) -> None:
+    lane = Lane("127.0.0.1:1", Sending(Settings(), retries=3))
+    with pytest.raises(ConnectionLostError):
+        assert lane.speaks_cometmq
+    assert pauses == [0.2, 0.4, 0.8]

@@ -88,8 +88,14 @@ class Lane:
 
     @property
     def speaks_cometmq(self) -> bool:
-        """Whether the broker has CometMQ's extensions; it is asked something, to see."""
-        return _speaks_cometmq(self._connected())
+        """Whether the broker has CometMQ's extensions; it is asked something, to see.
+
+        It says so to the first request of a connection alone: where sends wait, that is one of
+        them.
+        """
+        while not (peer := self._connected()).is_known and self._under_way:
+            self._attempt(self._receive)
+        return _speaks_cometmq(peer)
 
     def submit(self, request: Request) -> None:
         """Send a request, once there is room for it."""
@@ -201,7 +207,7 @@ class Lane:
             self._under_way = {}
             self._unwritten, self._unwritten_size = [], 0
             try:
-                peer = self._connected()
+                peer = self._opened()
             except ConnectionLostError as again:
                 self._under_way = dict(enumerate(requests))
                 error = again
@@ -211,9 +217,16 @@ class Lane:
             return
 
     def _connected(self) -> Wire:
-        if self._wire is None:
-            self._wire = wire.connect(self._address, self._how.settings)
-            self._first_since_pause = 0  # Numbers begin anew.
+        while self._wire is None:
+            try:
+                return self._opened()
+            except ConnectionLostError as error:
+                self._pauses.take(error)
+        return self._wire
+
+    def _opened(self) -> Wire:
+        self._wire = wire.connect(self._address, self._how.settings)
+        self._first_since_pause = 0  # Numbers begin anew.
         return self._wire
 
 

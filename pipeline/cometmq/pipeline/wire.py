@@ -129,17 +129,19 @@ class Answer(NamedTuple):
 class Wire:
     """One connection; not for two threads at a time but for one that sends and one that receives.
 
-    `speaks_cometmq` is known after the first answer: whether the server has CometMQ's extensions.
+    `speaks_cometmq` is known after the first request's answer: whether the server has CometMQ's
+    extensions.
     """
 
     def __init__(self, address: str, settings: Settings) -> None:
         self.address = address
         self.speaks_cometmq = False
         self.is_known = False
-        """Whether there was an answer yet."""
+        """Whether the first request was answered yet."""
         self._settings = settings
         self._opaque = 0
-        self._is_offered = False
+        self._offer = -1
+        """The number of the first request, which asks what the server speaks."""
         host, _, port = address.rpartition(":")
         try:
             plain = socket.create_connection((host.strip("[]"), int(port)), settings.timeout)
@@ -193,9 +195,9 @@ class Wire:
     def frame(self, code: int, fields: Mapping[str, str], body: bytes, opaque: int) -> bytes:
         """Make a request's bytes."""
         fields = dict(fields)
-        if not self._is_offered:
+        if self._offer < 0:
             fields["cometmqHeaders"] = "2"
-            self._is_offered = True
+            self._offer = opaque
         if self._settings.access_key:
             fields["AccessKey"] = self._settings.access_key
             fields["Signature"] = _signature(fields, body, self._settings.secret_key)
@@ -245,9 +247,9 @@ class Wire:
                 )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ConnectionLostError(f"{self.address}: not an answer: {error}") from error
-            self.is_known = True
-            if "cometmqHeaders" in answer.fields:
-                self.speaks_cometmq = True
+            if answer.opaque == self._offer:
+                self.is_known = True
+                self.speaks_cometmq = "cometmqHeaders" in answer.fields
             return answer
 
     def _read(self, size: int) -> bytes:
