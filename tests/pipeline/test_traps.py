@@ -549,6 +549,72 @@ def test_a_topic_that_was_made_anew_before_the_first_batch_is_noticed(tables: Ta
         stream.latestOffset(start, ALL)
 
 
+def begun(tables: Tables, topic: str, *, queues: int = 2) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A batch that was planned, of which nobody knows whether it was written."""
+    tables.fill(topic, 8, queues=queues)
+    stream = reader(tables, topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    start = through_json(stream.latestOffset(stream.initialOffset(), ReadMaxRows(4)))
+    return start, through_json(stream.latestOffset(start, ReadMaxRows(4)))
+
+
+def test_a_batch_that_is_read_again_when_its_topic_is_gone_is_passed_over_if_told_so(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else no restart would get beyond it."""
+    start, end = begun(tables, "gone-since")
+    tables.cluster.admin.delete_topic("gone-since")
+    with pytest.raises(DataLossError, match="topic gone-since does not exist any more"):
+        reader(tables, "gone-since").partitions(start, end)
+    going_on = reader(tables, "gone-since", failOnDataLoss=False)
+    assert bodies(going_on, start, end) == []
+    assert "data loss: topic gone-since does not exist any more" in caplog.text
+    assert going_on.latestOffset(end, ALL) == end
+    tables.fill("gone-since", 3, first=100)
+    assert bodies(going_on, end, going_on.latestOffset(end, ALL)) == numbers(100, 103)
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+def test_a_batch_that_is_read_again_has_no_messages_of_a_topic_that_was_made_anew_since(
+    tables: Tables, queues: int
+) -> None:
+    """They would be read twice, then and from their beginning."""
+    topic = f"anew-since-{queues}"
+    start, end = begun(tables, topic)
+    made_anew(tables, topic, 20, queues=queues)
+    with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
+        reader(tables, topic).partitions(start, end)
+    going_on = reader(tables, topic, failOnDataLoss=False)
+    assert bodies(going_on, start, end) == []
+    following = through_json(going_on.latestOffset(end, ALL))
+    assert bodies(going_on, end, following) == numbers(100, 120)
+
+
+def test_a_topic_that_is_deleted_while_a_batch_is_read_is_data_loss(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables.fill("gone-now", 6)
+    readers = [reader(tables, "gone-now", failOnDataLoss=strict) for strict in (True, False)]
+    start = reader(tables, "gone-now", startingOffsets="earliest").initialOffset()
+    end = readers[0].latestOffset(start, ALL)
+    strict, lenient = ((each, each.partitions(start, end)) for each in readers)
+    tables.cluster.admin.delete_topic("gone-now")
+    with pytest.raises(DataLossError, match="its topic does not exist any more"):
+        list(strict[0].read(strict[1][0]))
+    assert [batch for part in lenient[1] for batch in lenient[0].read(part)] == []
+    assert "gone-now/broker-a/1: messages from 0 on were to be read, and its topic" in caplog.text
+
+
+def test_a_queue_that_its_topic_has_lost_since_a_batch_was_planned_is_data_loss(
+    tables: Tables,
+) -> None:
+    start, end = begun(tables, "narrowed-since")
+    tables.cluster.admin.create_topic("narrowed-since", queues=1)
+    with pytest.raises(DataLossError, match=r"narrowed-since/broker-a/1: .* has fewer queues now"):
+        bodies(reader(tables, "narrowed-since"), start, end)
+    going_on = reader(tables, "narrowed-since", failOnDataLoss=False)
+    assert bodies(going_on, start, end) == ["4", "6"]
+
+
 def test_a_checkpoint_without_first_messages_is_read_and_gets_them(tables: Tables) -> None:
     tables.fill("older", 4, queues=1)
     older = {"queues": {"older": {"broker-a": {"0": 2}}}}

@@ -44,6 +44,11 @@ NOT_SUPPORTED: Final = 3
 _NOT_FOUND: Final = 19
 _RETRY_IMMEDIATELY: Final = 20
 _OFFSET_MOVED: Final = 21
+_GONE: Final = {
+    17: "its topic does not exist any more",
+    29: "its topic has fewer queues now",
+}
+"""Answers that say that there is no such queue, and what to say of them."""
 _BEING_REMOVED: Final = "MESSAGE_WAS_REMOVING"
 """What an answer says that passes over a file of the log that is not there any more."""
 _BY_REQUEST: Final = 4
@@ -260,6 +265,12 @@ class _Puller:
         if answer.code == NOT_SUPPORTED and self._is_bulk:
             without_bulk.add(self.range.address)
             self._left.appendleft((first, end))
+            return
+        if answer.code in _GONE:
+            self._lost(f"messages from {first} on were to be read, and {_GONE[answer.code]}")
+            self._asked.clear()  # The rest of the range, which is not there either.
+            self._early.clear()
+            self._left.clear()
             return
         if answer.code not in (wire.SUCCESS, _NOT_FOUND, _RETRY_IMMEDIATELY, _OFFSET_MOVED):
             self._forget_asked()

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cometmq.pipeline.bounds import Survey
-    from cometmq.pipeline.cluster import Queue
+    from cometmq.pipeline.cluster import Bounds, Queue
     from cometmq.pipeline.first_messages import Looked, Part
 
 log = logging.getLogger(__name__)
@@ -112,6 +112,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told: dict[str, set[str]] = {}
         self._losses = Losses(options.losses_note)
         self._is_filter_known = False
+        self._has_looked = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where the stream begins. Spark asks several times: the answer is one."""
@@ -141,6 +142,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         That messages were lost is new: it is counted with the batch, which may be empty.
         """
         before = read_stream_offset(start)
+        self._has_looked = True
         found, away = self._surveyed(before)
         self._require_filter(found)
         self._tell_group(before, found)
@@ -170,7 +172,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the tasks of a batch."""
-        wanted = ranges(read_stream_offset(start), read_stream_offset(end))
+        planned = read_stream_offset(end)
+        wanted = ranges(read_stream_offset(start), planned)
+        if not self._has_looked:
+            wanted = self._still_there(wanted, planned)
         if any(queue.broker not in self._addresses for queue in wanted):
             self._survey(whole=True)
         if absent := {queue.broker for queue in wanted} - self._addresses.keys():
@@ -185,6 +190,29 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if tasks and not self.options.fail_on_data_loss:
             losses = self._losses.listener({self._addresses[queue.broker] for queue in wanted})
         return [InputPartition((task, losses)) for task in tasks]
+
+    def _still_there(
+        self, wanted: dict[Queue, Bounds], planned: StreamOffset
+    ) -> dict[Queue, Bounds]:
+        """Return what is left of a batch that an earlier run had planned.
+
+        Since then its topic may have been deleted, and made anew: what stands between the same
+        offsets now is something else, and is read from its beginning when the stream looks again.
+        """
+        found, away = self._surveyed(planned)
+        gone = {queue.topic for queue in wanted if self.options.reads(queue.topic)} - found.topics
+        gone -= {queue.topic for queue in wanted if queue.broker in away}
+        if found.missing:  # Nobody can say for certain.
+            gone.clear()
+        there = [queue for queue in wanted if queue in found.queues]
+        other = first_messages.look(self._cluster, planned.firsts, found, there).other
+        lost = [self._gone(topic) for topic in sorted(gone)]
+        self._tell_loss(lost + [_made_anew(*part) for part in sorted(other)])
+        return {
+            queue: each
+            for queue, each in wanted.items()
+            if queue.topic not in gone and first_messages.part_of(queue) not in other
+        }
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what a task reads."""
@@ -256,11 +284,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost = [self._gone(topic) for topic in sorted(gone)]
         if found.missing:  # Nobody can say for certain.
             lost.clear()
-        lost += [
-            f"topic {topic} of broker {broker} was deleted and made anew: it begins with another"
-            " message than the one that was read"
-            for topic, broker in sorted(other)
-        ]
+        lost += [_made_anew(*part) for part in sorted(other)]
         for queue, there in found.queues.items():
             first = before.queues.get(queue, there.first)  # A new one: from its beginning.
             if first_messages.part_of(queue) in other:
@@ -276,11 +300,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
                 first = there.first
             begins[queue] = first
-        if lost and self.options.fail_on_data_loss:
-            raise DataLossError(
-                f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
-            )
-        self._tell("data loss: ", lost)
+        self._tell_loss(lost)
         unread = {
             queue
             for queue in before.queues.keys() - found.queues.keys()
@@ -290,6 +310,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         news += [f"broker {broker}: has not registered; its queues wait" for broker in away]
         self._tell("not read: ", news)
         return begins, expired
+
+    def _tell_loss(self, lost: list[str]) -> None:
+        if lost and self.options.fail_on_data_loss:
+            raise DataLossError(
+                f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
+            )
+        self._tell("data loss: ", lost)
 
     def _gone(self, topic: str) -> str:
         """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""
@@ -354,3 +381,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell(f"group {group}: ", ())
         except (ConnectionLostError, RefusedError) as error:
             self._tell(f"group {group}: ", [f"progress not told: {error}"])
+
+
+def _made_anew(topic: str, broker: str) -> str:
+    return (
+        f"topic {topic} of broker {broker} was deleted and made anew: it begins with another"
+        " message than the one that was read"
+    )
