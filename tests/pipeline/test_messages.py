@@ -14,6 +14,7 @@ from hypothesis import example, given, strategies as st
 
 from cometmq.pipeline.errors import SinkError
 from cometmq.pipeline.identities import CoordinateIds, FreshIds, KeyIds, spread_of
+from cometmq.pipeline.marks import MARKS_MAX, Marks, sent_twice
 from cometmq.pipeline.messages import Forming, Messages
 from cometmq.pipeline.records.slices import parts_of
 from cometmq.pipeline.rows import RESERVED, RowForm
@@ -235,12 +236,14 @@ def test_equal_keys_have_equal_ids_whatever_their_type() -> None:
 def test_a_row_that_goes_to_two_topics_is_two_messages(row: dict[str, Any]) -> None:
     """Brokers tell messages apart by their ids, whatever their topics."""
     dedup_key = "id" if "id" in row else ""
-    rows = [{**row, "to_topic": topic} for topic in ("T", "U", "T")]
+    rows = [{**row, "to_topic": topic} for topic in ("T", "U")]
     ids = messages(rows, "", dedup_key).ids
-    alone = messages([row], "U", dedup_key).ids
+    alone = [messages([row], topic, dedup_key).ids for topic in ("T", "U")]
     assert ids is not None
-    assert alone is not None
-    assert ids[0].tobytes() == ids[2].tobytes() != ids[1].tobytes() == alone[0].tobytes()
+    assert ids[0].tobytes() != ids[1].tobytes()
+    assert [each.tobytes() for each in ids] == [
+        each.tobytes() for each in alone if each is not None
+    ]
 
 
 def test_two_rows_of_one_message_are_refused_where_one_would_be_lost() -> None:
@@ -248,6 +251,53 @@ def test_two_rows_of_one_message_are_refused_where_one_would_be_lost() -> None:
     with pytest.raises(SinkError, match="two rows for topic T are of one message, S/a/0 at 7"):
         messages(rows)
     assert len(messages([place(7), place(7, 1), place(7, 0, "R")])) == 3
+
+
+def test_two_rows_of_one_message_are_refused_however_many_are_between_them() -> None:
+    """Also in another record batch of the task; as far as it remembers."""
+    names = ("body", *COORDINATES)
+    form = RowForm(names, "T", "", COORDINATES, "")
+
+    def batch(offsets: list[int]) -> pa.RecordBatch:
+        count = len(offsets)
+        arrays: list[pa.Array] = [
+            pa.array([b"x"] * count),
+            pa.array(["S"] * count),
+            pa.array(["a"] * count),
+            pa.array([0] * count, pa.int32()),
+            pa.array(offsets, pa.int64()),
+        ]
+        return pa.record_batch(arrays, names=list(names))
+
+    for batches in ([[1, 2, 3, 1]], [[1, 2], [3, 1]], [[1, 9000, 1]]):
+        forming = Forming(form, "sink")
+        *before, last = batches
+        for offsets in before:
+            forming.messages(batch(offsets))
+        with pytest.raises(SinkError, match="two rows for topic T are of one message, S/a/0 at 1"):
+            forming.messages(batch(last))
+    many = Forming(form, "sink")
+    for first in range(0, 600_000, 100_000):
+        many.messages(batch(list(range(first, first + 100_000))))
+    many.messages(batch([1]))
+    with pytest.raises(SinkError, match="S/a/0 at 599999"):
+        many.messages(batch([599_999]))
+    both = Forming(form, "sink", refuses_twins=False)
+    assert len(both.messages(batch([1, 1]))) == 2
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_messages_of_which_two_tasks_sent_rows_are_known_by_few_marks(count: int) -> None:
+    def said(first: int) -> bytes:
+        places = [pa.array(["S"] * count), pa.array(["b"] * count)]
+        places += [pa.array([0] * count, pa.int32()), pa.array(range(first, first + count))]
+        marks = Marks()
+        marks.add(CoordinateIds("sink").of(places, "T").ids)
+        assert len(marks.said()) == 8 * min(count, MARKS_MAX)
+        return marks.said()
+
+    assert sent_twice([said(0), said(count), b""]) == 0
+    assert sent_twice([said(0), said(count), said(0)]) == min(count, MARKS_MAX)
 
 
 def test_two_rows_of_one_place_and_two_times_are_two() -> None:

@@ -144,6 +144,29 @@ def test_two_rows_of_a_message_need_a_key_that_tells_them_apart(tables: Tables) 
     assert tables.bodies("burst-keys") == ["1"] * 4 + ["2"] * 4
 
 
+@pytest.mark.parametrize("how", ["sorted", "union", "stream"])
+def test_two_rows_of_a_message_are_found_however_far_apart_they_are(
+    tables: Tables, tmp_path: Path, how: str
+) -> None:
+    """Sorted, one task has them, in several record batches; of a union two tasks have one each."""
+    topic = f"apart-{how}"
+    tables.fill(topic, 40)
+    if how == "stream":
+        frame = tables.stream(topic, startingOffsets="earliest")
+        written = partial(tables.copy, frame.union(frame), tmp_path)
+    else:
+        frame = tables.read(topic)
+        twice = frame.union(frame)
+        if how == "sorted":
+            twice = frame.withColumn("n", expr("explode(array(1, 2))")).orderBy("n").drop("n")
+        written = partial(tables.write, twice)
+    with pytest.raises(PySparkException, match=r"rows .*of .*message.*tell the rows apart by ded"):
+        written(f"{topic}-out")
+    if how != "stream":
+        written(f"{topic}-out", delivery="at-least-once")
+        assert len(tables.bodies(f"{topic}-out")) >= 80
+
+
 def test_many_rows_arrive_in_batches(tables: Tables) -> None:
     tables.write(
         tables.spark.sql("SELECT cast(id AS string) AS body FROM range(20000)"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from cometmq.pipeline.records.layout import Bytes, Longs, Truths
+    from cometmq.pipeline.records.layout import Bytes, Longs
 
     Spreads: TypeAlias = "npt.NDArray[np.uint64]"
     _Run: TypeAlias = "tuple[str | int, ...]"
@@ -42,6 +42,13 @@ COORDINATE_ID_SIZE: Final = PRODUCER_SIZE + _NUMBER_SIZE
 _TIMED: Final = "timed"
 """Told apart from what counts by offsets alone."""
 _KEY_SIZE: Final = 24
+_REMEMBERED_MAX: Final = 500_000
+"""Messages of one task that are remembered, to tell one that comes twice: some 50 MB."""
+ONLY_ONE: Final = (
+    "and only one of them would be stored: leave out the columns that say where it was, or tell"
+    " the rows apart by dedupKey"
+)
+"""What to do about rows that look like one, sent again."""
 _ONLY: Final = np.frombuffer(b"0" * (_NUMBER_SIZE - 1) + b"1", np.uint8)
 """The number of a producer's one message."""
 
@@ -65,8 +72,9 @@ class CoordinateIds:
     Messages of one queue stay together, and queues of the same number go apart.
     """
 
-    def __init__(self, sink: str) -> None:
+    def __init__(self, sink: str, *, refuses_twins: bool = True) -> None:
         self._sink = sink
+        self._twins = _Twins() if refuses_twins else None
         self._producers: dict[_Run, bytes] = {}
         self._spreads: dict[tuple[str, str], int] = {}
 
@@ -80,8 +88,8 @@ class CoordinateIds:
 
         `times` says when they were stored, in µs; null where that is not known.
         `to` is the topic that they go to. Messages of one stretch that come together cost no more
-        than one of them. A `SinkError` for rows, one behind the other, that are of one place, and
-        of one time where that is known.
+        than one of them. A `SinkError` for rows of one task that are of one place, and of one time
+        where that is known.
         """
         count = len(places[0])
         whereto = pa.repeat(to, count) if isinstance(to, str) else to
@@ -104,8 +112,10 @@ class CoordinateIds:
         stored = None
         if times is not None and times.null_count < count:
             stored = times.fill_null(0).to_numpy() // 1000
-        _refuse_twins(offsets, stored, begins, runs, firsts)
         lengths = np.diff(firsts, append=len(offsets))
+        if self._twins is not None:
+            times_of = 0 if stored is None else stored
+            self._twins.refuse(runs, lengths, times_of * STRETCH + offsets % STRETCH)
         spreads = np.array([self._spread(*run[1:3]) for run in runs], np.uint64)
         spreads = spreads.repeat(lengths) + queues.astype(np.uint64)
         untimed = self._ids(runs, lengths, offsets + 1)
@@ -141,26 +151,40 @@ class CoordinateIds:
         return found
 
 
-def _refuse_twins(
-    offsets: Longs,
-    stored: Longs | None,
-    begins: Truths,
-    runs: Sequence[tuple[str, str, str, int, int]],
-    firsts: Longs,
-) -> None:
-    same = (offsets[1:] == offsets[:-1]) & ~begins[1:]
-    if stored is not None:
-        same &= stored[1:] == stored[:-1]
-    twins = np.flatnonzero(same)
-    if len(twins):
-        at = int(twins[0])
-        to, topic, broker, queue, _ = runs[int(np.searchsorted(firsts, at, "right")) - 1]
-        place = f"{topic}/{broker}/{queue} at {offsets[at]}"
-        raise SinkError(
-            f"two rows for topic {to} are of one message, {place},"
-            " and only one of them would be stored: leave out the columns that say where it was, or"
-            " tell the rows apart by dedupKey"
-        )
+class _Twins:
+    """Messages that a task has sent: rows of one would look like one row that is sent again."""
+
+    def __init__(self) -> None:
+        self._sent: dict[_Run, set[int]] = {}
+        self._count = 0
+
+    def refuse(self, runs: Sequence[_Run], lengths: Longs, numbers: Longs) -> None:
+        """Remember messages by their numbers in their stretches; a `SinkError` for what is there.
+
+        Of those that a task sent long ago, nothing is known any more.
+        """
+        first = 0
+        for run, length in zip(runs, lengths.tolist(), strict=True):
+            several = numbers[first : first + length].tolist()
+            first += length
+            sent = self._sent.setdefault(run, set())
+            before = len(sent)
+            if not sent.isdisjoint(several) or len(set(several)) < length:
+                raise _twins(run, next(each for each in several if _is_twin(each, several, sent)))
+            sent.update(several)
+            self._count += len(sent) - before
+        while self._count > _REMEMBERED_MAX:
+            self._count -= len(self._sent.pop(next(iter(self._sent))))
+
+
+def _is_twin(number: int, several: Sequence[int], sent: set[int]) -> bool:
+    return number in sent or several.count(number) > 1
+
+
+def _twins(run: _Run, number: int) -> SinkError:
+    to, topic, broker, queue, stretch = run
+    place = f"{topic}/{broker}/{queue} at {int(stretch) * STRETCH + number % STRETCH}"
+    return SinkError(f"two rows for topic {to} are of one message, {place}, {ONLY_ONE}")
 
 
 class KeyIds:

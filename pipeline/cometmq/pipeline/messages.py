@@ -143,11 +143,13 @@ def split_item(raw: bytes) -> tuple[int, bytes, bytes]:
 class Forming:
     """Makes messages of the rows of one task; `sink` names who writes them for good."""
 
-    def __init__(self, form: RowForm, sink: str, *, sends_empty: bool = False) -> None:
+    def __init__(
+        self, form: RowForm, sink: str, *, sends_empty: bool = False, refuses_twins: bool = True
+    ) -> None:
         self._form = form
         self._sends_empty = sends_empty
         self._keys = KeyIds(sink)
-        self._coordinates = CoordinateIds(sink)
+        self._coordinates = CoordinateIds(sink, refuses_twins=refuses_twins)
 
     def messages(self, batch: pa.RecordBatch) -> Messages:
         """Make messages of a record batch; a `SinkError` for a row that cannot be one."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cometmq.pipeline.identities import FreshIds
+from cometmq.pipeline.identities import COORDINATE_ID_SIZE, FreshIds
 from cometmq.pipeline.lanes import (
     SEND_BATCH_MESSAGE,
     SEND_BATCH_ONCE,
@@ -24,6 +24,7 @@ from cometmq.pipeline.lanes import (
     Sending,
     no_cometmq,
 )
+from cometmq.pipeline.marks import Marks
 from cometmq.pipeline.messages import PROPERTIES_SIZE_MAX, split_item, too_many_properties
 from cometmq.pipeline.records.slices import parts_of
 from cometmq.pipeline.stored import Stored
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cometmq.pipeline.messages import Messages
+    from cometmq.pipeline.records.layout import Bytes
     from cometmq.pipeline.targets import Target, Targets
 
 
@@ -49,6 +51,8 @@ class Sent:
     again: int = 0
     """Of these, rows that were stored before, by an earlier run. Delayed ones are not among them: a
     broker answers one that is sent again as it did the first time."""
+    marks: Marks = field(default_factory=Marks)
+    """Of those rows that say of which message they are made."""
 
 
 @dataclass(slots=True)
@@ -97,6 +101,7 @@ class Sender:
             ids = self._ids.take(len(messages))
         else:
             self.sent.once += len(ids)
+            self._mark(ids)
             stored = self._stored.look(topic, target, ids, messages)
             if stored.any():
                 self.sent.again += int(stored.sum())
@@ -114,6 +119,7 @@ class Sender:
             if messages.ids is not None and self._is_once(target):
                 asks = b"IDEMPOTENT\x011\x02"
                 self.sent.once += 1
+                self._mark(ids[index : index + 1])
             properties = b"UNIQ_KEY\x01%b\x02%b%b" % (ids[index].tobytes(), raw, asks)
             if len(properties) > PROPERTIES_SIZE_MAX:
                 raise too_many_properties(len(properties))
@@ -141,6 +147,11 @@ class Sender:
         """Leave connections that are whole to the next task, and end the others."""
         for lane in self._lanes.values():
             lane.close()
+
+    def _mark(self, ids: Bytes) -> None:
+        """Take down what rows are; those with a `dedupKey` may be alike."""
+        if ids.shape[1] == COORDINATE_ID_SIZE:
+            self.sent.marks.add(ids)
 
     def _is_once(self, target: Target) -> bool:
         if self.how.delivery == "at-least-once":

@@ -25,8 +25,10 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import OptionError, PipelineError, SinkError
+from cometmq.pipeline.identities import ONLY_ONE
 from cometmq.pipeline.lanes import Sending
+from cometmq.pipeline.marks import sent_twice
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.rows import RowForm, row_form
 from cometmq.pipeline.sending import Sender
@@ -54,6 +56,8 @@ class Written(WriterCommitMessage):
     size: int
     once: int
     again: int
+    marks: bytes = b""
+    """Of rows that say of which message they are made; see `marks`."""
 
 
 class _Writing:
@@ -89,7 +93,12 @@ class _Writing:
             options.retries,
             options.retry_interval_ms,
         )
-        forming = Forming(self.form, sink, sends_empty=options.empty_bodies == "send")
+        forming = Forming(
+            self.form,
+            sink,
+            sends_empty=options.empty_bodies == "send",
+            refuses_twins=options.delivery != "at-least-once",
+        )
         sender = Sender(self.targets(), how)
         try:
             for batch in batches:
@@ -98,7 +107,7 @@ class _Writing:
             sent = sender.finish()
         finally:
             sender.close()
-        return Written(sent.rows, sent.size, sent.once, sent.again)
+        return Written(sent.rows, sent.size, sent.once, sent.again, sent.marks.said())
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
@@ -114,7 +123,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say how much it was."""
-        _log_written(messages)
+        _finish(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Take note that tasks failed: what they had sent stays."""
@@ -129,7 +138,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Say how much it was."""
-        _log_written(messages, f"batch {batchId}: ")
+        _finish(messages, f"batch {batchId}: ")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Take note that tasks failed: what they had sent is known when it comes again."""
@@ -146,7 +155,8 @@ def _query_id() -> str:
     return query_id
 
 
-def _log_written(messages: Sequence[WriterCommitMessage | None], text: str = "") -> None:
+def _finish(messages: Sequence[WriterCommitMessage | None], text: str = "") -> None:
+    """Say how much was written; a `SinkError` when rows were left out that look like others."""
     written = [each for each in messages if isinstance(each, Written)]
     log.info(
         "%s%d rows, %d bytes; %d so that they are stored once, of which %d were there before",
@@ -156,3 +166,8 @@ def _log_written(messages: Sequence[WriterCommitMessage | None], text: str = "")
         sum(each.once for each in written),
         sum(each.again for each in written),
     )
+    if count := sent_twice(each.marks for each in written):
+        raise SinkError(
+            f"{text}tasks sent rows of the same messages, of {count} at least,"
+            f" {ONLY_ONE}; the others are stored"
+        )
