@@ -16,15 +16,18 @@ from tests.interop.apache_broker import ApacheBroker
 from tests.interop.guarded_apache import GUARDED, SECRET, USER
 
 from cometmq.pipeline.batch_ends import by_time
+from cometmq.pipeline.bounds import survey
 from cometmq.pipeline.cluster import Bounds, Cluster, TopicBounds
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, SinkError
 from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import Credentials
 from cometmq.pipeline.jobs.mirror import JOB as MIRROR, MirrorSettings
 from cometmq.pipeline.lanes import Sending
 from cometmq.pipeline.measuring import guessed, measured
 from cometmq.pipeline.messages import Forming
+from cometmq.pipeline.options import ReadOptions
 from cometmq.pipeline.planning import Range
 from cometmq.pipeline.records import record_batches
 from cometmq.pipeline.rows import RowForm
@@ -149,6 +152,18 @@ def test_the_broker_filters(cluster: Cluster) -> None:
     write(cluster, "spark-filtered", rows(100))
     assert len(read(cluster, "spark-filtered", 100, "a")) == 50
     assert len(read(cluster, "spark-filtered", 100, "n > 97", "SQL92")) == 2
+
+
+def test_a_filter_that_cannot_be_read_is_refused(cluster: Cluster) -> None:
+    """Pulled by it, Apache's broker gives all messages."""
+    write(cluster, "spark-misread", rows(10))
+    indexed(cluster, "spark-misread", 10)
+    assert len(read(cluster, "spark-misread", 10, "n >", "SQL92")) == 10
+    options = ReadOptions(nameserver=cluster.nameservers[0], topic="spark-misread", filter="n >")
+    found = survey(cluster, options, whole=True)
+    with pytest.raises(OptionError, match=r"filter: 'n >' is refused by broker broker-a: .*EOF"):
+        require_filter(cluster, options, found)
+    require_filter(cluster, replace(options, filter="n > 2"), found)
 
 
 def test_offsets_and_groups(cluster: Cluster) -> None:

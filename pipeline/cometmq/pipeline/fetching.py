@@ -241,7 +241,7 @@ class _Puller:
             if not self.how.is_filtered:
                 until = min(end, first + self._stretch)
             count = min(until - first, _STRETCH)
-            fields = pull_fields(self.range.queue, first, count, self.how.expression, self.how.kind)
+            fields = _pull_fields(self.range.queue, first, count, self.how.expression, self.how.kind)
             number = peer.send(PULL_MESSAGE, fields)
         # Not before: where the connection is found broken by sending, it is left.
         self._left.popleft()
@@ -360,7 +360,7 @@ class _Puller:
         time.sleep(min(0.005 * self._idle, 1.0))
 
 
-def pull_fields(
+def _pull_fields(
     queue: Queue, offset: int, count: int, expression: str, kind: str
 ) -> dict[str, str]:
     """Return the fields of a pull that waits for nothing, and leaves no trace of itself."""

@@ -1,38 +1,61 @@
-"""Whether brokers understand a filter, before tasks are planned that would each be refused."""
+"""Whether brokers understand a filter, before tasks are planned that would each be refused.
+
+They are asked as clients of Apache's ask before they consume. A pull does not tell: Apache's broker
+answers one whose SQL92 cannot be read with all messages.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
+from cometmq.pipeline.cluster import with_wire
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.fetching import PULL_MESSAGE, pull_fields
 
 if TYPE_CHECKING:
     from cometmq.pipeline.bounds import Survey
     from cometmq.pipeline.cluster import Cluster, Queue
     from cometmq.pipeline.options import ReadOptions
+    from cometmq.pipeline.wire import Answer, Wire
 
+_CHECK_CLIENT_CONFIG: Final = 46
+_GROUP: Final = "TOOLS_CONSUMER"
 _REFUSALS: Final = frozenset({1, 23})
 """Of filters: 1 of a kind that a broker of Apache's has turned off, 23 of what cannot be read."""
 
 
 def require_filter(cluster: Cluster, options: ReadOptions, found: Survey) -> None:
-    """Refuse a filter that a broker refuses: each is asked behind the end of one of its queues.
+    """Refuse a filter that a broker refuses: each is asked. All of them can compare tags.
 
     One that does not answer says nothing of it.
     """
     expression, kind = options.expression
-    if (expression, kind) == ("*", "TAG"):
+    option = "sqlFilter" if options.sql_filter else "tags" if options.tags else "filter"
+    if kind == "TAG":
+        if expression != "*" and not options.wanted_tags:
+            raise OptionError(f"{option}: {expression!r} names no tag, such as 'paid || refused'")
         return
     asked: dict[str, Queue] = {queue.broker: queue for queue in found.queues}
     for broker, queue in sorted(asked.items()):
-        fields = pull_fields(queue, found.queues[queue].end, 1, expression, kind)
+        subscription = {
+            "classFilterMode": False,
+            "codeSet": list[int](),
+            "expressionType": kind,
+            "subString": expression,
+            "subVersion": 0,
+            "tagsSet": list[str](),
+            "topic": queue.topic,
+        }
+        said = {"clientId": "cometmq-spark", "group": _GROUP, "subscriptionData": subscription}
+        body = json.dumps(said).encode()
+
+        def ask(peer: Wire, body: bytes = body) -> Answer:
+            return peer.ask(_CHECK_CLIENT_CONFIG, {}, body)
+
         try:
-            answer = cluster.ask(found.addresses[broker], PULL_MESSAGE, fields)
+            answer = with_wire(found.addresses[broker], cluster.settings, ask)
         except PipelineError:
             continue
         if answer.code in _REFUSALS:
-            option = "sqlFilter" if options.sql_filter else "tags" if options.tags else "filter"
-            raise OptionError(
-                f"{option}: {expression!r} is refused by broker {broker}: {answer.remark}"
-            )
+            why = answer.remark.partition("\n")[0]  # Apache's says all that it would understand.
+            raise OptionError(f"{option}: {expression!r} is refused by broker {broker}: {why}")
