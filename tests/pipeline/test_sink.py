@@ -16,16 +16,17 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.cluster import Cluster as Asked
-from cometmq.pipeline.errors import ConnectionLostError
+from cometmq.pipeline.errors import ConnectionLostError, OptionError
 from cometmq.pipeline.options import write_options
 from cometmq.pipeline.routes import Brokers
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
-from cometmq.pipeline.sink import BatchWriter
+from cometmq.pipeline.sink import BatchWriter, StreamWriter
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Settings
 from cometmq.proto import property_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cometmq.pipeline.routes import Route
@@ -212,6 +213,13 @@ def test_the_sink_knows_every_name_that_brokers_and_clients_set() -> None:
     assert set(KEPT_RESERVED) <= RESERVED
 
 
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
 @pytest.mark.parametrize("failures", [2, 9])
 def test_a_name_server_that_is_away_for_a_moment_is_waited_for(
     rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch, failures: int
@@ -232,6 +240,12 @@ def test_a_name_server_that_is_away_for_a_moment_is_waited_for(
     if failures > 3:
         with pytest.raises(ConnectionLostError):
             BatchWriter(options, schema)
+        # Made also to end a batch that failed by that: Spark would hide why.
+        monkeypatch.setattr(Asked, "route", raising(ConnectionLostError("away")))
+        StreamWriter(options, schema)
+        monkeypatch.setattr(Asked, "route", raising(OptionError("wrong")))
+        with pytest.raises(OptionError):
+            StreamWriter(options, schema)
         return
     assert len(BatchWriter(options, schema).targets().of("waited-for")) == 1
 

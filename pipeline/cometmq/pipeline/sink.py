@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from cometmq.pipeline.errors import OptionError, PipelineError, SinkError
+from cometmq.pipeline.errors import (
+    ConnectionLostError,
+    OptionError,
+    PipelineError,
+    SinkError,
+)
 from cometmq.pipeline.identities import ONLY_ONE
 from cometmq.pipeline.lanes import Sending
 from cometmq.pipeline.marks import sent_twice
@@ -63,6 +69,9 @@ class Written(WriterCommitMessage):
 class _Writing:
     """What both writers do."""
 
+    not_told: tuple[type[ConnectionLostError], ...] = ()
+    """What is left to tasks to say when the writer is made."""
+
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         self.options = options
         self.form: RowForm = row_form(schema, options)
@@ -73,8 +82,9 @@ class _Writing:
                 " queue_offset"
             )
         if options.topic:
-            targets = self.targets().of(options.topic)  # What is wrong with it is said here.
-            require_batch_size(options, {each.address for each in targets})
+            with suppress(*self.not_told):
+                targets = self.targets().of(options.topic)  # What is wrong with it is said here.
+                require_batch_size(options, {each.address for each in targets})
 
     def targets(self) -> Targets:
         """Return where rows can go."""
@@ -131,6 +141,10 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):
     """Writes a stream's batches. Their rows have their identity as long as the checkpoint lives."""
+
+    # To end a batch that failed because nobody was there Spark makes a writer, too; where that
+    # failed as well, the query's exception would say `Writing job failed`, and not why.
+    not_told = (ConnectionLostError,)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write what a task has."""
