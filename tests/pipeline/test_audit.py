@@ -212,7 +212,44 @@ def test_an_open_store_lacks_entries_that_its_checkpoint_knows(
 def test_a_topic_that_was_deleted_and_made_anew_lacks_no_entries(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    store = write_small_store(RealFileSystem(), str(tmp_path), close=False)
+    write_topic_made_anew(tmp_path)
+    assert judged(spark, tmp_path)["kinds"] == {}
+    (tmp_path / "deleted_topics.json").unlink()
+    assert judged(spark, tmp_path)["kinds"].keys() == {"missing entry"}
+
+
+def test_a_topic_that_was_made_anew_is_known_where_nobody_notes_deletions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_topic_made_anew(tmp_path)
+    (tmp_path / "deleted_topics.json").unlink()
+    leave_to_apache(tmp_path)
+    assert judged(spark, tmp_path)["kinds"] == {}
+    queue, *_ = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())
+    whole = queue.read_bytes()
+    for number in range(2):
+        entries = bytearray(whole)
+        entries[20 * number : 20 * (number + 1)] = bytes(20)
+        queue.write_bytes(entries)
+        found = judged(spark, tmp_path, check="queues")["shown"]
+        assert [each["detail"] for each in found] == [
+            f"the record of queue 0 of T at offset {number} has none"
+        ]
+
+
+def test_entries_that_were_lost_are_none_of_a_topic_that_was_made_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_small_store(RealFileSystem(), str(tmp_path))
+    leave_to_apache(tmp_path)
+    queue, *_ = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())
+    queue.write_bytes(bytes(60) + queue.read_bytes()[60:])
+    assert judged(spark, tmp_path, check="queues")["kinds"] == {"missing entry": 3}
+
+
+def write_topic_made_anew(root: Path) -> None:
+    """Write a store whose topic had messages in two queues, and has some in one of them now."""
+    store = write_small_store(RealFileSystem(), str(root), close=False)
     store.delete_topics(["T"])
     for number in range(3):
         now_ms = 1_700_000_100_000 + number
@@ -221,9 +258,12 @@ def test_a_topic_that_was_deleted_and_made_anew_lacks_no_entries(
     store.run_jobs()
     store.advance()
     assert store.close(1_700_000_200_000)
-    assert judged(spark, tmp_path)["kinds"] == {}
-    (tmp_path / "deleted_topics.json").unlink()
-    assert judged(spark, tmp_path)["kinds"].keys() == {"missing entry"}
+
+
+def leave_to_apache(root: Path) -> None:
+    """Let the checkpoint be one that Apache has written, with nothing of ours behind its own."""
+    checkpoint = root / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:48].ljust(4096, b"\0"))
 
 
 def test_a_log_that_ends_in_front_of_what_the_checkpoint_knows_is_a_finding(

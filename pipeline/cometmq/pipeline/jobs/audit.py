@@ -35,7 +35,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.audit_entries import ENTRIES, RECORDS, wrong_entries
-from cometmq.pipeline.jobs.checkpoint_claims import read_claims, read_deletions, wrong_claims
+from cometmq.pipeline.jobs.checkpoint_claims import (
+    Claimed,
+    read_claims,
+    read_deletions,
+    wrong_claims,
+)
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
@@ -52,7 +57,6 @@ from cometmq.pipeline.store.splits import look
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from cometmq.pipeline.jobs.checkpoint_claims import Claimed
     from cometmq.pipeline.store.splits import Log
 
 CHECKS: Final = ("log", "gaps", "queues", "index", "checkpoint")
@@ -124,7 +128,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
         checks = settings.checks
         was_open = is_open(settings.store)  # Before anything is read of it.
         claimed = read_claims(settings.store) if "checkpoint" in checks else None
-        entries_to = _entries_to(settings, claimed)
+        of_entries = _claims_of_entries(settings, claimed)
         log = look(settings.store)
         since = settings.since_ms()
         first = log.first if since is None else first_since(log, since)
@@ -133,7 +137,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
         if run.dry_run:
             report.details["would_read"] = log.end - first
             return report
-        store = _Store(log, first, claimed, was_open=was_open, entries_to=entries_to)
+        store = _Store(log, first, claimed, of_entries, was_open=was_open)
         with ExitStack() as until:
             _Audit(spark, settings, run, report, store, until).judge(checks)
     return report
@@ -147,10 +151,10 @@ class _Store(NamedTuple):
     """Where in the log the files begin that are looked at."""
     claimed: Claimed | None
     """What its checkpoint says, if that is to be judged."""
+    of_entries: Claimed
+    """The same of entries, whoever asked: of which part of the log they were in the files."""
     was_open: bool
     """Whether a broker may have had it open."""
-    entries_to: int
-    """Where the log ended of which all entries were in the files for certain."""
 
 
 class _Audit:
@@ -257,7 +261,8 @@ class _Audit:
         dispatched = self._dispatched(entries)
         # Behind the entries, for a topic may be deleted meanwhile.
         deleted = read_deletions(self.settings.store)
-        return wrong_entries(self.spark, self.first, dispatched, self.log.end, deleted)
+        noted_from = self.store.of_entries.ours_from
+        return wrong_entries(self.spark, self.first, dispatched, self.log.end, deleted, noted_from)
 
     def _dispatched(self, entries: DataFrame) -> int:
         """Return up to where records must have their entries, those that begin there included.
@@ -269,7 +274,7 @@ class _Audit:
         """
         (row,) = entries.selectExpr("max(physical_offset) AS last").collect()
         if self._is_open():  # They are read by now.
-            return self.store.entries_to - 1
+            return self.store.of_entries.entries_to - 1
         claimed = self.store.claimed.entries_to - 1 if self.store.claimed is not None else -1
         return max(-1 if row["last"] is None else row["last"], claimed)
 
@@ -348,11 +353,12 @@ class _Audit:
         return "open" if is_open and log.end >= file.start else "sound"
 
 
-def _entries_to(settings: AuditSettings, claimed: Claimed | None) -> int:
+def _claims_of_entries(settings: AuditSettings, claimed: Claimed | None) -> Claimed:
     """Return what the checkpoint says of entries, also where nobody asked to have it judged."""
-    if claimed is None and "queues" in settings.checks and "://" not in settings.store:
-        claimed = read_claims(settings.store)
-    return 0 if claimed is None else claimed.entries_to
+    if claimed is not None:
+        return claimed
+    is_asked = "queues" in settings.checks and "://" not in settings.store
+    return read_claims(settings.store) if is_asked else Claimed(settings.store, None)
 
 
 def _by_file(every: DataFrame) -> list[Row]:

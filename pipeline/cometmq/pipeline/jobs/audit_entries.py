@@ -19,7 +19,7 @@ _ENTRY_FINDINGS: Final = (
         "missing entry",
         # Half messages and those that were rolled back have none; a deleted topic has no queues,
         # and one that was made anew none of what stands in front of its mark.
-        "topic IS NULL AND known IS NOT NULL AND (sys_flag & 12) IN (0, 8) AND place <= dispatched"
+        "topic IS NULL AND begins IS NOT NULL AND (sys_flag & 12) IN (0, 8) AND place <= dispatched"
         " AND place >= coalesce(deleted_to, 0)",
         "concat('the record of queue ', record_queue, ' of ', record_topic, ' at offset ',"
         " record_offset, ' has none')",
@@ -41,14 +41,28 @@ _ENTRY_FINDINGS: Final = (
     ),
 )
 """What may be wrong about an entry, or the lack of one: its kind, when it is so, and its words."""
+_IN_FRONT: Final = "(found.kind = 'missing entry' AND start < least(begins, noted_from))"
+"""Whether a record stands in front of all entries of its topic, where no deletion was noted."""
+_GONE_TO: Final = f"max(CASE WHEN {_IN_FRONT} AND record_offset >= first_offset THEN start END)"
+"""The last such record with a number that its queue gave out again: its topic was made anew."""
+_IS_GONE: Final = f"({_IN_FRONT} AND (start <= gone_to OR first_offset IS NULL AND gone_to >= 0))"
+"""Whether a record is of a topic as it was before; in a queue that has no entries as it is now,
+that is all in front of the others' entries."""
 
 
 def wrong_entries(
-    spark: SparkSession, first: int, dispatched: int, log_end: int, deleted: Mapping[str, int]
+    spark: SparkSession,
+    first: int,
+    dispatched: int,
+    log_end: int,
+    deleted: Mapping[str, int],
+    noted_from: int,
 ) -> DataFrame:
     """Join records and entries by their place in the log, those of entries from `first` on.
 
-    `deleted` says up to where the records of topics were deleted.
+    `deleted` says up to where the records of topics were deleted, as CometMQ notes it of what was
+    put from `noted_from` on. Apache notes nothing: a topic that was made anew there is known by its
+    entries, which all stand behind a record that has a number of theirs.
     """
     marks = spark.createDataFrame([*deleted.items()], "topic string, deleted_to bigint")
     marks.createOrReplaceTempView(_DELETED)
@@ -58,17 +72,26 @@ def wrong_entries(
     )
     found: DataFrame = spark.sql(
         f"SELECT CASE {kinds} END AS found, 'consumequeue' AS file, place AS start,"
-        " place AS end FROM (SELECT r.topic AS record_topic, r.queue_id AS record_queue,"
+        " place AS end, record_topic, record_offset, begins, first_offset, noted_from"
+        " FROM (SELECT r.topic AS record_topic, r.queue_id AS record_queue,"
         " r.queue_offset AS record_offset, r.size AS record_size, r.tag_code, r.sys_flag,"
         " e.*, coalesce(r.physical_offset, e.physical_offset) AS place,"
-        f" {dispatched}L AS dispatched, {log_end}L AS log_end, q.topic AS known, d.deleted_to"
+        f" {dispatched}L AS dispatched, {log_end}L AS log_end, {noted_from}L AS noted_from,"
+        " t.begins, q.first_offset, d.deleted_to"
         f" FROM {RECORDS} r"
         f" FULL JOIN (SELECT * FROM {ENTRIES} WHERE physical_offset >= {first}) e"
         " ON r.physical_offset = e.physical_offset"
-        f" LEFT JOIN (SELECT DISTINCT topic FROM {ENTRIES}) q ON r.topic = q.topic"
+        " LEFT JOIN (SELECT topic, min(physical_offset) AS begins"
+        f" FROM {ENTRIES} GROUP BY topic) t ON r.topic = t.topic"
+        " LEFT JOIN (SELECT topic, queue_id, min(queue_offset) AS first_offset"
+        f" FROM {ENTRIES} GROUP BY topic, queue_id) q"
+        " ON r.topic = q.topic AND r.queue_id = q.queue_id"
         f" LEFT JOIN {_DELETED} d ON r.topic = d.topic)"
     )
-    named: DataFrame = found.where("found IS NOT NULL").selectExpr(
+    wrong = found.where("found IS NOT NULL").selectExpr(
+        "*", f"{_GONE_TO} OVER (PARTITION BY record_topic) AS gone_to"
+    )
+    named: DataFrame = wrong.where(f"NOT coalesce({_IS_GONE}, false)").selectExpr(
         "found.kind AS kind", "file", "start", "end", "found.detail AS detail"
     )
     return named

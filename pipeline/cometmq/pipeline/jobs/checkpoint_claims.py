@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cometmq.store.upkeep.checkpoint import Checkpoint, Claims
 
 FILE: Final = "checkpoint"
+NEVER: Final = 1 << 62
+"""A physical offset behind all that there are."""
 _KIND: Final = "wrong checkpoint"
 
 
@@ -44,6 +46,12 @@ class Claimed(NamedTuple):
             return 0
         claims = self.checkpoint.claims
         return self.checkpoint.longs.queues_offset if claims is None else claims.recover_from
+
+    @property
+    def ours_from(self) -> int:
+        """The physical offset from which on CometMQ alone has written, and notes deletions."""
+        claims = self.checkpoint.claims if self.checkpoint is not None else None
+        return NEVER if claims is None else claims.ours_from
 
 
 def read_claims(root: str) -> Claimed:
