@@ -15,6 +15,7 @@ from tests.pipeline.store.logs import write_log
 from cometmq.admin.program import program
 from cometmq.pipeline import command
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.audit import AuditSettings, audit
 from cometmq.pipeline.jobs.results import Results
 
 if TYPE_CHECKING:
@@ -141,6 +142,31 @@ def test_jobs_refuse_such_folders_before_spark_is_started(
     done = CliRunner().invoke(program, ["pipeline", *said.split()])
     assert done.exit_code == 2, done.output
     assert "a folder elsewhere" in done.stderr or "name a new folder" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may do everything may make no folder here either, and no mode says so."""
+    write_log(tmp_path, [b"x"])
+    monkeypatch.setattr("cometmq.pipeline.jobs.audit.look", pytest.fail)
+    with pytest.raises(OptionError, match=r"^path: /proc/found: no permission \(Mkdirs failed"):
+        audit(spark, AuditSettings(store=str(tmp_path), findings="/proc/found"))
+
+
+def test_to_look_whether_a_folder_can_be_written_to_leaves_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "new", "other/new"):
+        results(tmp_path / name).require(spark)
+    assert {path.name for path in tmp_path.rglob("*")} == {"empty", "other"}
+    results(tmp_path / "new").require(spark, dry_run=True)
+    results("/proc/found").require(spark, dry_run=True)
+    results(tmp_path / "empty").write(spark.range(1))
+    before = sorted(tmp_path.rglob("*"))
+    results(tmp_path / "empty").require(spark)
     assert sorted(tmp_path.rglob("*")) == before
 
 

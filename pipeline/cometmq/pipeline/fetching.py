@@ -241,7 +241,8 @@ class _Puller:
             if not self.how.is_filtered:
                 until = min(end, first + self._stretch)
             count = min(until - first, _STRETCH)
-            fields = _pull_fields(self.range.queue, first, count, self.how.expression, self.how.kind)
+            how = self.how
+            fields = _pull_fields(self.range.queue, first, count, how.expression, how.kind)
             number = peer.send(PULL_MESSAGE, fields)
         # Not before: where the connection is found broken by sending, it is left.
         self._left.popleft()

@@ -124,7 +124,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
     run = run or Run()
     report = run.report_of("audit")
     with timed(report):
-        settings.results.require(spark)
+        settings.results.require(spark, dry_run=run.dry_run)
         checks = settings.checks
         was_open = is_open(settings.store)  # Before anything is read of it.
         claimed = read_claims(settings.store) if "checkpoint" in checks else None

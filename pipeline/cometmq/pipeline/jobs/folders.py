@@ -32,7 +32,10 @@ path; but not of a host that is not there, for it may be soon."""
 _NOT_REACHED: Final = re.compile(
     r"\b(?:Connect|UnknownHost|NoRouteToHost|SocketTimeout|ConnectTimeout)Exception\b"
 )
-_NOT_ALLOWED: Final = re.compile(r"\bAccess(?:Control|Denied)Exception\b|\bPermission denied\b")
+_NOT_ALLOWED: Final = re.compile(
+    r"\bAccess(?:Control|Denied)Exception\b|\bPermission denied\b|\bRead-only file system\b"
+    r"|\bMkdirs failed to create\b"
+)
 _CLASSES: Final = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*: ?|;? *For more details see: .*")
 """What of Hadoop's errors says nothing to who reads them: a class, and a page for authors."""
 
@@ -170,6 +173,12 @@ class Folder:
         """Remove something, and all that is in it."""
         with _told(self.path):
             self._system.delete(self._path_class(self.of(*names)), True)
+
+    def remove_empty(self) -> None:
+        """Remove the folder itself, unless something is in it by now."""
+        if not self.names():
+            with _told(self.path):
+                self._system.delete(self._path_class(self.path), False)
 
     def sync(self, *names: str) -> None:
         """Have a file, or all below a folder, outlast a power cut; others do so once closed."""

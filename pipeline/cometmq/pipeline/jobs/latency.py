@@ -140,7 +140,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     measuring = _Measuring(spark, settings)
     heat: Heat | None = None
     with timed(report), closing(measuring):
-        settings.results.require(spark)
+        settings.results.require(spark, dry_run=run.dry_run)
         _require_groups(settings)
         if run.dry_run:
             measuring.count(report)

@@ -109,7 +109,7 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     """Compare two places; the report's outcome is FINDINGS when they differ."""
     run = run or Run()
     report = run.report_of("reconcile")
-    settings.results.require(spark)
+    settings.results.require(spark, dry_run=run.dry_run)
     archives = archives_in(spark, map(settings.place, SIDES))
 
     def compare() -> None:

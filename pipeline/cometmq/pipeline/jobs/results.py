@@ -60,8 +60,8 @@ class Results:
             except OSError as error:
                 raise OptionError(f"{self.option}: {self.path}: {error.strerror}") from None
 
-    def require(self, spark: SparkSession) -> None:
-        """Do so wherever the folder is."""
+    def require(self, spark: SparkSession, *, dry_run: bool = False) -> None:
+        """Do so wherever the folder is, and by writing there, unless nothing shall be changed."""
         self.look()
         if not self.path:
             return
@@ -69,13 +69,30 @@ class Results:
         folder.require_writable()
         if _local(self.path) is None:
             self._refuse_others(folder.names, folder.read)
+        if not dry_run:
+            self._try(folder)
+
+    def _try(self, folder: Folder) -> None:
+        """Write what is written first, for much that cannot be written to does not say so.
+
+        It is taken back, for it may turn out that there is nothing to write.
+        """
+        was_there, was_begun = folder.exists(), self._is_begun(folder.names, folder.read)
+        self._begin(folder)
+        if not was_begun:
+            folder.remove(_OWNER)
+        if not was_there:
+            folder.remove_empty()
+
+    def _begin(self, folder: Folder) -> None:
+        folder.write(json.dumps({"job": self.job}) + "\n", _OWNER)
 
     def write(self, frame: DataFrame, table: str = "") -> None:
         """Write a table, in the place of what an earlier run has written of it."""
         within = (table,) if table else ()
         folder = Folder(frame.sparkSession, self.path)
         if not self._remove(folder, within):
-            folder.write(json.dumps({"job": self.job}) + "\n", _OWNER)
+            self._begin(folder)
         with told_if_full(self.path):
             frame.write.mode("append").parquet(folder.of(*within))
 
