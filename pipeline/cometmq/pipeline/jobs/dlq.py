@@ -123,7 +123,7 @@ class DlqSettings:
                 raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
         if self.rate < 0 or self.examples < 0:
             raise OptionError("rate, examples: must not be negative")
-        check_written("to", self.to)
+        check_written("to", self.to, is_needed=True)
         if self.to == PREFIX + self.group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
         stored_between(self)  # Looks at the times.

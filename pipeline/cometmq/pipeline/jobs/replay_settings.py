@@ -55,7 +55,7 @@ class ReplaySettings:
 
     def __post_init__(self) -> None:
         read_nameservers(self.nameserver)
-        check_written("to-topic", self.to_topic)
+        check_written("to-topic", self.to_topic, is_needed=True)
         self._check_place()
         if self.mark:
             read_mark(self.mark)

@@ -16,8 +16,10 @@ def check_read(option: str, topic: str) -> None:
             raise OptionError(f"{option}: {error}") from None
 
 
-def check_written(option: str, topic: str) -> None:
-    """Refuse also topics to which brokers write themselves."""
+def check_written(option: str, topic: str, *, is_needed: bool = False) -> None:
+    """Refuse also topics to which brokers write themselves; and that none is named, if need be."""
+    if is_needed and not topic:
+        raise OptionError(f"{option}: say the name of a topic")
     check_read(option, topic)
     if topic.startswith(RETRY_PREFIX):
         raise OptionError(
