@@ -118,18 +118,22 @@ def test_where_no_file_tells_the_shape_the_list_of_where_queues_end_does() -> No
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("said", [{"slots": 30, "items": 50}, {"slots": 30}, {"items": 50}])
 def test_a_shape_that_is_said_counts_whatever_the_files_say(
+    said: dict[str, int],
     is_killed: bool,  # A parameter of the test.
 ) -> None:
     disk = small_store(close=not is_killed)
     if is_killed:
         disk = disk.kill()
-    options = ("--index-slots", "30", "--index-items", "50")
+    options = [f"--index-{name}={count}" for name, count in said.items()]
+    slots, items = said.get("slots", 20), said.get("items", 40)
     assert run("rebuild", *options, ROOT, disk=disk).exit_code == 0
-    assert {len(data) for data in contents(disk, f"{ROOT}/index").values()} == {40 + 120 + 1000}
+    sizes = {len(data) for data in contents(disk, f"{ROOT}/index").values()}
+    assert sizes == {40 + 4 * slots + 20 * items}
     assert run("verify", ROOT, disk=disk).exit_code == 0
     shape = json.loads(run("stat", "--json", ROOT, disk=disk).stdout)
-    assert (shape["index_slots"], shape["index_items"]) == (30, 50)
+    assert (shape["index_slots"], shape["index_items"]) == (slots, items)
 
 
 def test_a_file_of_another_name_among_those_of_the_index_is_left_where_it_is() -> None:

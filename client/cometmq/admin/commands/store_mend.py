@@ -73,10 +73,14 @@ def _with_shape(
     inspected: Inspected, index_slots: int | None, index_items: int | None
 ) -> Inspected:
     """Let index files have the shape that was asked for, whatever those that are there say."""
-    if index_slots is None or index_items is None:
-        return inspected
-    config = replace(inspected.config, index_slots=index_slots, index_items=index_items)
-    return replace(inspected, config=config, is_index_shape_known=True)
+    shape = inspected.config.index_shape
+    config = replace(
+        inspected.config,
+        index_slots=index_slots or shape.slots,
+        index_items=index_items or shape.items,
+    )
+    is_known = inspected.is_index_shape_known or None not in (index_slots, index_items)
+    return replace(inspected, config=config, is_index_shape_known=is_known)
 
 
 def _refuse_open(inspected: Inspected) -> None:
