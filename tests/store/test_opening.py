@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import Killed, Moment, SimulatedFileSystem
+from tests.crash.oracle import ROOT
 from tests.crash.subject import Subject
+from tests.store.damaged_stores import content
 
 from cometmq.store.config import StoreConfig
 
@@ -48,3 +50,25 @@ def test_what_is_put_into_a_segment_whose_name_a_kill_left_unsure_is_safe() -> N
         bodies = subject.read_all("T", 0)
         subject = Subject(disk.power_cut(Random(seed)), CONFIG, NOW_MS)
         assert subject.read_all("T", 0) == bodies
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_last_segment_that_is_short_is_whole_before_the_next_one_is_made(closed: bool) -> None:
+    """Else it would be refused in the middle of the row, though no record was put."""
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, CONFIG, NOW_MS)
+    put_up_to(subject, SEGMENT // 2 + 1)
+    end = subject.end_offset
+    if closed:
+        assert subject.close(NOW_MS)
+    disk = disk.kill()
+    first, second = (f"{ROOT}/commitlog/{start:020d}" for start in (0, SEGMENT))
+    if disk.exists(second):
+        disk.remove(second)
+    disk.open(first).resize(end)
+    Subject(disk, CONFIG, NOW_MS).sync()
+    assert disk.exists(second)
+    for seed in range(8):
+        cut = disk.power_cut(Random(seed))
+        assert content(cut, first)[end:] == bytes(SEGMENT - end)
+        assert Subject(cut, CONFIG, NOW_MS).end_offset == end

@@ -295,6 +295,19 @@ class Segments:
         self.file(segment).allocate(self.size)
         segment.length = self.size
 
+    def settle(self) -> None:
+        """Bring the row of files to the disk, the last one with its full length: a hole will do.
+
+        The next one may be made before a record is written here, and then it is not the last.
+        """
+        segment = next(reversed(self._row.values()), None)
+        if segment is not None and segment.length < self.size:
+            file = self.file(segment)
+            file.resize(self.size)
+            file.sync()
+            segment.length = self.size
+        self.sync_names()
+
     def detach_first(self) -> Segment:
         """Take the oldest segment out of the log; its file is the caller's to remove.
 

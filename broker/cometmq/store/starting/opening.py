@@ -140,7 +140,7 @@ class Opening:
         self._journal = EntryJournal(self._filesystem, self._root)
         self._make_folders(found)
         # The last process may have made or removed segments without coming to sync that.
-        found.segments.sync_names()
+        found.segments.settle()
         if found.history is not History.COMPLETE:
             found.integrity.drop(found.sealed.end)
         found.sealed.resume(found.start)
