@@ -26,13 +26,17 @@ from cometmq.pipeline.errors import (
     ConnectionLostError,
     DataLossError,
     OptionError,
+    PipelineError,
     RefusedError,
 )
 from cometmq.pipeline.offsets import read_stream_offset
-from cometmq.pipeline.options import read_options
+from cometmq.pipeline.options import read_options, write_options
 from cometmq.pipeline.records.rows import Reading
+from cometmq.pipeline.sink import StreamWriter
 from cometmq.pipeline.source import CometMQSource, TopicReader
+from cometmq.pipeline.spark_session import register
 from cometmq.pipeline.stream_source import TopicStreamReader
+from cometmq.pipeline.wire import Settings, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +102,10 @@ def test_trap_2_an_idle_stream_runs_no_batches(tables: Tables, tmp_path: Path) -
     tables.fill("trap2b", 5)
     frame = tables.stream("trap2b", startingOffsets="earliest")
     first = tables.copy(frame, tmp_path, "trap2b-out")
-    again = tables.copy(frame, tmp_path, "trap2b-out")
+    batches = {path.name for path in (tmp_path / "offsets").iterdir()}
+    tables.copy(frame, tmp_path, "trap2b-out")
     assert sum(p["numInputRows"] for p in first.recentProgress) == 5
-    assert [p for p in again.recentProgress if p["numInputRows"]] == []
+    assert {path.name for path in (tmp_path / "offsets").iterdir()} == batches  # Nor empty ones.
 
 
 def test_trap_3_a_new_queue_is_read_from_its_beginning_also_when_replayed(tables: Tables) -> None:
@@ -193,6 +198,13 @@ def test_trap_7_spark_tells_the_sink_which_query_it_writes_for(
     assert tables.bodies("trap7-out") == sorted(numbers(0, 3) * 2)
 
 
+def test_trap_7_where_spark_does_not_tell_the_query_it_is_said_what_to_do(tables: Tables) -> None:
+    tables.fill("trap7b", 0)
+    options = {"nameserver": tables.cluster.nameserver, "topic": "trap7b"}
+    with pytest.raises(PipelineError, match="name it by the option sinkId"):
+        StreamWriter(write_options(options), BODY).write(iter([]))
+
+
 def test_trap_8_a_batch_that_is_replayed_is_stored_once(tables: Tables, tmp_path: Path) -> None:
     tables.fill("trap8b", 30)
     frame = tables.stream("trap8b", startingOffsets="earliest", maxOffsetsPerTrigger=10)
@@ -216,11 +228,20 @@ def test_trap_8_at_least_once_is_no_more_than_that(tables: Tables, tmp_path: Pat
 
 
 def test_trap_9_a_session_without_pushdown_reads_all_the_same(tables: Tables) -> None:
-    options = {"nameserver": tables.cluster.nameserver, "topic": "T"}
+    options = {"nameserver": tables.cluster.nameserver, "topic": "trap9"}
     plain = CometMQSource(options).reader(schema=BODY)
     assert type(plain).pushFilters is DataSourceReader.pushFilters
     pushing = CometMQSource({**options, "filterpushdown": "true"}).reader(schema=BODY)
     assert type(pushing).pushFilters is not DataSourceReader.pushFilters
+    tables.fill("trap9", 4)
+    switch = "spark.sql.python.filterPushdown.enabled"
+    tables.spark.dataSource.register(CometMQSource)  # As Spark finds it by itself.
+    tables.spark.conf.set(switch, False)
+    try:
+        assert tables.read("trap9").where("queue_offset = 1").count() == 2
+    finally:
+        tables.spark.conf.set(switch, True)
+        register(tables.spark)
 
 
 def test_trap_10_a_batch_of_nothing_is_a_list_and_its_empty_task_has_no_rows(
@@ -249,6 +270,22 @@ def test_trap_14_the_reader_that_goes_to_executors_carries_no_connection(tables:
     parts = stream.partitions(start, end)
     copy = pickle.loads(pickle.dumps(stream))
     assert sum(batch.num_rows for part in parts for batch in copy.read(part)) == 2
+
+
+@pytest.mark.usefixtures("no_connection_is_kept")
+def test_trap_14_a_connection_is_of_the_process_that_made_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers are forks of a daemon: sharing one, they would read each other's answers."""
+    settings = Settings()
+    Asked([tables.cluster.nameserver], settings).brokers()
+    with monkeypatch.context() as patch:
+        patch.setattr("cometmq.pipeline.wire.os.getpid", lambda: 1)
+        child = connect(tables.cluster.nameserver, settings)
+    mine = connect(tables.cluster.nameserver, settings)
+    assert (child.is_known, mine.is_known) == (False, True)
+    child.close()
+    mine.close()
 
 
 def test_trap_16_record_batches_are_of_so_many_rows_and_no_more(tables: Tables) -> None:
