@@ -154,4 +154,5 @@ def test_a_look_at_what_is_due_costs_the_same_however_many_are_over(shop: Shop) 
         for number in range(count):
             assert shop.end(shop.half(b"%d" % number), ROLLBACK) == ResponseCode.SUCCESS
         found.append(lines_of_a_look(shop))
-    assert found[2] == found[1]
+    # The clock decides of a few lines; a look at each that is over would be a thousand more.
+    assert abs(found[2] - found[1]) < 100
