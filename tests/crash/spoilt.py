@@ -58,10 +58,10 @@ from tests.crash.tending import write_topics
 
 from cometmq.store.checking.verify import verify
 from cometmq.store.errors import PutRefusedError, StoreFilesError
+from cometmq.store.looking.fillers import FILLER_TOPIC
 from cometmq.store.looking.findings import Kind, Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.store_reader import StoreReader
-from cometmq.store.mending.placeholders import FILLER_TOPIC
 from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 

@@ -96,6 +96,13 @@ def check_refused(disk: SimulatedFileSystem) -> None:
     assert contents(disk) == before
 
 
+def check_refused_by_order(disk: SimulatedFileSystem) -> None:
+    """See the same where no entry leads to it."""
+    assert {each.kind for each in verified(disk, config=CONFIG).findings} == {Kind.RECORD}
+    with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
+        rebuilt(disk, config=CONFIG)
+
+
 def check_nothing_to_repair(disk: SimulatedFileSystem) -> None:
     """See neither `verify` nor `repair` take a record for wrong."""
     kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
@@ -183,9 +190,7 @@ def test_without_entries_the_messages_around_it_tell(name: str) -> None:
     disk = two_queues(close=False)
     was = change(disk, 10, name)
     for _ in range(2):
-        assert {each.kind for each in verified(disk, config=CONFIG).findings} == {Kind.RECORD}
-        with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
-            rebuilt(disk, config=CONFIG)
+        check_refused_by_order(disk)
         with pytest.raises(CorruptionError, match="store repair"):
             opened(disk)
         disk = disk.kill()
@@ -238,6 +243,40 @@ def test_of_two_records_that_say_the_same_none_is_stepped_over_without_an_entry(
     with pytest.raises(CorruptionError):
         rebuilt(disk, config=CONFIG, accept_restarts=True)
     assert repaired(disk).is_empty
+
+
+@pytest.mark.parametrize("number", [COUNT - 2, COUNT - 1])
+def test_without_entries_the_last_message_of_a_queue_follows_the_one_in_front_of_it(
+    number: int,
+) -> None:
+    """A start refuses what the log lacks between the two, and nothing else tells of it."""
+    disk = two_queues(close=False)
+    was = change(disk, number, "a number far ahead")
+    with pytest.raises(CorruptionError, match="store repair"):
+        opened(disk)
+    check_refused_by_order(disk)
+    plan = repaired(disk)
+    assert [head.truth for head in plan.heads] == [("T", number % 2, was.queue_offset)]
+    assert record(disk, number).raw == was.raw
+    _check_whole(disk)
+
+
+def test_a_last_message_that_another_queue_may_go_on_with_is_left_alone() -> None:
+    """Its queue id may be what is wrong: nobody may give it a number then."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    for number, queue_id in enumerate([0, 1, 1, 1, 0, 0, 0, 0, 0]):
+        store.put("T", queue_id, b"body %d" % number, b"", Origin(1, 1, HOST))
+    store.commit()
+    store.run_jobs()
+    killed = disk.kill()
+    overwrite(
+        killed, LOG, record(killed, 8).physical_offset + QUEUE_ID, CHANGES["another queue"][1]
+    )
+    with pytest.raises(CorruptionError, match="store repair"):
+        opened(killed)
+    assert "the log lacks T queue 1 offset 3 to 4" in verified(killed, config=CONFIG).notes
+    check_nothing_to_repair(killed)
 
 
 def test_of_two_records_that_say_the_same_the_entry_tells_which() -> None:

@@ -23,6 +23,7 @@ from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.wrong_heads import WrongHeads, is_in, name_of, read_record
 from cometmq.store.log.log_scan import NEVER
+from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Finding, Kind
 from cometmq.store.looking.queue_files import AboutQueue
 from cometmq.store.looking.right_heads import Place, placed
@@ -143,14 +144,16 @@ class QueueCheck:
         self._collected = 0
         self._extension = ConsumeQueueExt(store.filesystem, store.root)
         self._levels = store.delay_levels
-        self.heads = WrongHeads(store)
         settled = self.journal.settled_offset
         self._settled = settled if settled is not None else NEVER
+        self.heads = WrongHeads(store, read_from=self._settled)
         self._root = f"{store.root}/{SIMPLE_FOLDER}"
 
     def take(self, message: StoredMessage, topic: str) -> None:
         """Take the next record of the log."""
         if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+            if is_filler(message):
+                self.heads.note_filler(message.physical_offset)
             return
         queue_offset = message.queue_offset
         key = (message.topic_raw, message.queue_id)

@@ -43,7 +43,8 @@ class _Hole(NamedTuple):
 class WrongHeads:
     """Finds them, as the records of a log and then the entries of its queues come by."""
 
-    def __init__(self, store: Inspected) -> None:
+    def __init__(self, store: Inspected, read_from: int) -> None:
+        """`read_from` says from where on no entry counts: a start makes them anew."""
         self.found: dict[int, Damage] = {}
         """By where they begin."""
         self._holes: list[_Hole] = []
@@ -53,6 +54,8 @@ class WrongHeads:
         """What the first entry that leads to a record says."""
         self._segments, self._is_kind_known = store.segments, store.is_kind_known
         self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+        self._read_from = NEVER if store.checkpoint.is_of_others else read_from
+        self._first_filler = NEVER
 
     def note_jump(self, track: QueueTrack, message: StoredMessage) -> None:
         """Note that a record does not follow in its queue.
@@ -87,6 +90,10 @@ class WrongHeads:
         if 0 <= offset < self._promised_to and len(self._strays) < NOTED_MAX:
             self._strays.setdefault(number, []).append((offset, key))
 
+    def note_filler(self, physical_offset: int) -> None:
+        """Note that a repair filled a place where messages may have been that nobody can name."""
+        self._first_filler = min(self._first_filler, physical_offset)
+
     def doubt_order(self) -> None:
         """Forget what the order alone told: what a queue lacks may be what is damaged."""
         self.found.clear()
@@ -116,6 +123,29 @@ class WrongHeads:
                 name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
                 problem = f"it does not follow there, and {name} lacks this number here"
                 self._note_by_order(record, problem, (topic, queue_id), number)
+        self._take_last(tracks)
+
+    def _take_last(self, tracks: dict[Key, QueueTrack]) -> None:
+        """Take a queue's last record, which is read back and ahead, for the one it should be.
+
+        No message behind it tells, nor an entry: a start refuses it for what the log lacks in front
+        of it. It may be the next one of another queue, though, with its topic or queue id wrong.
+        """
+        going_on: dict[int, list[Key]] = {}
+        for key, track in tracks.items():
+            going_on.setdefault(track.next, []).append(key)
+        for (topic, queue_id), track in tracks.items():
+            (offset, expected), number = track.jumped, track.next - 1
+            is_ahead = offset == track.last and track.gap == (expected, number)
+            if not is_ahead or not self._read_from <= offset < self._first_filler:
+                continue
+            is_of_another = any(
+                (each[0] == topic) is not (each[1] == queue_id) for each in going_on.get(number, ())
+            )
+            record = None if is_of_another or offset in self.found else self._record_at(offset)
+            if record is not None and self._is_kind_known(record.topic):
+                problem = f"the message in front of it is number {expected - 1}, and it is the last"
+                self._note_by_order(record, problem, (topic, queue_id), expected)
 
     def is_wrong(
         self, track: QueueTrack, index: int, said: QueueTrack, record: StoredMessage

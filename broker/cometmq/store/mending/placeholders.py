@@ -11,15 +11,14 @@ from cometmq.proto.record import MAGIC_BLANK, encode_record, record_size
 from cometmq.proto.sysflag import SysFlag, TransactionType
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.turn import BLANK_SIZE
+from cometmq.store.looking.fillers import FILLER_TOPIC
 from cometmq.store.messages.admission import BATCH_COUNT_MAX
 
 if TYPE_CHECKING:
-    from cometmq.proto.message import StoredMessage
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.looking.log_check import Damage
 
 LOST_PROPERTY: Final = b"COMETMQ_LOST\x01true\x02"
-FILLER_TOPIC: Final = b"COMETMQ_DAMAGED"
 PADDING_MAX: Final = 30_000
 """Properties may have 32767 bytes."""
 _BLANK: Final = struct.Struct(">iI")
@@ -146,15 +145,6 @@ def _rest(store: Inspected, at: int, room: _Room, store_timestamp: int) -> bytes
         store_timestamp=store_timestamp,
         store_host=_HOST,
         sys_flag=TransactionType.ROLLED_BACK.value,
-    )
-
-
-def is_filler(message: StoredMessage) -> bool:
-    """Whether a record is what fills the rest of a range; no queue and no index have it."""
-    return (
-        message.sys_flag == TransactionType.ROLLED_BACK.value
-        and FILLER_TOPIC.startswith(message.topic_raw)
-        and not message.properties_raw
     )
 
 

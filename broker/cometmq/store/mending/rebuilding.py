@@ -35,12 +35,12 @@ from cometmq.store.index.index import Index
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import forget_off, load_off
 from cometmq.store.log.log_scan import NEVER
+from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Progress
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.extended_entries import ExtendedEntries
 from cometmq.store.mending.foreign_files import check_folders, check_misplaced, move_foreign
 from cometmq.store.mending.kept_queues import keep_expired
-from cometmq.store.mending.placeholders import is_filler
 from cometmq.store.messages.dispatch import note_record, place_record
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.queues.queue_ends import UNKNOWN, save_queue_ends
