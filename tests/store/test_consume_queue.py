@@ -17,6 +17,7 @@ from tests.store.queue_model import (
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import MissingEntriesError, StoreFormatError
+from cometmq.store.log.segments import Segments
 from cometmq.store.queues.consume_queue import ENTRY, Boundary, ConsumeQueue
 from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
@@ -312,6 +313,21 @@ def test_behind_a_torn_entry_nothing_is_trusted() -> None:
     again.truncate(1000)
     assert again.simple.get("t", 0).max_offset == 5
     assert file.read(200, 5 * ENTRY.size) == bytes(100)
+
+
+def test_a_torn_entry_behind_a_hole_is_none_though_its_record_may_have_expired() -> None:
+    """The first one of the next file; what stood between was lost with it."""
+    disk, queues, _ = filled(3, written=3)
+    queues.close()
+    disk.make_directories("/store/commitlog")
+    disk.open("/store/commitlog/00000000000000004096", create=True).resize(4096)
+    file = disk.open("/store/consumequeue/t/0/00000000000000000200", create=True)
+    file.write(ENTRY.pack(0, 100, 10), 0)
+    again = queues_on(disk, clean=False)
+    again.expect_records(Segments(disk, "/store/commitlog", 4096))
+    again.truncate(1000)
+    assert again.simple.get("t", 0).max_offset == 3
+    assert len(files_below(disk, "/store/consumequeue/t/0")) == 1
 
 
 def test_a_queue_whose_first_file_was_lost_with_its_records_begins_at_its_first_offset() -> None:

@@ -87,8 +87,9 @@ def backed_end(
             return end, False
         if backs is None:
             return end, True
-        before, size_before = queue.head(end - 2) if end - 1 > start else (0, 0)
-        is_next = size_before == PRE_BLANK_SIZE or before + size_before <= offset
+        # Behind a hole, one that leads to what has expired may be torn as well as any other.
+        before, size_before = queue.head(end - 2) if end - 1 > start else (0, PRE_BLANK_SIZE)
+        is_next = size_before == PRE_BLANK_SIZE or 0 < size_before <= offset - before
         if is_next and backs(queue.topic, queue.queue_id, offset, size):
             return end, True
         end -= 1
