@@ -89,17 +89,9 @@ def test_a_noted_shape_that_no_file_has_hinders_nothing() -> None:
 def test_a_newest_file_of_any_length_is_refused_or_lost_nothing() -> None:
     """Behind a kill it may end behind the items of what was synced, and nowhere in front."""
     disk = killed()
-    claims = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
-    assert claims is not None
-    path, data = newest_begun_before(disk, claims.complete_to)
-    header = IndexHeader.unpack(data)
-    assert header.begin_offset < claims.complete_to <= header.end_offset
+    path, data, offsets = newest_synced_in_part(disk)
     at = SMALL.index_shape.items_at
-    numbers = range(1, header.next_item)
-    offsets = [ITEM.unpack_from(data, at + number * ITEM_SIZE)[1] for number in numbers]
-    synced = sum(offset < claims.complete_to for offset in offsets)
-    assert 0 < synced < len(offsets)
-    least = at + (1 + synced) * ITEM_SIZE
+    least = at + (1 + len(offsets)) * ITEM_SIZE
     sizes = (40, 41, at, at + 1, at + 2 * ITEM_SIZE, *range(least - 45, least + 45, 5))
     for size in (*sizes, len(data) - 1):
         damaged = disk.kill()
@@ -118,6 +110,20 @@ def test_a_newest_file_of_any_length_is_refused_or_lost_nothing() -> None:
             assert verified(each).is_sound
 
 
+@pytest.mark.parametrize(
+    "torn", [b"\x07", ITEM.pack(7, 0, 0, 0), ITEM.pack(7, 1 << 40, 0, 0), None]
+)
+def test_a_torn_item_behind_those_that_were_synced_refuses_nothing(torn: bytes | None) -> None:
+    disk = killed()
+    path, _, offsets = newest_synced_in_part(disk)
+    least = SMALL.index_shape.items_at + (1 + len(offsets)) * ITEM_SIZE
+    file = disk.open(path)
+    file.resize(least)
+    file.write(ITEM.pack(7, offsets[-1], 0, 0) if torn is None else torn, least)
+    assert open_small_store(disk, OFTEN).close(1)
+    assert verified(disk).is_sound
+
+
 def test_a_short_file_of_what_the_log_has_no_more_is_none() -> None:
     disk = killed()
     path, data = next(iter(contents(disk, INDEX).items()))
@@ -130,3 +136,15 @@ def test_a_short_file_of_what_the_log_has_no_more_is_none() -> None:
 def newest_begun_before(disk: SimulatedFileSystem, offset: int) -> tuple[str, bytes]:
     files = contents(disk, INDEX).items()
     return [(p, d) for p, d in files if IndexHeader.unpack(d).begin_offset < offset][-1]
+
+
+def newest_synced_in_part(disk: SimulatedFileSystem) -> tuple[str, bytes, list[int]]:
+    """The newest file with items in front of the checkpoint, and the offsets in these."""
+    claims = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    path, data = newest_begun_before(disk, claims.complete_to)
+    at, numbers = SMALL.index_shape.items_at, range(1, IndexHeader.unpack(data).next_item)
+    offsets = [ITEM.unpack_from(data, at + number * ITEM_SIZE)[1] for number in numbers]
+    synced = [offset for offset in offsets if offset < claims.complete_to]
+    assert 0 < len(synced) < len(offsets)
+    return path, data, synced

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import File, FileSystem
     from cometmq.store.index.index_format import IndexHeader, IndexShape
     from cometmq.store.starting.found import Found
     from cometmq.store.upkeep.checkpoint import Checkpoint
@@ -119,15 +119,12 @@ def _lacks_synced(
 ) -> bool:
     """Whether a file that ends early lacks items of records that were synced, and are there."""
     segments, until = found.segments, min(found.complete_to, header.end_offset + 1)
-    begin, last_hash = header.begin_offset, None
-    with closing(filesystem.open(path, read_only=True)) as file:
-        # What a start erased are zeros, should a power cut have made the file longer again.
-        used = (data_end_of(file, size) - 1 - shape.items_at) // ITEM_SIZE
-        last = min(used, (size - shape.items_at) // ITEM_SIZE - 1)
-        if last > 0:
-            item = file.read(ITEM_SIZE, shape.items_at + last * ITEM_SIZE)
-            last_hash, begin, _, _ = ITEM.unpack(item)
     check = RecordCheck(segments)
+    with closing(filesystem.open(path, read_only=True)) as file:
+        last_hash, begin = _last_synced(file, size, shape, check, until) or (
+            None,
+            header.begin_offset,
+        )
     try:
         for offset in _records(found, max(begin, segments.first_offset), until):
             hashes = check.hashes_of(offset)
@@ -136,6 +133,24 @@ def _lacks_synced(
     except CorruptionError:
         return True  # It does not lead to a record, so it is not what was synced.
     return False
+
+
+def _last_synced(
+    file: File, size: int, shape: IndexShape, check: RecordCheck, until: int
+) -> tuple[int, int] | None:
+    """Return the hash and the offset of the last item of a record in front of `until`, if any.
+
+    Behind it stand items that were not synced, and a power cut may have torn them. What a start
+    erased are zeros, should the file be longer again.
+    """
+    used = (data_end_of(file, size) - 1 - shape.items_at) // ITEM_SIZE
+    for number in range(min(used, (size - shape.items_at) // ITEM_SIZE - 1), 0, -1):
+        items = file.read(2 * ITEM_SIZE, shape.items_at + (number - 1) * ITEM_SIZE)
+        (_, before, _, _), (code, offset, _, _) = ITEM.iter_unpack(items)
+        is_next = number == 1 or before <= offset
+        if is_next and offset < until and check.count_items(offset, (code,)):
+            return code, offset
+    return None
 
 
 def _records(found: Found, begin: int, until: int) -> Iterator[int]:
