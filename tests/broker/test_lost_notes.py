@@ -69,3 +69,17 @@ def test_a_checkpoint_that_is_missing_is_named(
     Wired(config, shut_down, threads=False).close()
     (message,) = caplog.messages
     assert message.startswith(f"{config.store_path}/checkpoint: was damaged or missing")
+
+
+def test_a_damaged_checkpoint_is_named_though_nothing_else_tells_whose_the_store_is(
+    config: BrokerConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SimulatedFileSystem()
+    Wired(config, disk, threads=False)
+    killed = disk.kill()
+    file = killed.open(f"{config.store_path}/checkpoint")
+    file.resize(100)
+    file.close()
+    Wired(config, killed, threads=False).close()
+    (message,) = caplog.messages
+    assert message.startswith(f"{config.store_path}/checkpoint: was damaged or missing")

@@ -83,7 +83,8 @@ class _Stock:
         self._deletions = Deletions(filesystem, root)
         self._lost_notes: list[str] = []
         if not checkpoint.is_of_others:
-            if checkpoint.claims is None and is_ours(filesystem, root):
+            is_missing = checkpoint.claims is None and is_ours(filesystem, root)
+            if checkpoint.is_damaged or is_missing:
                 self._lost_notes.append(CHECKPOINT_NAME)
             self._take_ends()
         self._kinds = topic_kinds(self._queues, says_batch, self._deletions.offsets)
