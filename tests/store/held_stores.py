@@ -89,14 +89,17 @@ class Held:
         self.disk = self.disk.kill()
 
     def bodies(self, topic: str = "T") -> list[bytes]:
-        store = self.store
-        found: list[bytes] = []
-        offset = store.min_offset(topic, 0)
-        while offset < store.max_offset(topic, 0):
-            result = store.read(topic, 0, offset, 32)
-            found += [message.body for message in messages_in(result.slices)]
-            offset = result.next_begin_offset
-        return found
+        return bodies(self.store, topic)
+
+
+def bodies(store: MessageStore, topic: str = "T") -> list[bytes]:
+    found: list[bytes] = []
+    offset = store.min_offset(topic, 0)
+    while offset < store.max_offset(topic, 0):
+        result = store.read(topic, 0, offset, 32)
+        found += [message.body for message in messages_in(result.slices)]
+        offset = result.next_begin_offset
+    return found
 
 
 def expected(topic: str) -> list[bytes]:

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
-from tests.store.records import HOST, messages_in, refuse
+from tests.store.held_stores import bodies
+from tests.store.records import HOST, refuse
 
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.deletions import Deletions
@@ -40,16 +41,6 @@ def put(store: MessageStore, *bodies: bytes, topic: str = "T", sync: bool = True
     if sync:
         store.run_jobs()
         store.advance()
-
-
-def bodies(store: MessageStore, topic: str = "T") -> list[bytes]:
-    found: list[bytes] = []
-    offset = store.min_offset(topic, 0)
-    while offset < store.max_offset(topic, 0):
-        result = store.read(topic, 0, offset, 32)
-        found += [message.body for message in messages_in(result.slices)]
-        offset = result.next_begin_offset
-    return found
 
 
 @pytest.mark.parametrize("topic", ["T", "Batches"])

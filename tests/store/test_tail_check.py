@@ -6,8 +6,9 @@ import struct
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
+from tests.store.held_stores import bodies
 from tests.store.records import HOST
-from tests.store.test_deletions import bodies, opened, put
+from tests.store.test_deletions import opened, put
 
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.disk.filesystem import File

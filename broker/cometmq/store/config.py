@@ -7,7 +7,7 @@ leaves the settings for new stores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 
 from cometmq.store.errors import StoreFormatError
@@ -163,6 +163,10 @@ class StoreConfig:
     def index_shape(self) -> IndexShape:
         """What an index file has room for."""
         return IndexShape(self.index_slots, self.index_items)
+
+    def with_index_shape(self, shape: IndexShape) -> StoreConfig:
+        """Return the same for index files that have room for so much."""
+        return replace(self, index_slots=shape.slots, index_items=shape.items)
 
     def __post_init__(self) -> None:
         """Refuse settings that no store could work with."""

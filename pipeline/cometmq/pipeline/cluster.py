@@ -239,11 +239,7 @@ class Cluster:
 
     def _make_group(self, address: str, group: str) -> None:
         body = json.dumps({"groupName": group}).encode()
-
-        def ask(peer: Wire) -> Answer:
-            return peer.expect(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
-
-        with_wire(address, self.settings, ask)
+        self.ask_with(address, UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body).expect(address)
 
     def _numbers(
         self,
@@ -269,6 +265,10 @@ class Cluster:
     def ask(self, address: str, code: int, fields: Mapping[str, str]) -> Answer:
         """Ask one server, again over a new connection if that one broke."""
         return self.ask_all(address, code, [fields])[0]
+
+    def ask_with(self, address: str, code: int, body: bytes) -> Answer:
+        """Ask one server by a body, in the same way."""
+        return with_wire(address, self.settings, lambda peer: peer.ask(code, {}, body))
 
     def ask_all(
         self, address: str, code: int, requests: Sequence[Mapping[str, str]]

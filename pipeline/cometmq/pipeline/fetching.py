@@ -32,7 +32,6 @@ from cometmq.pipeline.retrying import Pauses
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.planning import Range
     from cometmq.pipeline.wire import Answer, Settings, Wire
 
@@ -53,7 +52,7 @@ _BEING_REMOVED: Final = "MESSAGE_WAS_REMOVING"
 """What an answer says that passes over a file of the log that is not there any more."""
 _BY_REQUEST: Final = 4
 """The bit of a pull's flags that says that the filter is in the request."""
-_GROUP: Final = "TOOLS_CONSUMER"
+GROUP: Final = "TOOLS_CONSUMER"
 """A group that every broker has: reading makes none, and nobody's progress is touched."""
 
 _UNDER_WAY: Final = 16
@@ -240,10 +239,7 @@ class _Puller:
         else:
             if not self.how.is_filtered:
                 until = min(end, first + self._stretch)
-            count = min(until - first, _STRETCH)
-            how = self.how
-            fields = _pull_fields(self.range.queue, first, count, how.expression, how.kind)
-            number = peer.send(PULL_MESSAGE, fields)
+            number = peer.send(PULL_MESSAGE, self._pull_fields(first, until))
         # Not before: where the connection is found broken by sending, it is left.
         self._left.popleft()
         if until < end:
@@ -252,13 +248,29 @@ class _Puller:
 
     def _bulk_fields(self, first: int, end: int) -> dict[str, str]:
         return {
-            "consumerGroup": _GROUP,
+            "consumerGroup": GROUP,
             "topic": self.range.queue.topic,
             "queueId": str(self.range.queue.id),
             "queueOffset": str(first),
             "endOffset": str(end),
             "maxMsgBytes": str(self.how.pull_bytes),
             "subscription": self.how.expression,
+            "expressionType": self.how.kind,
+        }
+
+    def _pull_fields(self, first: int, until: int) -> dict[str, str]:
+        """Return those of a pull that waits for nothing, and leaves no trace of itself."""
+        return {
+            "consumerGroup": GROUP,
+            "topic": self.range.queue.topic,
+            "queueId": str(self.range.queue.id),
+            "queueOffset": str(first),
+            "maxMsgNums": str(min(until - first, _STRETCH)),
+            "sysFlag": str(_BY_REQUEST),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": self.how.expression,
+            "subVersion": "0",
             "expressionType": self.how.kind,
         }
 
@@ -359,25 +371,6 @@ class _Puller:
                 f"queue {self.range.queue}: {self.range.address} gives nothing at {first}"
             )
         time.sleep(min(0.005 * self._idle, 1.0))
-
-
-def _pull_fields(
-    queue: Queue, offset: int, count: int, expression: str, kind: str
-) -> dict[str, str]:
-    """Return the fields of a pull that waits for nothing, and leaves no trace of itself."""
-    return {
-        "consumerGroup": _GROUP,
-        "topic": queue.topic,
-        "queueId": str(queue.id),
-        "queueOffset": str(offset),
-        "maxMsgNums": str(count),
-        "sysFlag": str(_BY_REQUEST),
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": expression,
-        "subVersion": "0",
-        "expressionType": kind,
-    }
 
 
 def _queue_offset(body: bytes, otherwise: int) -> int:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from cometmq.pipeline.cluster import with_wire
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.fetching import GROUP
 
 if TYPE_CHECKING:
     from cometmq.pipeline.bounds import Survey
     from cometmq.pipeline.cluster import Cluster, Queue
     from cometmq.pipeline.options import ReadOptions
-    from cometmq.pipeline.wire import Answer, Wire
 
 _CHECK_CLIENT_CONFIG: Final = 46
-_GROUP: Final = "TOOLS_CONSUMER"
 _REFUSALS: Final = frozenset({1, 23})
 """Of filters: 1 of a kind that a broker of Apache's has turned off, 23 of what cannot be read."""
 
@@ -46,14 +44,10 @@ def require_filter(cluster: Cluster, options: ReadOptions, found: Survey) -> Non
             "tagsSet": list[str](),
             "topic": queue.topic,
         }
-        said = {"clientId": "cometmq-spark", "group": _GROUP, "subscriptionData": subscription}
+        said = {"clientId": "cometmq-spark", "group": GROUP, "subscriptionData": subscription}
         body = json.dumps(said).encode()
-
-        def ask(peer: Wire, body: bytes = body) -> Answer:
-            return peer.ask(_CHECK_CLIENT_CONFIG, {}, body)
-
         try:
-            answer = with_wire(found.addresses[broker], cluster.settings, ask)
+            answer = cluster.ask_with(found.addresses[broker], _CHECK_CLIENT_CONFIG, body)
         except PipelineError:
             continue
         if answer.code in _REFUSALS:

@@ -170,7 +170,9 @@ class _Twins:
             sent = self._sent.setdefault(run, set())
             before = len(sent)
             if not sent.isdisjoint(several) or len(set(several)) < length:
-                raise _twins(run, next(each for each in several if _is_twin(each, several, sent)))
+                raise _same_rows(
+                    run, next(each for each in several if _is_twin(each, several, sent))
+                )
             sent.update(several)
             self._count += len(sent) - before
         while self._count > _REMEMBERED_MAX:
@@ -181,7 +183,7 @@ def _is_twin(number: int, several: Sequence[int], sent: set[int]) -> bool:
     return number in sent or several.count(number) > 1
 
 
-def _twins(run: _Run, number: int) -> SinkError:
+def _same_rows(run: _Run, number: int) -> SinkError:
     to, topic, broker, queue, stretch = run
     place = f"{topic}/{broker}/{queue} at {int(stretch) * STRETCH + number % STRETCH}"
     return SinkError(f"two rows for topic {to} are of one message, {place}, {ONLY_ONE}")

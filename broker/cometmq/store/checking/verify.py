@@ -33,6 +33,7 @@ from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.entry_journal import JOURNAL_FOLDER
 from cometmq.store.starting.folder import queue_folders
 from cometmq.store.starting.recovery import missing_files
+from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _note_state(store: Inspected, report: Report) -> None:
             problem = f"a start refuses it: {in_place_of(entry, 'file')}: move it elsewhere"
             path = f"{store.root}/{JOURNAL_FOLDER}/{entry.name}"
             report.add(Finding(kind=Kind.MISPLACED, path=path, position=0, problem=problem))
-    path = f"{store.root}/checkpoint"
+    path = f"{store.root}/{CHECKPOINT_NAME}"
     if not store.filesystem.exists(path):
         report.notes.append("there is no checkpoint: the next start reads the whole log")
     elif store.checkpoint.is_damaged:

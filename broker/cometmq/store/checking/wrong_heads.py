@@ -116,7 +116,7 @@ class WrongHeads:
             fitting = {
                 offset
                 for offset, said in self._strays.get(number, ())
-                if low < offset < high and (said[0] == topic) is not (said[1] == queue_id)
+                if low < offset < high and _may_be(said, (topic, queue_id))
             }
             record = self._record_at(fitting.pop()) if len(fitting) == 1 else None
             if record is not None:
@@ -134,18 +134,16 @@ class WrongHeads:
         going_on: dict[int, list[Key]] = {}
         for key, track in tracks.items():
             going_on.setdefault(track.next, []).append(key)
-        for (topic, queue_id), track in tracks.items():
+        for key, track in tracks.items():
             (offset, expected), number = track.jumped, track.next - 1
             is_ahead = offset == track.last and track.gap == (expected, number)
             if not is_ahead or not self._read_from <= offset < self._first_filler:
                 continue
-            is_of_another = any(
-                (each[0] == topic) is not (each[1] == queue_id) for each in going_on.get(number, ())
-            )
+            is_of_another = any(_may_be(key, each) for each in going_on.get(number, ()))
             record = None if is_of_another or offset in self.found else self._record_at(offset)
             if record is not None and self._is_kind_known(record.topic):
                 problem = f"the message in front of it is number {expected - 1}, and it is the last"
-                self._note_by_order(record, problem, (topic, queue_id), expected)
+                self._note_by_order(record, problem, key, expected)
 
     def is_wrong(
         self, track: QueueTrack, index: int, said: QueueTrack, record: StoredMessage
@@ -199,6 +197,11 @@ class WrongHeads:
         file = self._segments.file(segment)
         head = file.read(_SIZE_BYTES, physical_offset - segment.start)
         return read_record(self._segments, physical_offset, int.from_bytes(head, "big"))
+
+
+def _may_be(said: Key, other: Key) -> bool:
+    """Whether a record may be of another queue than it says: its topic or its queue id is wrong."""
+    return (said[0] == other[0]) is not (said[1] == other[1])
 
 
 def read_record(segments: Segments, physical_offset: int, size: int) -> StoredMessage | None:

@@ -43,7 +43,7 @@ from cometmq.store.starting.recovery import Start, choose_start
 from cometmq.store.starting.swap import unfinished_swaps
 from cometmq.store.table_contents import damaged_tables
 from cometmq.store.tables import TOPICS, TableFile
-from cometmq.store.upkeep.checkpoint import load_checkpoint
+from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
 
@@ -171,7 +171,7 @@ def inspect(
             f"{root}/{folder}",
         )
     opened_by = None if is_locked else filesystem.lock_owner(f"{root}/lock")
-    checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
+    checkpoint = load_checkpoint(filesystem, f"{root}/{CHECKPOINT_NAME}")
     is_clean = was_left_clean(filesystem, root, checkpoint) and opened_by is None
     segments = load_segments(filesystem, root, config, checkpoint, read_only=True)
     segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
@@ -180,7 +180,7 @@ def inspect(
     folder = f"{root}/{INDEX_FOLDER}"
     shape = find_shape(filesystem, folder, config, clean=is_clean, noted=noted)
     if shape is not None:
-        config = replace(config, index_slots=shape.slots, index_items=shape.items)
+        config = config.with_index_shape(shape)
     queues = load_queues(filesystem, root, config, checkpoint, clean=is_clean, read_only=True)
     sizes = queues.ends.sizes
     queues.close()

@@ -48,7 +48,7 @@ from cometmq.store.starting.folder import queue_folders
 from cometmq.store.starting.found import is_ours
 from cometmq.store.starting.recovery import gap_in_log
 from cometmq.store.starting.swap import BESIDE, FOLDERS, remove_tree, swap
-from cometmq.store.upkeep.checkpoint import CheckpointFile
+from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, CheckpointFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -365,7 +365,7 @@ class _Work:
 
     def _note(self, claims: Claims) -> None:
         store, self._claims = self._store, claims
-        file = CheckpointFile(store.filesystem, f"{store.root}/checkpoint")
+        file = CheckpointFile(store.filesystem, f"{store.root}/{CHECKPOINT_NAME}")
         file.write(store.checkpoint.longs, claims)
         file.close()
 

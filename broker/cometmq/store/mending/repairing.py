@@ -44,7 +44,7 @@ from cometmq.store.queues.queue_ends import remove_queue_ends, save_queue_ends
 from cometmq.store.starting.folder import load_segments
 from cometmq.store.starting.log_repair import cut_behind, keep, sync_again, write_again
 from cometmq.store.starting.recovery import LogEnd
-from cometmq.store.upkeep.checkpoint import CheckpointFile, Claims, Longs
+from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, CheckpointFile, Claims, Longs
 from cometmq.store.upkeep.integrity import Block, Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
@@ -322,7 +322,7 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
     _keep_ends(store, plan)
-    file = CheckpointFile(filesystem, f"{root}/checkpoint")
+    file = CheckpointFile(filesystem, f"{root}/{CHECKPOINT_NAME}")
     if store.is_clean and not store.start.is_noted:
         # In front of the mark: behind it all from the damage on would pass for a torn tail.
         reached = max(plan.end_offset, plan.cut_end, plan.missing_to or 0)

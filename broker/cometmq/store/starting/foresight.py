@@ -79,7 +79,6 @@ class Foresight:
         self,
         filesystem: FileSystem,
         root: str,
-        config: StoreConfig,
         found: Found,
         *,
         says_batch: Callable[[str], bool | None],
@@ -87,7 +86,7 @@ class Foresight:
     ) -> None:
         self._filesystem = filesystem
         self._root = root
-        self._config = config
+        self._config = found.config
         self._found = found
         self._says_batch = says_batch
         self._is_batch_topic = found.is_batch_topic

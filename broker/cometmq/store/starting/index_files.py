@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cometmq.proto.message import StoredMessage
@@ -49,7 +48,7 @@ def fit_index(
         _refuse_others(filesystem, folder, config, noted, clean=clean)
         return config
     shape = noted or find_shape(filesystem, folder, config, clean=clean)
-    return config if shape is None else _with_shape(config, shape)
+    return config if shape is None else config.with_index_shape(shape)
 
 
 def _refuse_others(
@@ -66,7 +65,7 @@ def _refuse_others(
     if noted is None:
         found = find_shape(filesystem, folder, config, clean=clean)
     else:  # What is noted may be of a start that was cut off, or with the index off: files tell.
-        found = find_shape(filesystem, folder, _with_shape(config, noted), clean=True)
+        found = find_shape(filesystem, folder, config.with_index_shape(noted), clean=True)
         found = found if found == noted else None
     if found is None or found == wanted:
         return
@@ -79,23 +78,17 @@ def _refuse_others(
     )
 
 
-def _with_shape(config: StoreConfig, shape: IndexShape) -> StoreConfig:
-    return replace(config, index_slots=shape.slots, index_items=shape.items)
-
-
-def refuse_shortened_index(
-    filesystem: FileSystem, root: str, config: StoreConfig, found: Found, *, clean: bool
-) -> None:
+def refuse_shortened_index(filesystem: FileSystem, root: str, found: Found, *, clean: bool) -> None:
     """Refuse a file that lost items, of a killed store whose index was synced up to an offset.
 
     What a kill or a power cut leaves half made lies behind that, and a start that is killed while
     it erases items leaves those in front. While the index was off nobody knows what is there.
     """
-    if clean or not config.index or found.checkpoint.claims is None:
+    if clean or not found.config.index or found.checkpoint.claims is None:
         return
     if load_off(filesystem, root) is not None:
         return
-    shape, before = config.index_shape, 0
+    shape, before = found.config.index_shape, 0
     for entry in filesystem.list(f"{root}/{INDEX_FOLDER}"):
         if not is_index_file(entry):
             continue

@@ -31,7 +31,7 @@ from cometmq.store.starting.found import History
 from cometmq.store.starting.log_repair import repairing
 from cometmq.store.starting.swap import finish_swap
 from cometmq.store.starting.taking_stock import take_stock
-from cometmq.store.upkeep.checkpoint import CheckpointFile, Claims
+from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, CheckpointFile, Claims
 from cometmq.store.upkeep.checkpointing import Checkpointer, first_longs
 from cometmq.store.upkeep.expiry import Expiry
 from cometmq.store.upkeep.retention import Retention
@@ -72,7 +72,7 @@ class Opening:
         self._now_ms = now_ms
         self._process_id = process_id
         self._has_threads = threads
-        self._checkpoint_file = CheckpointFile(filesystem, f"{root}/checkpoint")
+        self._checkpoint_file = CheckpointFile(filesystem, f"{root}/{CHECKPOINT_NAME}")
         self._claims: Claims
         self._longs: Longs
         self._is_accepted = False

@@ -194,12 +194,10 @@ class _Stock:
 
     def _foresee(self, found: Found, successions: Successions) -> None:
         """Refuse what would be refused later, or by nobody."""
-        filesystem, root, config, clean = self._filesystem, self._root, self._config, self._clean
+        filesystem, root, clean = self._filesystem, self._root, self._clean
         if found.history is History.FOREIGN and found.checkpoint.claims is None:
             placed = successions.placed
             refuse_shortened(found.queues, found.segments, placed, found.is_batch_topic)
-        refuse_shortened_index(filesystem, root, config, found, clean=clean)
-        foresight = Foresight(
-            filesystem, root, config, found, says_batch=self._says_batch, clean=clean
-        )
+        refuse_shortened_index(filesystem, root, found, clean=clean)
+        foresight = Foresight(filesystem, root, found, says_batch=self._says_batch, clean=clean)
         foresight.check(successions.promised)
