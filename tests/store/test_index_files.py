@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
+from tests.crash.disk import KillAt, Killed, Moment
 from tests.store import apache_stores
 from tests.store.damaged_stores import (
     ROOT,
     SMALL,
     contents,
+    flip,
     open_small_store,
     small_store,
     verified,
 )
 
-from cometmq.store.errors import StoreFormatError
+from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.index.index_format import ITEM, ITEM_SIZE, IndexHeader, IndexShape
+from cometmq.store.index.index_off import load_off
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.message_store import MessageStore
 from cometmq.store.upkeep.checkpoint import CheckpointFile, load_checkpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.crash.disk import SimulatedFileSystem
+
+    from cometmq.store.config import StoreConfig
 
 OFTEN = replace(SMALL, checkpoint_interval_ms=10_000)
 INDEX = f"{ROOT}/index"
@@ -148,3 +155,74 @@ def newest_synced_in_part(disk: SimulatedFileSystem) -> tuple[str, bytes, list[i
     synced = [offset for offset in offsets if offset < claims.complete_to]
     assert 0 < len(synced) < len(offsets)
     return path, data, synced
+
+
+Forge: TypeAlias = "Callable[[tuple[int, ...]], bytes]"
+FORGED: dict[str, Forge] = {
+    "zeros": lambda _: bytes(ITEM_SIZE),
+    "leads in front": lambda item: ITEM.pack(item[0], 1, item[2], item[3]),
+    "leads behind": lambda item: ITEM.pack(item[0], item[1] + (1 << 40), item[2], item[3]),
+    "leads a little behind": lambda item: ITEM.pack(item[0], item[1] + 700, item[2], item[3]),
+    "no hash": lambda item: ITEM.pack(-5, *item[1:]),
+}
+
+
+def with_damaged_item(
+    number: int, forged: Forge, config: StoreConfig = OFTEN
+) -> SimulatedFileSystem:
+    """A killed store of which an item is damaged that was synced, and not the last of those."""
+    disk = small_store(config, close=False).kill()
+    path, data, offsets = newest_synced_in_part(disk)
+    assert number < len(offsets)
+    at = SMALL.index_shape.items_at + number * ITEM_SIZE
+    file = disk.open(path)
+    file.write(forged(ITEM.unpack_from(data, at)), at)
+    file.sync()
+    return disk
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("number", [2, 5])
+def test_the_keys_behind_a_damaged_item_of_a_killed_store_are_made_anew(
+    number: int, forged: Forge, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = with_damaged_item(number, forged)
+    assert not verified(disk).is_sound
+    store = open_small_store(disk, OFTEN)
+    assert any("is damaged: it, and those behind it, are made anew" in e for e in caplog.messages)
+    assert store.close(1)
+    assert load_off(disk, ROOT) is None
+    assert verified(disk).is_sound
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+def test_so_they_are_when_that_start_is_killed(moment: Moment) -> None:
+    number, was_killed = 0, True
+    while was_killed:
+        number += 1
+        disk = with_damaged_item(2, FORGED["zeros"])
+        disk.hook = KillAt(disk.operations + number, moment)
+        try:
+            open_small_store(disk, OFTEN)
+            was_killed = False
+        except Killed:
+            disk.hook = None
+            disk = disk.power_cut(Random(number)) if number % 2 else disk.kill()
+            assert open_small_store(disk, OFTEN).close(1)
+            assert verified(disk).is_sound, number
+    assert number > 20
+
+
+def test_it_is_refused_before_a_byte_is_changed_where_the_log_lacks_those_records() -> None:
+    config = replace(OFTEN, verify_size=256, integrity=False)
+    disk = with_damaged_item(2, FORGED["zeros"], config)
+    _, _, offsets = newest_synced_in_part(disk)
+    place, size = offsets[3], SMALL.segment_size
+    claims = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    assert place < claims.verify_from
+    flip(disk, f"{ROOT}/commitlog/{place - place % size:020d}", place % size + 2)
+    before = contents(disk)
+    with pytest.raises(CorruptionError, match=f"at byte {place % size}: no sound record"):
+        open_small_store(disk, config)
+    assert contents(disk) == before

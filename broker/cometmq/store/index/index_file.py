@@ -147,7 +147,7 @@ class IndexFile:
         self._slots[:] = 0
         kept, offset, seconds = 1, 0, 0
         for items in self._stored_items(end):
-            good = _good_items(items, offset, below)
+            good = good_items(items["hash"], items["offset"].astype(np.int64), offset, below)
             slots = items["hash"][:good] % np.int32(self._shape.slots)
             if chains and good:
                 good = _first_difference(
@@ -221,13 +221,11 @@ def seconds_behind(times: Longs, begin: int) -> Longs:
     return np.clip((times - begin) // 1000, 0, SECONDS_MAX)
 
 
-def _good_items(items: npt.NDArray[np.void], least: int, below: int) -> int:
+def good_items(hashes: Ints, offsets: Longs, least: int, below: int) -> int:
     """Return how many items at the front can be true: ordered, below the offset, not zeros."""
-    offsets = items["offset"].astype(np.int64)
-    hashes = items["hash"]
     floor = np.concatenate(([least], offsets[:-1]))
     bad = (offsets < floor) | (offsets >= below) | (hashes < 0) | ((hashes == 0) & (offsets == 0))
-    return int(np.argmax(bad)) if bad.any() else len(items)
+    return int(np.argmax(bad)) if bad.any() else len(offsets)
 
 
 def _first_difference(left: Ints, right: Ints) -> int:

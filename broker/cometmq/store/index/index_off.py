@@ -1,10 +1,11 @@
-"""Where the index lacks records because it was turned off (`index=false`).
+"""Where the index lacks records because it was turned off (`index=false`), or is damaged.
 
 `root/index_off`, see `checked_json`, holds a physical offset: of the records from there on, the
 index has none, or nobody knows which; of all records, where the file is damaged. A start without
-the index makes it before anything is put. The first start with the index again reads the log from
-there, once its own checkpoint, which is on the disk, says so as well; then the file goes. Apache's
-brokers do not know it.
+the index makes it before anything is put, and one that finds a damaged item before it cuts what
+stands behind that. The first start with the index again reads the log from there, once its own
+checkpoint, which is on the disk, says so as well; then the file goes. Apache's brokers do not know
+it.
 """
 
 from __future__ import annotations
@@ -54,9 +55,7 @@ def settle_off(
     if index is None:
         note_off(filesystem, root, complete_to)
     elif (known := load_off(filesystem, root)) is not None:
-        log.warning(
-            "the index was off: what it lacks is found in the log from %d to %d", known, end
-        )
+        log.warning("the index lacks keys: they are taken from the log from %d to %d", known, end)
         forget_off(filesystem, root)
 
 

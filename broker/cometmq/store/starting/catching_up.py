@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from cometmq.store.errors import MissingEntriesError
 from cometmq.store.index.index_folder import INDEX_FOLDER
-from cometmq.store.index.index_off import load_off
+from cometmq.store.index.index_off import load_off, note_off
 from cometmq.store.queues.record_check import RecordCheck
 from cometmq.store.starting.deleted_queues import destroy_deleted
 from cometmq.store.starting.found import History, place_journal
@@ -21,11 +22,21 @@ if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.starting.found import Found
 
+log = logging.getLogger(__name__)
+
 
 def index_from(filesystem: FileSystem, root: str, found: Found) -> int:
     """Return from where on records may be missing in the index, after repairing it."""
     if (index := found.key_index) is None:
         return found.complete_to
+    if (damaged := found.damaged_item) is not None:
+        log.warning(
+            "%s: item %d is damaged: it, and those behind it, are made anew",
+            damaged.path,
+            damaged.number,
+        )
+        # Once the file is cut nothing there tells of it, should this start be killed.
+        note_off(filesystem, root, damaged.resume)
     off = load_off(filesystem, root)
     if not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
         resume = 0

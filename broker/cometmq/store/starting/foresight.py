@@ -129,7 +129,9 @@ class Foresight:
         is_broken_off = found.history is History.BROKEN_OFF
         is_there = off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")
         if is_broken_off and is_there and found.checkpoint.claims is not None:
-            return found.complete_to  # It was synced as far as the queues were.
+            # It was synced as far as the queues were.
+            damaged = found.damaged_item
+            return found.complete_to if damaged is None else damaged.resume
         overlay = Overlay(filesystem)
         with closing(
             Index(overlay, root, self._config, clean=self._clean and off is None)

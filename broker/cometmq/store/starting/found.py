@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.queues.journal_reading import QueueEntries
     from cometmq.store.queues.queue_ends import Ends
+    from cometmq.store.starting.damaged_items import DamagedItem
     from cometmq.store.starting.recovery import LogEnd, Start
     from cometmq.store.starting.tail_check import Succession
     from cometmq.store.starting.topic_kinds import Leftover
@@ -97,6 +98,8 @@ class Found(NamedTuple):
     """Queues of which nothing on the disk counts."""
     journal: list[QueueEntries] | None
     """What the queues may lack in front of `complete_to`; None where no journal has it."""
+    damaged_item: DamagedItem | None
+    """Of a killed store: from where on the index has to be made anew in front of `complete_to`."""
     lost_notes: tuple[str, ...]
     """Notes of its own that are made anew: damaged ones, and a checkpoint that is missing."""
 

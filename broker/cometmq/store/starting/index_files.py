@@ -78,16 +78,21 @@ def _refuse_others(
     )
 
 
-def refuse_shortened_index(filesystem: FileSystem, root: str, found: Found, *, clean: bool) -> None:
+def was_index_synced(filesystem: FileSystem, root: str, found: Found) -> bool:
+    """Whether a killed store has noted up to which offset its index was synced.
+
+    While the index was off nobody knows what is there.
+    """
+    is_noted = found.config.index and found.checkpoint.claims is not None
+    return is_noted and load_off(filesystem, root) is None
+
+
+def refuse_shortened_index(filesystem: FileSystem, root: str, found: Found) -> None:
     """Refuse a file that lost items, of a killed store whose index was synced up to an offset.
 
     What a kill or a power cut leaves half made lies behind that, and a start that is killed while
-    it erases items leaves those in front. While the index was off nobody knows what is there.
+    it erases items leaves those in front.
     """
-    if clean or not found.config.index or found.checkpoint.claims is None:
-        return
-    if load_off(filesystem, root) is not None:
-        return
     shape, before = found.config.index_shape, 0
     for entry in filesystem.list(f"{root}/{INDEX_FOLDER}"):
         if not is_index_file(entry):
@@ -114,7 +119,7 @@ def _lacks_synced(
     segments, until = found.segments, min(found.complete_to, header.end_offset + 1)
     check = RecordCheck(segments)
     with closing(filesystem.open(path, read_only=True)) as file:
-        last_hash, begin = _last_synced(file, size, shape, check, until) or (
+        last_hash, begin = last_synced(file, size, shape, check, until) or (
             None,
             header.begin_offset,
         )
@@ -128,7 +133,7 @@ def _lacks_synced(
     return False
 
 
-def _last_synced(
+def last_synced(
     file: File, size: int, shape: IndexShape, check: RecordCheck, until: int
 ) -> tuple[int, int] | None:
     """Return the hash and the offset of the last item of a record in front of `until`, if any.

@@ -23,7 +23,11 @@ from cometmq.store.queues.queue_ends import (
 from cometmq.store.starting.folder import LOG_FOLDER, check_writable, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight
 from cometmq.store.starting.found import Found, History, find_journal, is_ours, was_left_clean
-from cometmq.store.starting.index_files import fit_index, refuse_shortened_index
+from cometmq.store.starting.index_files import (
+    fit_index,
+    refuse_shortened_index,
+    was_index_synced,
+)
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.tail_check import Successions
@@ -158,10 +162,11 @@ class _Stock:
             leftovers=self._kinds.leftovers,
             succession=successions.unpromised,
             to_make=to_make,
+            damaged_item=None,
             lost_notes=tuple(self._lost_notes),
             journal=journal,
         )
-        self._foresee(found, successions)
+        found = self._foresee(found, successions)
         check_writable(filesystem, root, config)
         return found
 
@@ -192,12 +197,17 @@ class _Stock:
         replay_from = min(max(start.replay_from, first_offset), end.offset)
         return history, start._replace(replay_from=replay_from)
 
-    def _foresee(self, found: Found, successions: Successions) -> None:
+    def _foresee(self, found: Found, successions: Successions) -> Found:
         """Refuse what would be refused later, or by nobody."""
         filesystem, root, clean = self._filesystem, self._root, self._clean
         if found.history is History.FOREIGN and found.checkpoint.claims is None:
             placed = successions.placed
             refuse_shortened(found.queues, found.segments, placed, found.is_batch_topic)
-        refuse_shortened_index(filesystem, root, found, clean=clean)
+        if not clean and was_index_synced(filesystem, root, found):
+            refuse_shortened_index(filesystem, root, found)
+            from cometmq.store.starting.damaged_items import find_damaged_item  # It needs numpy.
+
+            found = found._replace(damaged_item=find_damaged_item(filesystem, root, found))
         foresight = Foresight(filesystem, root, found, says_batch=self._says_batch, clean=clean)
         foresight.check(successions.promised)
+        return found
