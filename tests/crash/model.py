@@ -123,6 +123,8 @@ class Run:
     is_tended: bool = False
     knows_checked: bool = True
     """Whether the checkpoint is there, which says where records with a checksum begin."""
+    has_cut: bool = False
+    """Whether a repair cut the log, and no shutdown since: a power cut may bring back entries."""
     subject: Subject | None = None
     chaos: Chaos | None = None
 
@@ -168,7 +170,7 @@ class Run:
             other = Run(Random(seed), self.config, image, is_tended=self.is_tended)
             other.history = self.history.copy()
             other.ending, other.now_ms = self.ending, self.now_ms
-            other.knows_checked = self.knows_checked
+            other.knows_checked, other.has_cut = self.knows_checked, self.has_cut
             other.trace = [*self.trace, "a sister image"]
             try:
                 other.tend()
@@ -259,6 +261,7 @@ class Run:
             if self.chaos is None or not (self.chaos.faults or self.disk.space("/").free < 1 << 20):
                 raise BrokenPromise("a shutdown without any trouble was not clean")
             return False
+        self.has_cut = False
         log = log_of(self.disk)
         self.history.check_synced(log.end)
         self.history.note_first(max(log.start, self.history.first_offset))

@@ -63,6 +63,7 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
         if _repair(run, cut=cut):
             break
     if cut:
+        run.has_cut = True
         _go_on_in_front_of(run, victims[0].physical_offset)
     else:
         _go_on_with(run, victims, safe)
@@ -135,8 +136,8 @@ def _keeps_offsets(run: Run, behind: list[Sent]) -> bool:
     left = _queues_in(run, first_offset, behind[0].physical_offset)
     given_up = [sent for sent in behind if (sent.topic, sent.queue_id) not in left]
     safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
-    # Behind a cut that no start has seen, entries may still tell numbers that it gave up.
-    is_plain = first_offset > 0 and run.knows_checked
+    # Behind a cut, entries may still tell numbers that it gave up.
+    is_plain = first_offset > 0 and run.knows_checked and not run.has_cut
     return not given_up or (is_plain and all(sent.end <= safe for sent in given_up))
 
 

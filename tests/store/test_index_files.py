@@ -226,3 +226,16 @@ def test_it_is_refused_before_a_byte_is_changed_where_the_log_lacks_those_record
     with pytest.raises(CorruptionError, match=f"at byte {place % size}: no sound record"):
         open_small_store(disk, config)
     assert contents(disk) == before
+
+
+def test_of_keys_in_front_of_a_damaged_item_the_records_may_have_expired() -> None:
+    config, first = replace(OFTEN, index_items=4000), SMALL.segment_size
+    disk = small_store(config, close=False).kill()
+    path, data, offsets = newest_synced_in_part(disk)
+    number = next(number for number, offset in enumerate(offsets) if offset >= first)
+    at = config.index_shape.items_at + number * ITEM_SIZE
+    assert ITEM.unpack_from(data, at)[1] < first
+    disk.open(path).write(bytes(ITEM_SIZE), at)
+    disk.remove(f"{ROOT}/commitlog/{0:020d}")
+    assert open_small_store(disk, config).close(1)
+    assert verified(disk, config=config).is_sound

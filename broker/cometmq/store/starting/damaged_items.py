@@ -58,6 +58,7 @@ def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> Damage
                     at = items.position(first + good)
                     known = last_synced(opened, at, shape, check, below)
                 resume = file.header.begin_offset if known is None else known[1]
+                resume = max(resume, found.segments.first_offset)
                 damaged = DamagedItem(file.path, first + good, resume)
             if _holds_synced(chunk, good, range(damaged.resume, below), check):
                 return damaged
