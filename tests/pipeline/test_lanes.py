@@ -43,6 +43,8 @@ class Broker:
         self.asked = 0
         self.requests: list[Command] = []
         self.remark = ""
+        self.unheard = 0
+        """How many connections it ends first."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = Thread(target=self._serve)
@@ -50,6 +52,10 @@ class Broker:
 
     def _serve(self) -> None:
         peer, _ = self._listener.accept()
+        while self.unheard:
+            self.unheard -= 1
+            peer.close()
+            peer, _ = self._listener.accept()
         connection, waiting = Connection(), list[Command]()
         with peer, suppress(ConnectionError):  # Of a client that leaves answers unread.
             while data := peer.recv(1 << 16):
@@ -88,6 +94,7 @@ def start() -> Iterator[Callable[[Callable[[int], int], int], Broker]]:
 
     yield begin
     for each in brokers:
+        each.unheard = 0
         connect(each.address, Settings()).close()  # That which was left to the next task.
         each.join()
 
@@ -263,3 +270,22 @@ def test_a_broker_that_is_away_when_a_task_begins_is_waited_for(pauses: list[flo
     with pytest.raises(ConnectionLostError):
         assert lane.speaks_cometmq
     assert pauses == [0.2, 0.4, 0.8]
+
+
+@pytest.mark.parametrize("ended", [2, 4])
+def test_a_broker_that_ends_connections_unheard_is_waited_for(
+    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float], ended: int
+) -> None:
+    """As what stands in front of one that is just starting does: it takes connections itself."""
+    broker = start(lambda _asked: 0, 1)
+    broker.unheard = ended
+    lane = lane_to(broker)
+    if ended > 3:
+        with pytest.raises(ConnectionLostError):
+            assert lane.speaks_cometmq
+        lane.close()
+        lane = lane_to(broker)  # Of another task, to which no broken connection is left.
+    assert lane.speaks_cometmq
+    assert pauses == [0.2, 0.4, 0.8][:ended]
+    assert broker.asked == 1
+    lane.close()

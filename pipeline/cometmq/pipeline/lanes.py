@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline import wire
@@ -93,9 +94,9 @@ class Lane:
         It says so to the first request of a connection alone: where sends wait, that is one of
         them.
         """
-        while not (peer := self._connected()).is_known and self._under_way:
-            self._attempt(self._receive)
-        return _speaks_cometmq(peer)
+        while not (peer := self._connected()).is_known:
+            self._attempt(self._receive if self._under_way else partial(_speaks_cometmq, peer))
+        return peer.speaks_cometmq
 
     def submit(self, request: Request) -> None:
         """Send a request, once there is room for it."""
@@ -189,7 +190,7 @@ class Lane:
             frames, self._unwritten, self._unwritten_size = self._unwritten, [], 0
             self._connected().write(b"".join(frames))
 
-    def _attempt(self, do: Callable[[], None]) -> None:
+    def _attempt(self, do: Callable[[], object]) -> None:
         """Do it; when the connection breaks, send all that was not answered over another one."""
         try:
             do()
@@ -198,10 +199,10 @@ class Lane:
 
     def _anew(self, error: ConnectionLostError) -> None:
         while True:
-            self._pauses.take(error)
-            if self._wire is not None:
+            if self._wire is not None:  # Before it may be given up, and this one given back.
                 self._wire.close()
                 self._wire = None
+            self._pauses.take(error)
             # What was not stored when it was asked for may be by now.
             requests = [each.instead_of or each for each in self._under_way.values()]
             self._under_way = {}
