@@ -821,6 +821,28 @@ def test_a_pattern_may_match_nothing_at_first(tables: Tables) -> None:
     assert bodies(stream, start, stream.latestOffset(start, ALL)) == numbers(0, 3)
 
 
+def test_a_filter_that_cannot_be_read_is_refused_once_there_is_who_can_tell(tables: Tables) -> None:
+    """Brokers of Apache's refuse no pull by it: they give all messages."""
+    given = {"nameserver": tables.cluster.nameserver, "topicpattern": "unread-.*", "filter": "n >"}
+    stream = TopicStreamReader(read_options(given), BODY)
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ALL) == start
+    tables.fill("unread-a", 3)
+    for _ in range(2):
+        with pytest.raises(OptionError, match="filter: 'n >' is refused by broker broker-a"):
+            stream.latestOffset(start, ALL)
+
+
+def test_a_filter_that_cannot_be_read_is_refused_before_a_batch_is_repeated(tables: Tables) -> None:
+    """One that it was given for the restart."""
+    tables.fill("refiltered", 3)
+    stream = reader(tables, "refiltered", startingOffsets="earliest")
+    start = stream.initialOffset()
+    end = through_json(stream.latestOffset(start, ALL))
+    with pytest.raises(OptionError, match="filter: 'n >' is refused by broker broker-a"):
+        reader(tables, "refiltered", filter="n >").partitions(start, end)
+
+
 def test_a_stream_tells_its_lag(tables: Tables, tmp_path: Path) -> None:
     tables.fill("lag", 10)
     frame = tables.stream("lag", startingOffsets="earliest", maxOffsetsPerTrigger=5)

@@ -13,6 +13,8 @@ from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.fetching import GROUP
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from cometmq.pipeline.bounds import Survey
     from cometmq.pipeline.cluster import Cluster, Queue
     from cometmq.pipeline.options import ReadOptions
@@ -22,19 +24,23 @@ _REFUSALS: Final = frozenset({1, 23})
 """Of filters: 1 of a kind that a broker of Apache's has turned off, 23 of what cannot be read."""
 
 
-def require_filter(cluster: Cluster, options: ReadOptions, found: Survey) -> None:
+def require_filter(
+    cluster: Cluster, options: ReadOptions, found: Survey, understood: Set[str] = frozenset()
+) -> frozenset[str]:
     """Refuse a filter that a broker refuses: each is asked. All of them can compare tags.
 
-    One that does not answer says nothing of it.
+    Return those that understand it; of which that is known already is not asked. One that does not
+    answer says nothing of it.
     """
     expression, kind = options.expression
     option = "sqlFilter" if options.sql_filter else "tags" if options.tags else "filter"
     if kind == "TAG":
         if expression != "*" and not options.wanted_tags:
             raise OptionError(f"{option}: {expression!r} names no tag, such as 'paid || refused'")
-        return
+        return frozenset()
     asked: dict[str, Queue] = {queue.broker: queue for queue in found.queues}
-    for broker, queue in sorted(asked.items()):
+    heard: set[str] = set()
+    for broker in sorted(asked.keys() - understood):
         subscription = {
             "classFilterMode": False,
             "codeSet": list[int](),
@@ -42,7 +48,7 @@ def require_filter(cluster: Cluster, options: ReadOptions, found: Survey) -> Non
             "subString": expression,
             "subVersion": 0,
             "tagsSet": list[str](),
-            "topic": queue.topic,
+            "topic": asked[broker].topic,
         }
         said = {"clientId": "cometmq-spark", "group": GROUP, "subscriptionData": subscription}
         body = json.dumps(said).encode()
@@ -53,3 +59,5 @@ def require_filter(cluster: Cluster, options: ReadOptions, found: Survey) -> Non
         if answer.code in _REFUSALS:
             why = answer.remark.partition("\n")[0]  # Apache's says all that it would understand.
             raise OptionError(f"{option}: {expression!r} is refused by broker {broker}: {why}")
+        heard.add(broker)
+    return frozenset(understood | heard)

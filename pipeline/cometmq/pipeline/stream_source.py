@@ -111,7 +111,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: dict[Queue, int] = {}
         self._told: dict[str, set[str]] = {}
         self._losses = Losses(options.losses_note)
-        self._is_filter_known = False
+        self._understood: frozenset[str] = frozenset()
+        """Brokers that understand the filter."""
         self._has_looked = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -198,8 +199,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Since then its topic may have been deleted, and made anew: what stands between the same
         offsets now is something else, and is read from its beginning when the stream looks again.
+        And the filter may be another.
         """
         found, away = self._surveyed(planned)
+        self._require_filter(found)
         gone = {queue.topic for queue in wanted if self.options.reads(queue.topic)} - found.topics
         gone -= {queue.topic for queue in wanted if queue.broker in away}
         if found.missing:  # Nobody can say for certain.
@@ -245,10 +248,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found, frozenset(read - found.addresses.keys() - known)
 
     def _require_filter(self, found: Survey) -> None:
-        """Refuse a filter that brokers refuse, once: it stays what it is."""
-        if not self._is_filter_known:
-            require_filter(self._cluster, self.options, found)
-            self._is_filter_known = True
+        """Refuse a filter that a broker refuses. Each is asked once, for it stays what it is."""
+        self._understood = require_filter(self._cluster, self.options, found, self._understood)
 
     def _tell(self, what: str, news: Iterable[str]) -> None:
         """Warn of what is new: a stream looks several times a second."""
