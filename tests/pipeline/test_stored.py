@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cometmq.pipeline import lanes, wire
 from cometmq.pipeline.cluster import Cluster as Asked
-from cometmq.pipeline.errors import ConnectionLostError, RefusedError
+from cometmq.pipeline.errors import ConnectionLostError, RefusedError, SinkError
 from cometmq.pipeline.identities import spread_of
 from cometmq.pipeline.lanes import Request, Sending
 from cometmq.pipeline.messages import Forming
@@ -56,6 +56,7 @@ def send(
     shards: int = 0,
     chosen: set[int] | None = None,
     stored_ms: int = 0,
+    delay_level: int = 0,
 ) -> Sent:
     """Send messages of one queue as a task does, those of `chosen` shards at least."""
     rows = [(each, each % shards if shards else 0) for each in offsets]
@@ -70,6 +71,8 @@ def send(
     if stored_ms:
         times = [(stored_ms + offset) * 1000 for offset, _ in rows]
         arrays["store_time"] = pa.array(times, pa.timestamp("us", "UTC"))
+    if delay_level:
+        arrays["delay_level"] = pa.array([delay_level] * len(rows), pa.int32())
     if shards:
         arrays["sharding_key"] = pa.array([f"key-{shard}" for _, shard in rows])
     form = RowForm(tuple(arrays), topic, "", COORDINATES, "")
@@ -302,3 +305,18 @@ def test_what_was_sent_without_times_of_another_life_of_a_topic_is_no_copy(
         again = send(cluster, "lives", range(310), stored_ms=now_ms + minutes * 60_000)
         assert again.again == there, minutes
         forget(cluster)
+
+
+def test_a_delayed_message_that_a_broker_cannot_tell_of_is_told_by_its_index_once_it_has_come(
+    cluster: Cluster,
+) -> None:
+    """Until then nobody knows whether it is to come: to send it again would be a guess."""
+    assert send(cluster, "to-come", range(300), delay_level=1).rows == 300
+    assert cluster.sent("to-come") == []
+    with pytest.raises(SinkError, match=r"cannot tell .* delayed message to topic to-come"):
+        send(cluster, "to-come", range(300), delay_level=1)
+    cluster.clock.jump(60)
+    assert len(cluster.sent("to-come", count=300)) == 300
+    assert send(cluster, "to-come", range(300), delay_level=1).rows == 300
+    cluster.clock.jump(60)
+    assert counts(cluster, "to-come") == Counter(range(300))

@@ -38,6 +38,10 @@ _ILLEGAL: Final = 13
 _FAILED: Final = 1
 _TOO_LARGE: Final = "size exceeded"
 """What brokers of Apache's say then of a batch that is too large."""
+_UNIQUE_KEY: Final = "UNIQ_KEY\x01"
+"""What the properties of a message that travels alone begin with, in front of its id."""
+_ONCE: Final = "\x02IDEMPOTENT\x01"
+"""What one that is to be stored once has behind another property."""
 _TIME: Final = "\x02TIMER_DELIVER_MS\x01"
 """What a message with a `deliver_time` has behind another property. It is never in a batch."""
 _GROUP: Final = "cometmq-spark"
@@ -154,6 +158,9 @@ class Lane:
         if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE:
             self._send_untold(request)
             return
+        if answer.code == _UNTOLD and _ONCE in request.properties:
+            self._require_stored(request)
+            return
         if answer.code == _ILLEGAL or (answer.code == _FAILED and _TOO_LARGE in answer.remark):
             raise _refused_for_good(self._address, request, answer)
         refused = answer.refusal(self._address)
@@ -179,6 +186,19 @@ class Lane:
             self._again(self._connected(), again)
         else:
             self.repeated += len(items)
+
+    def _require_stored(self, request: Request) -> None:
+        """Refuse a message that travels alone, for it is delayed, unless it has come by now.
+
+        Until then it is in no index under its topic.
+        """
+        unique_id = request.properties.removeprefix(_UNIQUE_KEY).partition("\x02")[0]
+        if not Stored(self._how).find(self._address, request.topic, [unique_id]):
+            raise SinkError(
+                f"broker {self._address} cannot tell any more whether a delayed message to topic"
+                f" {request.topic} is stored and still to come; start this again when it has come,"
+                " or write delivery=at-least-once, which may store it twice"
+            )
 
     def _again(self, peer: Wire, request: Request) -> None:
         number = peer.number()
