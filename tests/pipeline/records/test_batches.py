@@ -173,6 +173,15 @@ def test_an_inner_batch_that_lies_is_an_error_or_stays_a_row() -> None:
     assert len(rows(data, ALL_COLUMNS, Reading(strict=False))) == 2
 
 
+def test_an_inner_batch_with_more_properties_than_there_can_be_is_an_error_or_stays_a_row() -> None:
+    """Brokers of Apache's look into none."""
+    item = struct.pack(">I8xiI", 22 + 40_000, 0, 0) + struct.pack(">H", 40_000) + b"p" * 40_000
+    data = record(item, b"INNER_NUM\x011\x02", sys_flag=0xC0, physical_offset=7)
+    with pytest.raises(DamagedRecordError, match="at 7: its batch: its message at 0 has 40000 byt"):
+        rows(data)
+    assert len(rows(data, ALL_COLUMNS, Reading(strict=False))) == 1
+
+
 def test_an_inner_batch_that_lies_is_a_row_without_a_body_where_such_are_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

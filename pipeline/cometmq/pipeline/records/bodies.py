@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from cometmq.pipeline.records.layout import SIZE_MAX
 from cometmq.pipeline.records.properties import decode
 
 COMPRESSED: Final = 0x1
@@ -76,9 +77,12 @@ def split_batch(body: bytes, properties: bytes) -> list[tuple[int, bytes, bytes]
             size, flag, body_size = _ITEM.unpack_from(body, start)
             body_end = start + _ITEM.size + body_size
             properties_start = body_end + _PROPERTIES_SIZE
-            end = properties_start + (body[body_end] << 8 | body[body_end + 1])
+            properties_size = body[body_end] << 8 | body[body_end + 1]
         except (struct.error, IndexError):
             raise BodyError(f"its message at {start} is cut short") from None
+        if properties_size > SIZE_MAX:
+            raise BodyError(f"its message at {start} has {properties_size} bytes of properties")
+        end = properties_start + properties_size
         if end - start != size or end > len(body):
             raise BodyError(f"the lengths of its message at {start} do not agree")
         items.append((flag, body[start + _ITEM.size : body_end], body[properties_start:end]))

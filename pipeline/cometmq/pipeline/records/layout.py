@@ -70,7 +70,7 @@ _TOPIC_SIZE_V1_MAX: Final = 127
 _ALIKE_MIN: Final = 8
 """Records of one size after which more of them are looked for at once."""
 _ALIKE_MAX: Final = 4096
-_SIZE_MAX: Final = 32767
+SIZE_MAX: Final = 32767
 """Of a topic in version 2, and of properties: each is a signed number of 16 bits."""
 
 
@@ -228,13 +228,13 @@ def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
     topic_sizes_max: Longs | int = _TOPIC_SIZE_V1_MAX
     if wide.any():
         topic_sizes = np.where(wide == 1, _uint16s(raw, body_ends), topic_sizes)
-        topic_sizes_max = np.where(wide == 1, _SIZE_MAX, _TOPIC_SIZE_V1_MAX)
+        topic_sizes_max = np.where(wide == 1, SIZE_MAX, _TOPIC_SIZE_V1_MAX)
     topic_starts = body_ends + 1 + wide
     topic_ends = topic_starts + topic_sizes
     good &= (topic_ends + 2 <= ends) & (topic_sizes <= topic_sizes_max)
     topic_ends = np.where(good, topic_ends, starts)
     property_sizes = _uint16s(raw, topic_ends)
-    good &= (property_sizes <= _SIZE_MAX) & (topic_ends + 2 + property_sizes == ends)
+    good &= (property_sizes <= SIZE_MAX) & (topic_ends + 2 + property_sizes == ends)
     layout = Layout(
         raw, starts, ends, flags, body_starts, body_ends, topic_starts, topic_ends, ends - starts
     )
