@@ -107,6 +107,19 @@ def test_a_mirror_copies_what_has_no_body_and_leaves_out_what_it_is_told_to_skip
     assert copied(tables, f"copy-of-{TOPIC}") == COPIES
 
 
+def test_what_has_no_body_is_a_dead_letter_of_a_transformation_as_it_is(
+    tables: Tables, where: dict[str, Any]
+) -> None:
+    """No JSON, like the others. The SQL does not see it, so it could not leave it out."""
+    more: dict[str, Any] = {"schema": "id BIGINT", "dead_letter": "dead-bad-bodies"}
+    sql = "SELECT topic, broker, queue_id, queue_offset, body FROM messages"
+    more |= {"to_topic": "transformed-bad-bodies", "on_bad_body": "skip"}
+    settings = TransformSettings(**where, **more, sql=sql)
+    report = transform(tables.spark, settings)
+    assert (report.details["bad_bodies"], report.details["dead_letters"]) == (1, len(COPIES))
+    assert copied(tables, "dead-bad-bodies") == COPIES
+
+
 def test_an_archive_keeps_the_row_of_a_body_that_is_skipped_and_a_replay_counts_it(
     tables: Tables, where: dict[str, Any], tmp_path: Path
 ) -> None:

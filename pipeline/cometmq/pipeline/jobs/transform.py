@@ -262,7 +262,8 @@ class _Transforming:
         sent = (*_COORDINATES, _TIME, "body", "key", "tag", "flag")
         rows = misfits.select(*sent, marked.alias("properties"))
         target = self._target(rows.columns) | {"topic": self.settings.dead_letter}
-        self._save(rows, target, self.settings.dead_letter)
+        # What has no body is none of the schema, and the SQL could not leave it out.
+        self._save(rows, target | {"emptyBodies": "send"}, self.settings.dead_letter)
 
 
 def _routes(to_topic: str) -> Any:
