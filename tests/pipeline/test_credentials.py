@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import base64
 import hmac
+import socket
+import ssl
 import time
+from contextlib import suppress
 from dataclasses import fields
 from importlib import import_module
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,11 +30,10 @@ from cometmq.pipeline.jobs.job import Job
 from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.lanes import Lane, Sending
 from cometmq.pipeline.planning import Range
-from cometmq.pipeline.wire import Settings
+from cometmq.pipeline.wire import Settings, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from cometmq.testing import Cluster as Running
 
@@ -239,3 +243,35 @@ def test_groups_of_a_guarded_cluster_are_known(
     assert (said in done.stderr) == bool(status)
     assert len(settings) == 1 - bool(status)
     assert there.refused == []
+
+
+def test_a_machine_without_the_file_of_certificates_is_told_so(
+    there: Guarded, tmp_path: Path
+) -> None:
+    """Where a job begins it was looked for; executors are other machines."""
+    file = tmp_path / "certificate.pem"
+    file.write_text(Path(there.credentials.tls_ca).read_text())
+    settings = Settings(tls=True, tls_ca=str(file))
+    file.unlink()
+    with pytest.raises(OptionError, match=f"tlsCa: {file}: No such file .* on each machine"):
+        Wire(there.nameserver, settings)
+
+
+def test_a_server_is_verified_by_its_address_of_ipv6(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path, "::1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with suppress(OSError), context.wrap_socket(peer, server_side=True) as secured:
+                secured.recv(1)
+
+        thread = Thread(target=serve)
+        thread.start()
+        address = f"[::1]:{listener.getsockname()[1]}"
+        try:
+            Wire(address, Settings(tls=True, tls_ca=str(certificate))).close()
+        finally:
+            thread.join()

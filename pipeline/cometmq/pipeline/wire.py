@@ -142,14 +142,16 @@ class Wire:
         self._opaque = 0
         self._offer = -1
         """The number of the first request, which asks what the server speaks."""
+        context = _tls(settings) if settings.tls else None
         host, _, port = address.rpartition(":")
+        host = host.strip("[]")
         try:
-            plain = socket.create_connection((host.strip("[]"), int(port)), settings.timeout)
+            plain = socket.create_connection((host, int(port)), settings.timeout)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, ValueError) as error:
             raise ConnectionLostError(f"no connection to {address}: {error}") from error
         try:
-            self._socket = _with_tls(plain, host, settings) if settings.tls else plain
+            self._socket = context.wrap_socket(plain, server_hostname=host) if context else plain
         except ssl.SSLCertVerificationError as error:  # It will be as bad the next time.
             raise UntrustedError(
                 f"the certificate of {address} is refused: {error.verify_message}; `tlsCa` must"
@@ -265,12 +267,18 @@ class Wire:
         return ConnectionLostError(f"the connection to {self.address} broke: {why}")
 
 
-def _with_tls(plain: socket.socket, host: str, settings: Settings) -> socket.socket:
-    context = ssl.create_default_context(cafile=settings.tls_ca or None)
+def _tls(settings: Settings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca or None)
+    except OSError as error:  # It was there where the settings were made.
+        raise OptionError(
+            f"tlsCa: {settings.tls_ca}: {error.strerror or error} on {socket.gethostname()};"
+            " it must be on each machine that reads or writes"
+        ) from None
     if not settings.tls_ca:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    return context.wrap_socket(plain, server_hostname=host)
+    return context
 
 
 def _signature(fields: Mapping[str, str], body: bytes, secret: str) -> str:
