@@ -13,15 +13,16 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from tests.pipeline.store.logs import change, write_log
-from tests.pipeline.tables import Tables
+from tests.pipeline.tables import Tables, keeps_nothing
 
 from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
 from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.report import Outcome, Report
+from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2
 from cometmq.pipeline.wire import Settings, connect
 
@@ -308,6 +309,19 @@ def measured(of: Tables, /, **more: Any) -> dict[str, Any]:
     settings = LatencySettings(nameserver=of.cluster.nameserver, **more)
     report = latency(of.spark, settings)
     return {"rows": report.rows, "offsets": report.offsets, **report.details}
+
+
+def test_spark_keeps_nothing_of_a_measurement_that_fails(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise PipelineError("its disk is full")
+
+    tables.fill("measured-in-vain", 2)
+    monkeypatch.setattr(Results, "write", full)
+    with pytest.raises(PipelineError, match="full"):
+        measured(tables, topic="measured-in-vain", tables=str(tmp_path / "tables"))
+    assert keeps_nothing(tables.spark)
 
 
 def test_times_groups_and_hosts_of_a_topic_are_measured(

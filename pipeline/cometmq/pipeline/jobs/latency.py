@@ -13,7 +13,7 @@ Bodies are not read, but for traces. Percentiles are approximate.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ from cometmq.pipeline.jobs.latency_traces import TRACED, traced
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
     by_queue,
+    kept,
     require_topics,
     rows_as_dicts,
     span,
@@ -138,7 +139,6 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     run = run or Run()
     report = run.report_of("latency")
     measuring = _Measuring(spark, settings)
-    heat: Heat | None = None
     with timed(report), closing(measuring):
         settings.results.require(spark, dry_run=run.dry_run)
         _require_groups(settings)
@@ -146,31 +146,15 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
             measuring.count(report)
             return report
         for name, frame in measuring.tables().items():
-            frame = frame.persist()
-            if name == "total":
-                rows = rows_as_dicts(frame)
-                report.rows = sum(each["count"] for each in rows)
-                if measuring.kept is not None:
-                    report.cover(map(span, by_queue(measuring.kept).collect()))
-            if settings.tables:
-                settings.results.write(frame, name)
-            if name == "hosts":  # The slowest are others: what these send seems to be quick.
-                wrong = frame.where("negative > 0").orderBy("min_ms").limit(settings.shown)
-                report.details["clocks"] = rows_as_dicts(
-                    wrong.select("topic", "host", "count", "negative", "min_ms")
-                )
-            if name == "heat" and settings.html:
-                heat = measuring.drawn(frame)
-            report.details[name] = rows_as_dicts(frame.limit(settings.shown))
-            run.tell(table=name, rows=frame.count())
-            frame.unpersist()
+            with ExitStack() as until:
+                measuring.note(name, kept(frame, until), report, run)
         if settings.groups:
             report.details["not_read"] = measuring.not_read
         if settings.html:
             counted = f"{report.rows:,} messages"
             limit = f"at most {settings.shown} rows a table"
             facts = [*settings.facts(), counted, limit, f"made {now()}"]
-            text = page("Latency", facts, report.details, heat)
+            text = page("Latency", facts, report.details, measuring.heat)
             Path(settings.html).write_text(text, encoding="utf-8")
             report.details["html"] = settings.html
     return report
@@ -206,6 +190,8 @@ class _Measuring:
         """Groups, each with a topic of which it never read anything."""
         self.kept: DataFrame | None = None
         """What was measured of each message."""
+        self.heat: Heat | None = None
+        """What is drawn."""
 
     def close(self) -> None:
         """Let go of what is kept."""
@@ -239,6 +225,26 @@ class _Measuring:
         if settings.trace_topic:
             found |= self._traced()
         return found
+
+    def note(self, name: str, frame: DataFrame, report: Report, run: Run) -> None:
+        """Note a table in the report, and write it where it is to be."""
+        settings = self.settings
+        if name == "total":
+            rows = rows_as_dicts(frame)
+            report.rows = sum(each["count"] for each in rows)
+            if self.kept is not None:
+                report.cover(map(span, by_queue(self.kept).collect()))
+        if settings.tables:
+            settings.results.write(frame, name)
+        if name == "hosts":  # The slowest are others: what these send seems to be quick.
+            wrong = frame.where("negative > 0").orderBy("min_ms").limit(settings.shown)
+            report.details["clocks"] = rows_as_dicts(
+                wrong.select("topic", "host", "count", "negative", "min_ms")
+            )
+        if name == "heat" and settings.html:
+            self.heat = self.drawn(frame)
+        report.details[name] = rows_as_dicts(frame.limit(settings.shown))
+        run.tell(table=name, rows=frame.count())
 
     def drawn(self, heat: DataFrame) -> Heat | None:
         """Return the cells of the heat maps, of so many columns as can be looked at."""
