@@ -243,8 +243,9 @@ class _Audit:
             "SELECT 'gap' AS kind, file, start, start AS end,"
             " format_string('queue %d of %s goes on at %d behind %d',"
             " queue_id, topic, first, expected - 1) AS detail FROM ("
-            " SELECT *, lag(first + count) OVER (PARTITION BY topic, queue_id ORDER BY start)"
-            " AS expected FROM cometmq_audit_runs)"
+            " SELECT *, lag(try_add(first, count))"  # Of a damaged head that may be no number.
+            " OVER (PARTITION BY topic, queue_id ORDER BY start) AS expected"
+            " FROM cometmq_audit_runs)"
             " WHERE expected IS NOT NULL AND first <> expected AND first <> 0"
             + (f" AND topic NOT IN ({batches})" if batches else "")
         )
