@@ -180,11 +180,16 @@ class Spoilt:
         self._note_known(inspect(self.disk, ROOT, self.config))
         for damage in of_marks:
             inflict(self, damage, rng)
+        felt: list[Damage] = []
         for damage in of_log:
+            before = log_of(self.disk)
             inflict(self, damage, rng)
-            self.hit += self._hit_by(damage)[0]
-        is_lost = any(each.is_lost for each in of_log)
-        return of_log if is_lost or not _is_alike(self.intact, log_of(self.disk)) else []
+            hit = self._hit_by(damage)[0]
+            self.hit += hit
+            if hit or damage.is_lost or not _is_alike(before, log_of(self.disk)):
+                felt.append(damage)  # Others hit what nobody reads: what is behind a blank.
+        is_lost = any(each.is_lost for each in felt)
+        return felt if is_lost or not _is_alike(self.intact, log_of(self.disk)) else []
 
     def _note_known(self, store: Inspected) -> None:
         """Note how far the log is known to be on the disk, by what is left of the other files."""
