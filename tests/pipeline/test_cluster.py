@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from contextlib import nullcontext
@@ -169,6 +170,14 @@ def test_a_refusal_is_that_of_the_name_server_that_refused(
     asked = Asked(["a:1", "b:2"], SETTINGS)
     for question in (asked.brokers, lambda: asked.route("T"), lambda: asked.topics_like(".*")):
         with pytest.raises(RefusedError, match=r"^b:2 refused with code 1: no"):
+            question()
+
+
+def test_a_broker_that_is_given_as_a_name_server_is_told_as_one(rocketmq_session: Cluster) -> None:
+    asked = Asked([rocketmq_session.broker], SETTINGS)
+    said = rf"^{re.escape(rocketmq_session.broker)} answers, but .* it looks like a broker"
+    for question in (asked.brokers, lambda: asked.route("T"), lambda: asked.topics_like(".*")):
+        with pytest.raises(OptionError, match=said):
             question()
 
 

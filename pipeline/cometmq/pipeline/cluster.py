@@ -38,6 +38,7 @@ UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = 200
 GET_TOPIC_STATS_INFO: Final = 202
 GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Final = 206
 GET_SYSTEM_TOPIC_LIST_FROM_NS: Final = 304
+REQUEST_CODE_NOT_SUPPORTED: Final = 3
 TOPIC_NOT_EXIST: Final = 17
 QUERY_NOT_FOUND: Final = 22
 SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
@@ -292,7 +293,10 @@ class Cluster:
         return with_wire(address, self.settings, ask)
 
     def _ask_nameserver(self, code: int, fields: Mapping[str, str], *expected: int) -> Answer:
-        """Ask one that answers; a `RefusedError` of another code than those that are expected."""
+        """Ask one that answers; a `RefusedError` of another code than those that are expected.
+
+        An `OptionError` for a server that is none: most often a broker's address was given.
+        """
         errors: list[ConnectionLostError | UntrustedError] = []
         for address in random.sample(self.nameservers, len(self.nameservers)):
             try:
@@ -300,6 +304,12 @@ class Cluster:
             except (ConnectionLostError, UntrustedError) as error:
                 errors.append(error)
             else:
+                if answer.code == REQUEST_CODE_NOT_SUPPORTED:
+                    raise OptionError(
+                        f"{address} answers, but does not know what name servers do: it looks like"
+                        " a broker. Give the name server's address, port 9876 unless it was told"
+                        " otherwise"
+                    )
                 return answer if answer.code in expected else answer.expect(address)
         if all(isinstance(error, UntrustedError) for error in errors):
             raise errors[0]
