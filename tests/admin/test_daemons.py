@@ -241,6 +241,26 @@ def test_a_metrics_port_in_use_is_refused_where_it_was_asked_for(tmp_path: Path)
     assert f"cannot listen on 127.0.0.1:{port}: the port is in use" in said
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "said_options"),
+    [
+        ("up", "--nameserver-port", "--broker-port or --nameserver-port"),
+        ("nameserver", "--port", "--port"),
+    ],
+)
+def test_a_port_in_use_is_refused_with_the_options_that_take_another(
+    tmp_path: Path, command: str, option: str, said_options: str
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        where = ["--dir", str(tmp_path), "--metrics-port", "off"]
+        status, said = refused(command, *where, option, port)
+    assert status == 1
+    assert said.endswith(f"; stop that, or take another port by {said_options}\n")
+
+
 @pytest.mark.parametrize("command", ["up", "broker", "nameserver"])
 def test_a_metrics_port_that_is_off_is_none(tmp_path: Path, command: str) -> None:
     ports = {

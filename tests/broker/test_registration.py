@@ -19,7 +19,7 @@ from cometmq.net.guest import on_loop
 from cometmq.net.listener import address_of
 from cometmq.proto.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicRouteData
 from cometmq.proto.checksum import crc31
-from cometmq.proto.codes import RequestCode
+from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import GetMaxOffset, SendMessageResponse
 from cometmq.proto.commands.broker import RegisterBroker, UnregisterBroker
 from cometmq.proto.commands.route import GetRouteInfoByTopic
@@ -45,6 +45,8 @@ class Registrar:
         self.left: list[str] = []
         """The brokers that took leave."""
         self.is_silent = False
+        self.is_broker = False
+        """Whether it answers as a broker does, which takes no registrations."""
         self.ordered: bytes | None = None
         """What it answers with: the ordered topics."""
         self.peers = Peers(self, call_soon=asyncio.get_running_loop().call_soon)
@@ -71,6 +73,8 @@ class Registrar:
     def handle(self, request: Command, peer: Peer) -> Command | Later:  # noqa: ARG002  # Owner's
         if self.is_silent:
             return LATER
+        if self.is_broker:
+            return request.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         if request.code == RequestCode.UNREGISTER_BROKER:
             self.left.append(request.read(UnregisterBroker).broker_name)
         if request.code == RequestCode.REGISTER_BROKER:
@@ -210,6 +214,17 @@ def test_registration_goes_on_when_a_name_server_is_down(tmp_path: Path) -> None
         assert set(await registrar.heard(2)) == {"made"}
 
     play(tmp_path, scenario, f"127.0.0.1:{closed_port()}")
+
+
+def test_a_broker_that_is_given_as_a_name_server_is_told_as_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        registrar.is_broker = True
+        assert (await client.call(topic_request("made"))).code == 0
+
+    play(tmp_path, scenario)
+    assert "does not know what name servers do: it looks like a broker" in caplog.text
 
 
 def test_a_name_server_that_is_down_holds_nobody_up(

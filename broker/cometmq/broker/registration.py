@@ -84,9 +84,8 @@ class NameServer:
         except NetError as error:
             problem: str | None = str(error)
         else:
-            is_well = response.code == ResponseCode.SUCCESS
-            problem = None if is_well else f"code {response.code}: {response.remark}"
-            if is_well and response.body:
+            problem = _refusal(response)
+            if problem is None and response.body:
                 registration.mark_ordered(bytes(response.body), self.host)
         self._note(problem)
         self.told_version = version
@@ -260,3 +259,15 @@ class Registration:
         """Have the server at its other end told everything again."""
         for server in self.servers:
             server.lost(peer)
+
+
+def _refusal(response: Command) -> str | None:
+    """Say what an answer to a registration refuses; `None` where it took it."""
+    if response.code == ResponseCode.SUCCESS:
+        return None
+    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return (
+            "it answers, but does not know what name servers do: it looks like a broker. Give the"
+            " name server's address, port 9876 unless it was told otherwise"
+        )
+    return f"code {response.code}: {response.remark}"

@@ -234,7 +234,19 @@ def _first_of(group: BaseExceptionGroup[Exception]) -> str:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return disk_error_text(error) if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError):
+        return disk_error_text(error)
+    return f"{error}{_other_port(error)}"
+
+
+def _other_port(error: BaseException) -> str:
+    """Say which options of the command take another port, where that is what is wrong."""
+    if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
+        return ""
+    command = click.get_current_context().command
+    options = [each.opts[0] for each in command.params if isinstance(each.type, click.IntRange)]
+    ports = " or ".join(option for option in options if option.endswith("port"))
+    return f"; stop that, or take another port by {ports}"
 
 
 def open_metrics(
