@@ -31,6 +31,9 @@ from cometmq.proto.codes import ResponseCode
 
 REBUILD: Final = "`cometmq store rebuild` makes the queue again"
 """What to do about damaged files of a ConsumeQueue."""
+LEADS_NOWHERE: Final = "link that leads nowhere"
+MOUNT: Final = "mount what it leads to, or move the link elsewhere"
+"""What to do about one: mostly its disk is not there."""
 
 
 class StoreError(Exception):
@@ -169,6 +172,8 @@ _WHAT_TO_DO: Final = {
 }
 
 
+_OF_LINKS: Final = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR)
+"""What a link that leads nowhere is met by."""
 _OWN_DENIED: Final = (
     "it belongs to the user that this runs as: look at its permissions, and at those of the folders"
     " that it is in (`ls -ld`), and for `chattr +i`"
@@ -190,6 +195,11 @@ def _is_own(path: object) -> bool:
     return False
 
 
+def leads_nowhere(path: object) -> bool:
+    """Whether a path is that of a link behind which there is nothing."""
+    return isinstance(path, str) and os.path.islink(path) and not os.path.exists(path)
+
+
 def disk_error_text(error: OSError) -> str:
     """Say in one line what the disk refused, and what to do about it."""
     path = f"{error.filename}: " if error.filename else ""
@@ -197,4 +207,6 @@ def disk_error_text(error: OSError) -> str:
     what_to_do = _WHAT_TO_DO.get(error.errno or 0)
     if error.errno in (errno.EACCES, errno.EPERM) and _is_own(error.filename):
         what_to_do = _OWN_DENIED
+    if error.errno in _OF_LINKS and leads_nowhere(error.filename):
+        what_to_do = f"it is a {LEADS_NOWHERE}: {MOUNT}"
     return f"{text}; {what_to_do}" if what_to_do else text

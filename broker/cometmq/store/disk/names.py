@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.errors import LEADS_NOWHERE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -44,7 +46,14 @@ def has_place_of(entry: Entry, is_named: Callable[[Entry], bool]) -> bool:
 
 def in_place_of(entry: Entry, what: str) -> str:
     """Say that something else is in the place of a file."""
-    return f"a {'folder' if entry.is_directory else PIPE} in the place of a {what}"
+    return f"a {called(entry)} in the place of a {what}"
+
+
+def called(entry: Entry) -> str:
+    """Say what it is that is no file, in texts."""
+    if entry.leads_nowhere:
+        return LEADS_NOWHERE
+    return "folder" if entry.is_directory else PIPE
 
 
 def is_topic_folder(entry: Entry) -> bool:

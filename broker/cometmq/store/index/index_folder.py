@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.disk.names import is_index_file
+from cometmq.store.disk.names import has_place_of, in_place_of, is_index_file
 from cometmq.store.disk.open_files import OpenFiles
 from cometmq.store.disk.unsynced import Unsynced
-from cometmq.store.errors import StoreFormatError
+from cometmq.store.errors import MOUNT, StoreFormatError
 from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader, index_name
 
 if TYPE_CHECKING:
@@ -171,12 +171,17 @@ class _FileMaker:
 def _load_files(
     filesystem: FileSystem, root: str, shape: IndexShape, *, clean: bool
 ) -> list[KnownFile]:
-    """Return the files in order; `StoreFormatError` for one of a size that it cannot have."""
+    """Return the files in order; `StoreFormatError` for one of a size that it cannot have.
+
+    So for a link that leads nowhere, whose keys would not be found.
+    """
     files: list[KnownFile] = []
     for entry in filesystem.list(root):
+        path = f"{root}/{entry.name}"
+        if entry.leads_nowhere and has_place_of(entry, is_index_file):
+            raise StoreFormatError(f"{in_place_of(entry, 'file of the index')}: {MOUNT}", path)
         if not is_index_file(entry):
             continue
-        path = f"{root}/{entry.name}"
         if entry.size > shape.file_size or (clean and entry.size != shape.file_size):
             raise wrong_size(path, entry.size, shape)
         files.append(KnownFile(entry.name, read_header(filesystem, path)))

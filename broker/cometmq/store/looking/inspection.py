@@ -33,6 +33,7 @@ from cometmq.store.queues.queue_ends import (
 from cometmq.store.queues.topic_folders import has_queue_files, holds_queues
 from cometmq.store.starting.folder import (
     LOG_FOLDER,
+    list_root,
     load_queues,
     load_segments,
     require_files,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import Entry, FileSystem
     from cometmq.store.log.segments import Segments
     from cometmq.store.queues.queue_ends import Ends
     from cometmq.store.upkeep.checkpoint import Checkpoint
@@ -235,17 +236,17 @@ def looking_at(
 
 def check_store(filesystem: FileSystem, root: str) -> None:
     """Refuse a folder that holds no store; an empty one, which could become one, too."""
+    try:
+        entries = list_root(filesystem, root)
+        names = ", ".join(entry.name for entry in entries[:3])
+    except NotADirectoryError:
+        entries, names = [], "nothing, it is a file"
     if not filesystem.exists(root):
         raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
+    require_files(filesystem, root, entries)
     if filesystem.exists(f"{root}/{LOG_FOLDER}"):
-        require_files(root, filesystem.list(root))
         return
-    near = _stores_above(filesystem, root)
-    try:
-        near += _stores_in(filesystem, root)
-        names = ", ".join(entry.name for entry in filesystem.list(root)[:3])
-    except NotADirectoryError:
-        names = "nothing, it is a file"
+    near = _stores_above(filesystem, root) + _stores_in(filesystem, root, entries)
     meant = f"; is {' or '.join(near[:NEAR_MAX])} meant?" if near else ""
     raise NotAStoreError(
         f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one{meant}"
@@ -262,9 +263,9 @@ def _stores_above(filesystem: FileSystem, root: str) -> list[str]:
     return []
 
 
-def _stores_in(filesystem: FileSystem, root: str) -> list[str]:
+def _stores_in(filesystem: FileSystem, root: str, entries: list[Entry]) -> list[str]:
     """Return the stores right in a folder."""
-    paths = [f"{root}/{each.name}" for each in filesystem.list(root) if each.is_directory]
+    paths = [f"{root}/{each.name}" for each in entries if each.is_directory]
     return [path for path in paths if filesystem.exists(f"{path}/{LOG_FOLDER}")]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.disk.names import has_place_of, in_place_of, is_offset_file
+from cometmq.store.errors import LEADS_NOWHERE
 from cometmq.store.looking.findings import Finding, Kind
 
 if TYPE_CHECKING:
@@ -53,9 +54,14 @@ class QueueFiles:
         try:
             return self._filesystem.list(folder)
         except NotADirectoryError:
-            is_it = self._filesystem.exists(folder)
-            path = folder if is_it else folder.rpartition("/")[0]
-            self._note(Kind.MISPLACED, path, "a file in the place of a folder: move it elsewhere")
+            parent, _, name = folder.rpartition("/")
+            try:
+                path, beside = folder, self._filesystem.list(parent)
+            except NotADirectoryError:
+                path, beside = parent, []
+            is_link = any(each.name == name and each.leads_nowhere for each in beside)
+            problem = f"a {LEADS_NOWHERE if is_link else 'file'} in the place of a folder"
+            self._note(Kind.MISPLACED, path, f"{problem}: move it elsewhere")
             return []
 
     def _note(self, kind: Kind, path: str, problem: str) -> None:

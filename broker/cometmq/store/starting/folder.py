@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from cometmq.store.delay_levels import DELAY_LEVELS
 from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.disk.names import (
-    PIPE,
+    called,
     is_file,
     is_index_file,
     is_offset_file,
     is_queue_folder,
     is_topic_folder,
 )
-from cometmq.store.errors import NotAStoreError, StoreFormatError
+from cometmq.store.errors import LEADS_NOWHERE, MOUNT, NotAStoreError, StoreFormatError
 from cometmq.store.log.segments import Segments
 from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.queues.queue_ends import listed_sizes
@@ -60,7 +60,7 @@ _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
 def check_root(filesystem: FileSystem, root: str) -> None:
     """Refuse a folder that holds something, but nothing of a store."""
     try:
-        entries = filesystem.list(root)
+        entries = list_root(filesystem, root)
     except NotADirectoryError:
         raise NotAStoreError(
             f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
@@ -68,12 +68,24 @@ def check_root(filesystem: FileSystem, root: str) -> None:
     names = {entry.name for entry in entries} - _OF_THE_FILE_SYSTEM
     if not names & _OF_A_STORE:
         _check_names(filesystem, root, names)
-    require_files(root, entries)
+    require_files(filesystem, root, entries)
     for entry in entries:
         if entry.name in _FOLDERS and not entry.is_directory:
             raise StoreFormatError(
                 "a file is where a folder has to be: move it elsewhere", f"{root}/{entry.name}"
             )
+
+
+def list_root(filesystem: FileSystem, root: str) -> list[Entry]:
+    """List the folder of a store, which may not be there; refuse a link that leads nowhere."""
+    try:
+        return filesystem.list(root)
+    except NotADirectoryError:
+        if filesystem.exists(root):
+            raise
+        raise NotAStoreError(
+            f"{root}: a {LEADS_NOWHERE}; mount what it leads to, or name the folder of a store"
+        ) from None
 
 
 def _check_names(filesystem: FileSystem, root: str, names: set[str]) -> None:
@@ -87,17 +99,32 @@ def _check_names(filesystem: FileSystem, root: str, names: set[str]) -> None:
         )
 
 
-def require_files(root: str, entries: list[Entry]) -> None:
+def require_files(filesystem: FileSystem, root: str, entries: list[Entry]) -> None:
     """Refuse anything else where a store has a file, before it is opened.
 
-    A pipe would wait for ever, and a folder be found half way.
+    A pipe would wait for ever, and a folder be found half way. What a link leads to that leads
+    nowhere would pass for lost, be it a folder: its disk may just not be there.
     """
     for entry in entries:
-        if not is_file(entry) and (entry.name in _FILES or entry.name.startswith(_TABLES)):
-            found = "folder" if entry.is_directory else PIPE
+        if entry.leads_nowhere and (entry.name in _FOLDERS or _is_table(entry)):
+            _refuse_link(f"{root}/{entry.name}")
+        if not is_file(entry) and _is_table(entry):
             raise StoreFormatError(
-                f"a {found} is where a file has to be: move it elsewhere", f"{root}/{entry.name}"
+                f"a {called(entry)} is where a file has to be: move it elsewhere",
+                f"{root}/{entry.name}",
             )
+        if entry.name == "config" and entry.is_directory:
+            for table in filesystem.list(f"{root}/config"):
+                if table.leads_nowhere and table.name in TABLES:
+                    _refuse_link(f"{root}/config/{table.name}")
+
+
+def _is_table(entry: Entry) -> bool:
+    return entry.name in _FILES or entry.name.startswith(_TABLES)
+
+
+def _refuse_link(path: str) -> NoReturn:
+    raise StoreFormatError(f"a {LEADS_NOWHERE}: {MOUNT}", path)
 
 
 def check_writable(filesystem: FileSystem, root: str, config: StoreConfig) -> None:
