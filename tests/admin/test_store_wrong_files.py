@@ -15,6 +15,7 @@ from tests.store.damaged_stores import (
     SMALL,
     content,
     contents,
+    flip,
     forget_shape,
     small_store,
     verified,
@@ -76,8 +77,24 @@ def test_an_index_file_of_a_wrong_size_is_named_by_verify_and_replaced_by_rebuil
 
 def test_all_index_files_of_a_wrong_size_are_findings() -> None:
     disk = with_odd_index(100)
-    disk.open(list(contents(disk, f"{ROOT}/index"))[2]).resize(7)
+    first, _, third, *_ = contents(disk, f"{ROOT}/index")
+    disk.open(third).resize(7)
     assert verified(disk).counts == {Kind.INDEX_FILE: 2}
+    said = run("stat", ROOT, disk=disk).stdout
+    assert f"damage      {first} and 1 more: 100 bytes, which is no size of an index" in said
+    assert json.loads(run("stat", "--json", ROOT, disk=disk).stdout)["odd_index_files"] == {
+        first: 100,
+        third: 7,
+    }
+
+
+@pytest.mark.parametrize(("size", "is_told"), [(100, False), (0, False), (4096, True)])
+def test_behind_a_kill_a_short_one_is_half_made_and_a_long_one_is_told(
+    size: int, is_told: bool
+) -> None:
+    disk = small_store(close=False)
+    disk.open(list(contents(disk, f"{ROOT}/index"))[-1]).resize(size)
+    assert ("which is no size of an index file" in run("stat", ROOT, disk=disk).stdout) == is_told
 
 
 def test_a_rebuild_that_replaces_one_is_killed_at_any_moment_and_can_be_run_again() -> None:
@@ -206,6 +223,23 @@ def test_what_lies_in_the_place_of_a_queue_is_a_finding_and_a_rebuild_does_not_t
     assert verified(disk).is_sound
     assert run("rebuild", ROOT, disk=disk).exit_code == 0
     assert start(disk).close(NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_listed"),
+    [
+        *((name, True) for name in (*QUEUE_FILES, *QUEUE_FOLDERS)),
+        *((name, False) for name in (QUEUE_FILES[0], *QUEUE_FOLDERS[:2])),
+    ],
+)
+def test_a_rebuild_refuses_it_before_it_has_read_the_log(name: str, is_listed: bool) -> None:
+    """With a large log that is late. Who does not know the queues learns of each by its first."""
+    disk = small_store()
+    (put_folder if name in QUEUE_FILES else put_file)(disk, name)
+    if not is_listed:
+        disk.remove(f"{ROOT}/queue_ends.json")
+    flip(disk, f"{ROOT}/commitlog/00000000000000004096", 100)
+    assert f"{ROOT}/{name}: lies where the store" in told(run("rebuild", ROOT, disk=disk), 1)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_items import read_headers
+from cometmq.store.index.index_off import load_off
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.looking.unlisted import unlisted_of
@@ -73,6 +74,8 @@ class Summary:
     index_slots: int
     index_items: int
     index: list[IndexSummary]
+    odd_index_files: dict[str, int]
+    """Index files of a size for which a start refuses the store, and their sizes."""
     missing_end: int | None
     """How far the log went, if files at its end are missing."""
     safe_offset: int | None
@@ -94,7 +97,8 @@ def summarize(store: Inspected) -> Summary:
     queues, last = _queues(store)
     end, last_time = _end(store, last)
     shape = store.config.index_shape
-    files = read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape)
+    files = list(read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape))
+    is_closed = store.is_clean and load_off(store.filesystem, store.root) is None
     segments = store.segments
     opening = next(iter(LogScan(segments, segments.first_offset)), None)
     folders = [entry.name for entry in store.filesystem.list(store.root) if entry.is_directory]
@@ -126,6 +130,11 @@ def summarize(store: Inspected) -> Summary:
             )
             for file in files
         ],
+        odd_index_files={
+            file.path: file.size
+            for file in files
+            if file.size > shape.file_size or (is_closed and file.size != shape.file_size)
+        },
         missing_end=missing_end,
         safe_offset=safe_offset,
         sizes={name: size for name, (size, _) in taken.items()},

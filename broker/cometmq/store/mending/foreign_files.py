@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.disk.names import is_index_file, is_offset_file, is_queue_folder, is_topic_folder
+from cometmq.store.disk.names import (
+    has_place_of,
+    is_index_file,
+    is_offset_file,
+    is_queue_folder,
+    is_topic_folder,
+)
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.queues.queue_ends import NO_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from cometmq.store.disk.filesystem import Entry, FileSystem
+    from cometmq.store.queues.queue_ends import Ends
 
     Levels = Sequence[Callable[[Entry], bool]]
 
@@ -58,16 +66,64 @@ def _folders(filesystem: FileSystem, path: str, depth: int) -> Iterator[str]:
             yield from _folders(filesystem, f"{path}/{entry.name}", depth - 1)
 
 
+class InTheWay:
+    """What lies in the place of folders and files of queues, whose queues may be known early.
+
+    All of it is refused when the new folders are there, see `check_misplaced`; with a large log
+    that is late.
+    """
+
+    def __init__(self, filesystem: FileSystem, root: str) -> None:
+        self._paths = {
+            f"{folder}/{'/'.join(name.split('/')[:2])}": f"{root}/{folder}/{name}"
+            for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
+            for name in _in_place_of_ours(filesystem, f"{root}/{folder}", "", _OURS[folder])
+        }
+        """By the topic or the queue in whose way it is."""
+
+    def refuse(self, topic: str, queue_id: int, *, is_batch: bool) -> None:
+        """Refuse what lies in the place of a folder or a file of a queue that will be made."""
+        if not self._paths:
+            return
+        of_topic = f"{BATCH_FOLDER if is_batch else SIMPLE_FOLDER}/{topic}"
+        path = self._paths.get(of_topic) or self._paths.get(f"{of_topic}/{queue_id}")
+        if path is not None:
+            raise _misplaced(path)
+
+    def refuse_known(self, ends: Ends) -> None:
+        """Refuse it for the queues whose ends are known."""
+        for key, end in ends.items():
+            if end.physical_offset != NO_RECORD:
+                self.refuse(key.topic, key.queue_id, is_batch=key.is_batch)
+
+
+def _in_place_of_ours(
+    filesystem: FileSystem, path: str, within: str, levels: Levels
+) -> Iterator[str]:
+    is_ours, *below = levels
+    for entry in filesystem.list(path):
+        name = f"{within}{entry.name}"
+        if not is_ours(entry):
+            if below or has_place_of(entry, is_ours):
+                yield name
+        elif below:
+            yield from _in_place_of_ours(filesystem, f"{path}/{entry.name}", f"{name}/", below)
+
+
+def _misplaced(path: str) -> StoreFormatError:
+    return StoreFormatError(
+        "lies where the store has to have a file or a folder of its own; move it elsewhere, and run"
+        " this again",
+        path,
+    )
+
+
 def check_misplaced(filesystem: FileSystem, root: str, beside: str) -> None:
     """Refuse what lies where one of the new folders has a file or a folder: it could not stay."""
     for folder, levels in _OURS.items():
         for name in _foreign(filesystem, f"{root}/{folder}", "", levels):
             if filesystem.exists(f"{beside}/{folder}/{name}"):
-                raise StoreFormatError(
-                    "lies where the store has to have a file or a folder of its own; move it"
-                    " elsewhere, and run this again",
-                    f"{root}/{folder}/{name}",
-                )
+                raise _misplaced(f"{root}/{folder}/{name}")
 
 
 def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:

@@ -39,7 +39,12 @@ from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Progress
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.extended_entries import ExtendedEntries
-from cometmq.store.mending.foreign_files import check_folders, check_misplaced, move_foreign
+from cometmq.store.mending.foreign_files import (
+    InTheWay,
+    check_folders,
+    check_misplaced,
+    move_foreign,
+)
 from cometmq.store.mending.kept_queues import keep_expired
 from cometmq.store.messages.dispatch import note_record, place_record
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
@@ -88,10 +93,11 @@ def check_rebuildable(store: Inspected) -> None:
     """Refuse when the log may not be read, or the shape of the new index files is unknown.
 
     Where it is known, a file of another size is replaced as all others are. Refused as well:
-    folders that cannot be replaced, and a note of a newer version that the index was off, which
-    would go.
+    folders that cannot be replaced, what lies in the place of a queue that is known, and a note of
+    a newer version that the index was off, which would go.
     """
     check_folders(store.filesystem, store.root)
+    InTheWay(store.filesystem, store.root).refuse_known(store.ends)
     load_off(store.filesystem, store.root)
     for segment in store.segments:
         store.filesystem.open(segment.path, read_only=True).close()
@@ -179,6 +185,7 @@ class _Work:
         self._queues = ConsumeQueues(store.filesystem, beside, store.config, clean=True)
         self._index = Index(store.filesystem, beside, store.config, clean=True)
         self._extended = ExtendedEntries(store)
+        self._in_the_way = InTheWay(store.filesystem, store.root)
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
         self._heads = None if accept_gaps else HeadCheck(store)
@@ -254,9 +261,9 @@ class _Work:
             self._index.build(BUILD_RECORDS, self._now_ms)
 
     def _place(self, message: StoredMessage) -> None:
-        name = f"{message.topic}/{message.queue_id}"
+        name, is_batch = f"{message.topic}/{message.queue_id}", self._is_batch[message.topic]
+        self._in_the_way.refuse(message.topic, message.queue_id, is_batch=is_batch)
         if not self._accepts_restarts and name not in self._rebuilt.gaps:
-            is_batch = self._is_batch[message.topic]
             try:
                 check_not_given_twice(self._store, self._queues, message, is_batch=is_batch)
             except StoreFormatError as error:

@@ -228,6 +228,14 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
             f"queue {first.queue_id} of {first.topic} ends at {first.max_offset}, and it had"
             f" messages up to {first.known_offset}{more}: run `cometmq store verify`",
         )
+    for path, length in list(summary.odd_index_files.items())[:1]:
+        odd = len(summary.odd_index_files)
+        yield (
+            "damage",
+            f"{path}{f' and {odd - 1} more' if odd > 1 else ''}: {length} bytes, which is no size"
+            f" of an index file of {summary.index_slots} slots and {summary.index_items} items; a"
+            " start refuses the store: run `cometmq store verify`",
+        )
     for problem in inspected.damaged_tables.values():
         yield "damage", f"{problem}; a start refuses the store"
     if summary.unlisted_topics:
