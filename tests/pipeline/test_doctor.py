@@ -69,6 +69,17 @@ def test_without_java_the_round_trip_is_left_out_and_the_status_is_1() -> None:
     assert "round trip" not in ended.output
 
 
+def test_without_a_broker_the_round_trip_is_left_out_and_nothing_is_said_to_take_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctors, "find_spec", {"trio": None}.__getitem__)
+    told: list[str] = []
+    what, is_well, text = last_of(doctor(told.append, fix_java=True))
+    assert (what, is_well) == ("round trip", True)
+    assert text.startswith("left out: there is no broker here; pip install")
+    assert told == ["pip installs it"]
+
+
 def test_progress_is_no_part_of_the_json() -> None:
     ended = CliRunner().invoke(pipeline, ["doctor", "--fix-java", "--json"])
     assert ended.exit_code == 0
