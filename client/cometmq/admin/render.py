@@ -99,17 +99,17 @@ def show_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; columns that begin with `#` are numbers. As wide as it needs to be."""
+    """Print a table; columns that begin with `#` are numbers. As wide as it needs to be.
+
+    On a narrow terminal, too, which wraps its lines: a number that is cut is another number.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         is_number = column.startswith("#")
         table.add_column(column.lstrip("#"), justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(one_line(str(cell))) for cell in row))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=10_000)
-    console.print(table, soft_wrap=not console.is_terminal)
+    Console(width=10_000).print(table, soft_wrap=True)
 
 
 def show_documents(

@@ -207,37 +207,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         f"{count_text(summary.messages, 'message')} in"
         f" {count_text(len(summary.queues), 'queue')} of {count_text(topics, 'topic')}",
     )
-    if summary.missing_end is not None:
-        yield (
-            "damage",
-            f"of the log, which is there from {summary.first_offset} to"
-            f" {inspected.segments.data_limit} and was on the disk up to {summary.missing_end},"
-            " files are missing; a start refuses the store: run `cometmq store verify`",
-        )
-    if summary.safe_offset is not None:
-        yield (
-            "damage",
-            f"no sound record begins at {summary.end_offset}, and the log was safe on the disk up"
-            f" to {summary.safe_offset}: run `cometmq store verify`",
-        )
-    if short := summary.short_queues:
-        first = short[0]
-        more = f" and {len(short) - 1} more" if len(short) > 1 else ""
-        yield (
-            "damage",
-            f"queue {first.queue_id} of {first.topic} ends at {first.max_offset}, and it had"
-            f" messages up to {first.known_offset}{more}: run `cometmq store verify`",
-        )
-    for path, length in list(summary.odd_index_files.items())[:1]:
-        odd = len(summary.odd_index_files)
-        yield (
-            "damage",
-            f"{path}{f' and {odd - 1} more' if odd > 1 else ''}: {length} bytes, which is no size"
-            f" of an index file of {summary.index_slots} slots and {summary.index_items} items; a"
-            " start refuses the store: run `cometmq store verify`",
-        )
-    for problem in inspected.damaged_tables.values():
-        yield "damage", f"{problem}; a start refuses the store"
+    for problem in _damages(inspected, summary):
+        yield "damage", problem
     if summary.unlisted_topics:
         yield "note", unlisted_text(summary.unlisted_topics)
     yield (
@@ -267,6 +238,36 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
     disk = summary.disk
     used = 100 * (disk.total - disk.free) // max(1, disk.total)
     yield "disk", f"{size_text(disk.free)} free of {size_text(disk.total)} ({used} % used)"
+
+
+def _damages(inspected: Inspected, summary: Summary) -> Iterator[str]:
+    if summary.missing_end is not None:
+        yield (
+            f"of the log, which is there from {summary.first_offset} to"
+            f" {inspected.segments.data_limit} and was on the disk up to {summary.missing_end},"
+            " files are missing; a start refuses the store: run `cometmq store verify`",
+        )
+    if summary.safe_offset is not None:
+        yield (
+            f"no sound record begins at {summary.end_offset}, and the log was safe on the disk up"
+            f" to {summary.safe_offset}: run `cometmq store verify`",
+        )
+    if short := summary.short_queues:
+        first = short[0]
+        more = f" and {len(short) - 1} more" if len(short) > 1 else ""
+        yield (
+            f"queue {first.queue_id} of {first.topic} ends at {first.max_offset}, and it had"
+            f" messages up to {first.known_offset}{more}: run `cometmq store verify`",
+        )
+    for path, length in list(summary.odd_index_files.items())[:1]:
+        odd = len(summary.odd_index_files)
+        yield (
+            f"{path}{f' and {odd - 1} more' if odd > 1 else ''}: {length} bytes, which is no size"
+            f" of an index file of {summary.index_slots} slots and {summary.index_items} items; a"
+            " start refuses the store: run `cometmq store verify`",
+        )
+    for problem in inspected.damaged_tables.values():
+        yield f"{problem}; a start refuses the store"
 
 
 def _size_text(name: str, size: int, room: int) -> str:
