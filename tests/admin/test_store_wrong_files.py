@@ -308,3 +308,23 @@ def test_a_file_in_the_place_of_a_whole_folder_is_refused(
     assert f"{ROOT}/{name}: " in refused
     assert "a file is where a folder has to be: move it elsewhere" in refused
     assert contents(disk) == before
+
+
+NAME = "a\nError: b\x1b[31m"
+SHOWN = r"a\nError: b\x1b[31m"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_name_that_would_end_a_line_or_that_a_terminal_would_obey_does_not(
+    command: tuple[str, ...],
+) -> None:
+    disk = small_store()
+    disk.open(f"{ROOT}/commitlog/{NAME}", create=True)
+    assert told(run(*command, ROOT, disk=disk), 1).startswith(f"Error: {ROOT}/commitlog/{SHOWN}: ")
+
+
+def test_so_it_does_not_in_a_finding() -> None:
+    disk = small_store()
+    disk.open(f"{ROOT}/consumequeue/T/0/{NAME}", create=True)
+    said = run("verify", ROOT, disk=disk).stdout.splitlines()[0]
+    assert said.startswith(f"misplaced: {ROOT}/consumequeue/T/0/{SHOWN}: byte 0: is no file")

@@ -225,7 +225,9 @@ def failures_told() -> Generator[None, None, None]:
     except* (BrokerError, NameServerError, NetError, StoreFilesError, OSError) as group:
         failed = group  # Raised in here, the error would be in a group again.
     if failed is not None:
-        raise click.ClickException(_first_of(failed)) from failed
+        from cometmq.admin.render import one_line
+
+        raise click.ClickException(one_line(_first_of(failed))) from failed
 
 
 def _first_of(group: BaseExceptionGroup[Exception]) -> str:

@@ -90,12 +90,17 @@ def count_text(count: int, noun: str) -> str:
     return f"{count} {noun[:-1]}ies" if noun.endswith("ry") else f"{count} {noun}s"
 
 
+def say(text: str) -> None:
+    """Print a line of text, which stays one whatever names are in it."""
+    click.echo(one_line(text))
+
+
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Print names and values, one pair a line, the values below one another."""
     pairs = list(facts)
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        click.echo(one_line(f"{name:<{width}}  {value}"))
+        say(f"{name:<{width}}  {value}")
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -11,6 +11,7 @@ import click
 
 from cometmq.admin.render import (
     count_text,
+    one_line,
     show_facts,
     show_json,
     show_table,
@@ -57,7 +58,7 @@ def errors_told() -> Generator[None, None, None]:
     try:
         yield
     except StoreError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(one_line(str(error))) from error
     except BrokenPipeError:
         raise  # Whoever reads has seen enough (`| head`): click ends without a word.
     except OSError as error:
@@ -68,7 +69,7 @@ def errors_told() -> Generator[None, None, None]:
                 f"what is printed cannot be written: {problem}; look where it goes, it is not the"
                 " store"
             ) from error
-        raise click.ClickException(disk_error_text(error)) from error
+        raise click.ClickException(one_line(disk_error_text(error))) from error
 
 
 def store_command(command: Command) -> Command:
@@ -245,26 +246,26 @@ def _damages(inspected: Inspected, summary: Summary) -> Iterator[str]:
         yield (
             f"of the log, which is there from {summary.first_offset} to"
             f" {inspected.segments.data_limit} and was on the disk up to {summary.missing_end},"
-            " files are missing; a start refuses the store: run `cometmq store verify`",
+            " files are missing; a start refuses the store: run `cometmq store verify`"
         )
     if summary.safe_offset is not None:
         yield (
             f"no sound record begins at {summary.end_offset}, and the log was safe on the disk up"
-            f" to {summary.safe_offset}: run `cometmq store verify`",
+            f" to {summary.safe_offset}: run `cometmq store verify`"
         )
     if short := summary.short_queues:
         first = short[0]
         more = f" and {len(short) - 1} more" if len(short) > 1 else ""
         yield (
             f"queue {first.queue_id} of {first.topic} ends at {first.max_offset}, and it had"
-            f" messages up to {first.known_offset}{more}: run `cometmq store verify`",
+            f" messages up to {first.known_offset}{more}: run `cometmq store verify`"
         )
     for path, length in list(summary.odd_index_files.items())[:1]:
         odd = len(summary.odd_index_files)
         yield (
             f"{path}{f' and {odd - 1} more' if odd > 1 else ''}: {length} bytes, which is no size"
             f" of an index file of {summary.index_slots} slots and {summary.index_items} items; a"
-            " start refuses the store: run `cometmq store verify`",
+            " start refuses the store: run `cometmq store verify`"
         )
     for problem in inspected.damaged_tables.values():
         yield f"{problem}; a start refuses the store"

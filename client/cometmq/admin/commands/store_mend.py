@@ -18,6 +18,7 @@ from cometmq.admin.commands.store import (
 from cometmq.admin.render import (
     count_text,
     progress_bar,
+    say,
     show_facts,
     show_json,
     size_text,
@@ -256,71 +257,71 @@ def _show_plan(
         show_json(_plan_document(inspected, plan, kept, is_done=is_done))
         return
     if plan.is_empty and not plan.blocks:
-        click.echo(f"{inspected.root}: the log is sound; there is nothing to repair")
+        say(f"{inspected.root}: the log is sound; there is nothing to repair")
         return
     will = "" if is_done else "would be "
     for block in plan.blocks:
         what = f"{will}accepted" if plan.accepts_blocks else "not accepted"
-        click.echo(
+        say(
             f"{what}: block of {block.size} bytes at physical offset {block.physical_offset}, which"
             " differs from its checksum"
         )
     for head in plan.heads:
-        click.echo(
+        say(
             f"{will}written right: the record of {head.end - head.start} bytes at physical offset"
             f" {head.start} is {head.truth} ({head.problem})"
         )
     for step in plan.steps:
         damage = step.damage
-        click.echo(
+        say(
             f"{will}stepped over: {damage.end - damage.start} bytes at physical offset"
             f" {damage.start} ({damage.problem})"
         )
         for lost in step.lost:
             last = lost.queue_offset + lost.count - 1
             span = f"{lost.queue_offset}" if lost.count == 1 else f"{lost.queue_offset} to {last}"
-            click.echo(f"  lost: {lost.topic} queue {lost.queue_id} offset {span}")
+            say(f"  lost: {lost.topic} queue {lost.queue_id} offset {span}")
     if plan.cut_at is not None and plan.cut_end > plan.cut_at:
         what = "torn tail" if plan.is_cut_torn else "end of the log"
-        click.echo(
+        say(
             f"{will}cut off: {size_text(plan.cut_end - plan.cut_at)}, the {what} from physical"
             f" offset {plan.cut_at} ({plan.cut_problem}), with {plan.records_cut} sound records"
         )
     _show_lost(inspected, plan, will)
     for path in kept:
-        click.echo(f"kept: {path}")
+        say(f"kept: {path}")
     if is_done and not (plan.is_tail_only or plan.is_log_kept):
-        click.echo("The next start brings the ConsumeQueues and the index in line.")
+        say("The next start brings the ConsumeQueues and the index in line.")
 
 
 def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
     """Say what is lost with what is cut off, with zeros, and with files that are missing."""
     if plan.missing_to is not None:
         size = "all" if plan.missing_to < plan.end_offset else size_text(plan.missing_size)
-        click.echo(
+        say(
             f"{will}given up: {size} of the log whose files are missing: it went up to physical"
             f" offset {plan.missing_to}, and ends at {plan.cut_at} now; restore them from a copy if"
             " there is one"
         )
     if plan.safe_to is not None:
-        click.echo(
+        say(
             f"{will}given up: {size_text(plan.blank_size)} of the log where zeros stand now: it was"
             f" safe on the disk up to physical offset {plan.safe_to}, and ends at {plan.cut_at}"
             " now; restore it from a copy if there is one"
         )
     for each in plan.lost:
         goes_on = each.first_offset if each.has_others else each.next_offset
-        click.echo(
+        say(
             f"  lost: {each.topic} queue {each.queue_id} offset {each.first_offset} to"
             f" {each.next_offset - 1}; the next message gets {goes_on}"
         )
     if any(each.has_others for each in plan.lost):
-        click.echo(
+        say(
             "Offsets are given out again where the log keeps older messages of a queue: reset the"
             " groups that were further (`cometmq offset reset`)."
         )
     if _may_lose_more(inspected, plan):
-        click.echo(
+        say(
             "The store was killed: of its last messages only the log may have known, and those are"
             " not named here; their offsets are given out again, too."
         )

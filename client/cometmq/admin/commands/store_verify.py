@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cometmq.admin.commands.store import look_at, store_command
-from cometmq.admin.render import count_text, progress_bar, show_facts, show_json, size_text
+from cometmq.admin.render import count_text, progress_bar, say, show_facts, show_json, size_text
 from cometmq.store.checking.verify import verify as run_verify
 from cometmq.store.looking.findings import Kind, Report
 
@@ -71,7 +71,7 @@ def verify(
         show_json(_document(inspected.root, report, seconds))
     else:
         for line in _finding_lines(report, findings_max):
-            click.echo(line)
+            say(line)
         if not report.is_sound:
             click.echo()
         show_facts(_facts(inspected.root, report, seconds))
