@@ -179,6 +179,15 @@ def test_a_store_of_a_newer_format_is_refused_whatever_is_read_of_it(
     check_store(str(tmp_path))
 
 
+@pytest.mark.parametrize("place", ["", "/commitlog"])
+def test_a_link_that_leads_nowhere_is_told_as_that(tmp_path: Path, place: str) -> None:
+    (tmp_path / "s").mkdir()
+    root = tmp_path / "s" if place else tmp_path / "link"
+    Path(f"{root}{place}").symlink_to("/not/mounted")
+    with pytest.raises(OptionError, match=f"{root}{place}: a link that leads nowhere; mount what"):
+        check_store(str(root))
+
+
 def test_what_may_not_be_read_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import errno
 import os
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
@@ -120,10 +121,17 @@ def _checked_path(root: str) -> str:
     filesystem, path = _filesystem(root)
     path = path.rstrip("/") or "/"
     kind = filesystem.get_file_info(path).type
+    if kind == fs.FileType.NotFound and _leads_nowhere(path):
+        problem = "a link that leads nowhere; mount what it leads to, or name the folder of a store"
+        raise OptionError(f"path: {root}: {problem}")
     if kind == fs.FileType.NotFound:
         raise OptionError(f"path: {root}: no such folder; name the folder of a store")
     if kind != fs.FileType.Directory:
         raise OptionError(f"path: {root}: a file; name the folder of a store, with {LOG_FOLDER}/")
+    if _leads_nowhere(f"{path}/{LOG_FOLDER}"):
+        raise OptionError(
+            f"path: {path}/{LOG_FOLDER}: a link that leads nowhere; mount what it leads to"
+        )
     if filesystem.get_file_info(f"{path}/{LOG_FOLDER}").type != fs.FileType.Directory:
         hint = " (its parent is one)" if path.endswith(f"/{LOG_FOLDER}") else ""
         raise OptionError(
@@ -131,6 +139,11 @@ def _checked_path(root: str) -> str:
         )
     _check_format(root, f"{path}/checkpoint")
     return path
+
+
+def _leads_nowhere(path: str) -> bool:
+    """Whether a path of this machine, as others have no links, is of a link to nothing."""
+    return Path(path).is_symlink() and not Path(path).exists()
 
 
 def is_open(root: str) -> bool:
