@@ -119,6 +119,16 @@ def test_what_a_session_does_at_an_interrupt_is_undone() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_what_a_session_would_do_at_an_interrupt_it_does_at_no_moment() -> None:
+    """A Ctrl-C behind the making of Spark's context ended in tracebacks of its own."""
+    taking = pytest.importorskip("pyspark.core.context")
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts_kept():
+        taking.signal.signal(taking.signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is before
+    assert taking.signal is signal
+
+
 @pytest.mark.parametrize("has_batches", [True, False])
 def test_it_is_told_that_a_job_will_stop_and_one_without_batches_is_ended(
     has_batches: bool,

@@ -11,6 +11,8 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.ending_signals import SIGNALS, Requests
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.job import Run
 
 _LOOK_SECONDS: Final = 0.2
+_TAKING: Final = "pyspark.core.context"
+"""The module that has SIGINT end what Spark is at."""
 
 
 @contextmanager
@@ -55,16 +59,32 @@ def stopped_by_signals(run: Run) -> Generator[None]:
 def interrupts_kept() -> Generator[None]:
     """Keep what SIGINT does, while a session begins that would have it end a batch in its middle.
 
-    It is the main thread that signals come to, and Spark does so only there.
+    It is the main thread that signals come to, and Spark does so only there. Between that and the
+    session's end of beginning, seconds on a busy machine, a Ctrl-C would end in Spark's tracebacks:
+    so its module is given something else for Python's `signal`, and what it does is undone as well.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGINT)
+    named = vars(import_module(_TAKING)) if find_spec("pyspark") is not None else {}
+    theirs = named.get("signal")
+    named["signal"] = _NoSignals
     try:
         yield
     finally:
+        named["signal"] = theirs
         signal.signal(signal.SIGINT, before)
+
+
+class _NoSignals:
+    """What Spark's module that takes SIGINT uses of Python's `signal`, without an effect."""
+
+    SIGINT = signal.SIGINT
+
+    @staticmethod
+    def signal(number: int, handler: object) -> None:
+        """Do nothing."""
 
 
 @contextmanager
