@@ -107,6 +107,16 @@ def test_a_spark_that_does_not_end_is_ended_and_its_words_are_told(
     assert text.endswith("It said: it began")
 
 
+def test_a_spark_that_read_all_rows_and_does_not_end_is_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = "import time; print('rows 10', flush=True); time.sleep(600)"
+    monkeypatch.setattr(doctors, "_ROUND_TRIP", program)
+    monkeypatch.setattr(doctors, "_ROUND_TRIP_SECONDS", 2.0)
+    said = "10 rows written to a topic, and read again"
+    assert last_of(doctor(print, fix_java=True)) == Finding("round trip", True, said)
+
+
 @pytest.mark.parametrize(
     ("program", "is_well", "text"),
     [

@@ -46,6 +46,10 @@ print("rows", round_trip(session(master="local[2]"), sys.argv[1]))
 """
 
 
+_WELL: Final = "rows 10"
+"""What it says then, though it may take long to end."""
+
+
 class Finding(NamedTuple):
     """One thing that was looked at."""
 
@@ -117,7 +121,7 @@ def _round_trip() -> str:
     """Write ten rows with a Spark to a broker, and read them again; each is another process."""
     with TemporaryDirectory() as folder, _broker(folder) as nameserver:
         said = _said([sys.executable, "-W", "ignore", "-c", _ROUND_TRIP, nameserver])
-    if "rows 10" not in said:
+    if _WELL not in said:
         raise PipelineError(said[-_LAST_WORDS:] or "nothing was said")
     return "10 rows written to a topic, and read again"
 
@@ -134,7 +138,7 @@ def _said(command: list[str]) -> str:
             is_ended = False
         said.seek(0)
         text = said.read().strip()
-    if not is_ended:
+    if not is_ended and _WELL not in text:
         raise PipelineError(
             f"Spark did not write and read ten rows within {_ROUND_TRIP_SECONDS:g} s: the machine"
             f" is very busy, or Java cannot work here. It said: {text[-_LAST_WORDS:] or 'nothing'}"
