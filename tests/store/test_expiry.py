@@ -494,28 +494,40 @@ def test_what_the_disk_refuses_to_remove_is_removed_in_a_later_round() -> None:
     assert life.bodies("A")[-1] == 103
 
 
-def test_a_file_of_a_queue_that_the_disk_refuses_to_remove_goes_in_a_later_round(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("folder", ["consumequeue/A/0", "index"])
+def test_a_file_that_the_disk_refuses_to_remove_goes_in_a_later_round(
+    folder: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     life = Life()
     life.put(100)
     life.checkpoint()
+    first = life.files(folder)[0]
 
     def refuse(operation: Operation) -> None:
-        is_of_queue = f"{ROOT}/consumequeue/" in operation.path
-        if operation.verb == "remove" and is_of_queue and operation.moment is Moment.BEFORE:
+        is_there = f"{ROOT}/{folder}/" in operation.path
+        if operation.verb == "remove" and is_there and operation.moment is Moment.BEFORE:
             raise OSError(5, "Input/output error", operation.path)
 
-    life.disk.hook = refuse
-    life.upkeep(60)
-    assert life.store.first_offset > 3 * SEGMENT
-    assert life.files("consumequeue/A/0")[0] == 0
-    (told,) = [message for message in caplog.messages if "has expired" in message]
-    assert f"{ROOT}/consumequeue/A/0/{0:020d}: Input/output error" in told
-    life.disk.hook = None
-    life.upkeep(60)
-    for topic in TOPICS:
-        assert life.files(f"consumequeue/{topic}/0")[0] > 0
+    refused: list[int] = []
+    again: list[str] = []
+    for _ in range(2):  # Who was told that it is over is told of the next time as well.
+        life.disk.hook = refuse
+        life.upkeep(60)
+        assert life.store.first_offset > 3 * SEGMENT
+        assert life.files(folder)[0] == first
+        life.disk.hook = None
+        life.upkeep(60)
+        first, before = life.files(folder)[0], first
+        assert first > before
+        refused.append(before)
+        again.append("what has expired is removed again")
+        life.put(100)
+        life.checkpoint()
+    told = [message for message in caplog.messages if "has expired" in message]
+    assert told[1::2] == again
+    for message, name in zip(told[::2], refused, strict=True):
+        digits = 17 if folder == "index" else 20
+        assert f"{ROOT}/{folder}/{name:0{digits}d}: Input/output error" in message
 
 
 def test_what_a_crash_left_in_front_of_the_log_goes_after_the_next_start() -> None:

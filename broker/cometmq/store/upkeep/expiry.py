@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import disk_error_text
@@ -66,6 +65,8 @@ class Expiry:
         self._plan: deque[Removal] = deque()
         self._following: Iterator[int] | None = None
         self._must_follow = segments.first_offset > 0
+        self._of_index: list[str] = []
+        """Files that the index let go of, and that are still there."""
         self._in_thread = False
         self._looked_ms: int | None = None
         self._round_ms: int | None = None
@@ -148,6 +149,8 @@ class Expiry:
         is_due |= self._retention.is_held_no_longer
         if is_due or (self._retention.is_full and not was_full):
             self._round_ms = now_ms
+            if self._error is None:
+                self._taken()
             self._error = None
             self._plan = deque(self._retention.plan(now_ms))
 
@@ -197,19 +200,28 @@ class Expiry:
             self._told = text
             log.error("what has expired is not all removed, tried again: %s", text)
 
+    def _taken(self) -> None:
+        """Tell that nothing is left of what was refused, once that is so."""
+        is_left = self._must_follow or self._following is not None or self._retention.is_leaving
+        if self._told and not is_left:
+            self._told = ""
+            log.warning("what has expired is removed again")
+
     def _follow(self, first_offset: int) -> Iterator[int]:
         """Remove what lies in front of the log, one queue a step."""
         self._sealing.expire(first_offset)
         if self._index is not None:
-            paths = self._index.expire(first_offset)
-            if paths:
-                self._jobs.submit(lambda: self._remove(paths))
+            self._of_index += self._index.expire(first_offset)
+            if self._of_index:
+                self._do_in_thread(self._remove)
+                yield first_offset
         yield from self._queues.expire(self._retention.settled_offset, self._do_in_thread)
 
-    def _remove(self, paths: list[str]) -> None:
-        for path in paths:
-            with suppress(OSError):  # The next start finds it again.
+    def _remove(self) -> None:
+        for path in list(self._of_index):
+            if self._filesystem.exists(path):
                 self._filesystem.remove(path)
+            self._of_index.remove(path)
 
 
 def _has_passed(since_ms: int | None, now_ms: int, interval_ms: int) -> bool:
