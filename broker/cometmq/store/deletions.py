@@ -11,7 +11,8 @@ The file, see `checked_json`::
     {"crc32":3632233996,"topics":{"Orders":123456},"version":1}
 
 Apache's brokers have no such marks: one that finds the store not shut down brings back the topics
-that were deleted behind its checkpoint, here as in its own stores.
+that were deleted behind its checkpoint, here as in its own stores. Of those that one deleted before
+it was shut down the table of topics tells, and a start makes the marks.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Deletions:
             topic.encode(): offset for topic, offset in self._load().items()
         }
         """By topic: its records in front of this physical offset are gone."""
+        self._is_noted = True
 
     def covers(self, message: StoredMessage) -> bool:
         """Whether a record is of a topic that was deleted behind it."""
@@ -61,6 +63,18 @@ class Deletions:
         """
         marked = {topic.encode(): end_offset for topic in topics}
         self._replace(self._kept(first_offset, end_offset) | marked)
+
+    def note_gone(self, topics: Iterable[bytes], end_offset: int) -> None:
+        """Count topics as deleted that another program deleted; `save_noted` makes it last."""
+        gone = dict.fromkeys(topics, end_offset)
+        if gone:
+            self.offsets = self.offsets | gone
+            self._is_noted = False
+
+    def save_noted(self) -> None:
+        """Return once the disk has what `note_gone` was told."""
+        if not self._is_noted:
+            self._replace(self.offsets)
 
     def settle(self, first_offset: int, end_offset: int) -> None:
         """Forget marks in front of the log, and let none reach behind its end.
@@ -91,4 +105,4 @@ class Deletions:
     def _replace(self, offsets: dict[bytes, int]) -> None:
         topics = {topic.decode(): offset for topic, offset in offsets.items()}
         _FILE.save(self._filesystem, self._root, msgspec.json.encode(topics, order="sorted"))
-        self.offsets = offsets
+        self.offsets, self._is_noted = offsets, True

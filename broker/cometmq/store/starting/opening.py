@@ -127,6 +127,7 @@ class Opening:
             replay_from = min(replay_from, index_from(self._filesystem, self._root, found))
         if found.checkpoint.is_of_others:
             remove_queue_ends(self._filesystem, self._root)  # Of before another program wrote.
+        found.deletions.save_noted()  # Once there is a checkpoint of ours, nothing tells of them.
         claims = self._first_claims(found, replay_from)
         self._promise(found, claims)
         if found.history is History.BROKEN_OFF:

@@ -32,6 +32,7 @@ from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.tail_check import Successions
 from cometmq.store.starting.topic_kinds import topic_kinds
+from cometmq.store.tables import TOPICS
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.starting.recovery import LogEnd, Start
+    from cometmq.store.starting.tail_check import Succession
 
 _OF_QUEUES: Final = (LOG_FOLDER, SIMPLE_FOLDER, BATCH_FOLDER)
 
@@ -130,6 +132,8 @@ class _Stock:
         )
         self._sealed.check(start, end.offset, verify=config.integrity)
         history, start = self._judge(history, start, end)
+        if history is History.FOREIGN:
+            self._note_gone(successions.promised, end)
         off, index = load_off(filesystem, root), None
         if config.index:
             index = Index(filesystem, root, config, clean=self._clean and off is None)
@@ -196,6 +200,25 @@ class _Stock:
             history = History.COMPLETE
         replay_from = min(max(start.replay_from, first_offset), end.offset)
         return history, start._replace(replay_from=replay_from)
+
+    def _note_gone(self, read_back: Succession, end: LogEnd) -> None:
+        """Note which topics another program deleted, of those that it left records of at the end.
+
+        It writes its table of topics with each that it makes, and each that it deletes, and it is
+        done with its queues when it stops. So one that is in no table, and has no file of a queue,
+        is gone; its records, as far as they stand behind those of all others, are no new ones.
+        """
+        if not self._filesystem.exists(f"{self._root}/config/{TOPICS}"):
+            return
+        tables = self._queues.simple, self._queues.batch
+        topics = {raw: raw.decode() for raw, _ in read_back.following}
+        gone = [
+            raw
+            for raw, topic in topics.items()
+            if self._says_batch(topic) is None
+            and not any(table.has_files(topic) for table in tables)
+        ]
+        self._deletions.note_gone(gone, end.offset)
 
     def _foresee(self, found: Found, successions: Successions) -> Found:
         """Refuse what would be refused later, or by nobody."""

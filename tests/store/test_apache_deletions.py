@@ -1,0 +1,90 @@
+"""Topics that a broker of Apache's deleted before it was shut down, and whose records are the last.
+
+Nothing is behind them that would show that they had their entries, so a start reads them back.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.store.apache_stores import config, unpack
+from tests.store.damaged_stores import verified
+
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.log.turn import Origin
+from cometmq.store.message_store import MessageStore
+
+NOW_MS = 1_795_256_000_000
+GONE = "TRANS_CHECK_MAX_TIME_TOPIC", "%DLQ%g_sretry"
+"""The topics of the last three records."""
+
+
+def topics_of(root: Path) -> dict[str, dict[str, dict[str, str]]]:
+    text = (root / "config/topics.json").read_text()
+    table: dict[str, dict[str, dict[str, str]]] = json.loads(text)["topicConfigTable"]
+    return table
+
+
+def delete(root: Path, topics: tuple[str, ...]) -> None:
+    """Leave what Apache leaves of topics."""
+    path = root / "config/topics.json"
+    tree = json.loads(path.read_text())
+    for topic in topics:
+        shutil.rmtree(root / "consumequeue" / topic)
+        del tree["topicConfigTable"][topic]
+    path.write_text(json.dumps(tree))
+
+
+def opened(root: Path) -> MessageStore:
+    batches = {
+        topic: settings.get("attributes", {}).get("queue.type") == "BatchCQ"
+        for topic, settings in topics_of(root).items()
+    }
+    settings = config("clean")
+    return MessageStore.open(
+        str(root), settings, now_ms=NOW_MS, is_batch_topic=batches.get, threads=False
+    )
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_they_stay_deleted(tmp_path: Path, *, is_killed: bool) -> None:
+    root = unpack("clean", tmp_path)
+    delete(root, GONE)
+    assert not verified(RealFileSystem(), str(root), config("clean")).findings
+    store = opened(root)
+    killed = shutil.copytree(root, tmp_path / "killed")
+    assert store.close(NOW_MS)
+    root = killed if is_killed else root
+    assert not verified(RealFileSystem(), str(root), config("clean")).findings
+    store = opened(root)
+    for topic in GONE:
+        assert store.max_offset(topic, 0) == 0
+        assert not (root / "consumequeue" / topic).exists()
+        origin = Origin(NOW_MS, NOW_MS, b"\x7f\0\0\x01\0\0\x2a\x9f")
+        assert store.put(topic, 0, b"new", b"", origin).queue_offset == 0
+    store.commit()
+    assert store.close(NOW_MS)
+    assert not verified(RealFileSystem(), str(root), config("clean")).findings
+
+
+def test_one_of_which_the_table_tells_has_only_lost_its_files(tmp_path: Path) -> None:
+    root = unpack("clean", tmp_path)
+    table = root / "config/topics.json"
+    text = table.read_text()
+    delete(root, GONE)
+    table.write_text(text)
+    store = opened(root)
+    assert [store.max_offset(topic, 0) for topic in GONE] == [2, 1]
+    assert store.close(NOW_MS)
+
+
+def test_without_a_table_nobody_knows(tmp_path: Path) -> None:
+    root = unpack("clean", tmp_path)
+    delete(root, GONE)
+    (root / "config/topics.json").unlink()
+    store = MessageStore.open(str(root), config("clean"), now_ms=NOW_MS, threads=False)
+    assert [store.max_offset(topic, 0) for topic in GONE] == [2, 1]
+    assert store.close(NOW_MS)
