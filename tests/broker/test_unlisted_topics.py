@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.broker.running import config_of, send_request
+from tests.broker.test_topic_admin import topic_request
 from tests.broker.wired import Wired
 from tests.crash.disk import SimulatedFileSystem
 
 from cometmq.proto.bodies import TopicConfig
+from cometmq.proto.codes import ResponseCode
 from cometmq.store.config import Flush
 
 CONFIG = config_of(Path("/broker"), flush=Flush.SYNC)
@@ -75,6 +77,32 @@ def test_topics_that_sends_make_again_have_all_queues_that_are_there() -> None:
     ]
     assert topics["B"].attributes == {"queue.type": "BatchCQ"}
     assert topics["orders"].attributes == {}
+    assert wired.broker.store.max_offset("B", 1) == 2
+    wired.close()
+
+
+def test_topics_that_are_made_again_by_hand_are_of_the_kind_of_their_queues() -> None:
+    disk = without_config()
+    wired = Wired(CONFIG, disk, threads=False)
+    peer = wired.connect()
+
+    def make(topic: str, attributes: str | None = None) -> int:
+        wired.give(peer, wired.frame(peer, topic_request(topic, attributes)))
+        wired.save()
+        (answer,) = wired.answers(peer)
+        return answer.code
+
+    refused = ResponseCode.INVALID_PARAMETER
+    assert make("B", "+queue.type=SimpleCQ") == refused
+    assert make("orders", "+queue.type=BatchCQ") == refused
+    assert make("B") == make("orders") == make("gone", "+queue.type=BatchCQ") == 0
+    topics = wired.broker.state.topics.configs()
+    assert topics["B"].attributes == {"queue.type": "BatchCQ"}
+    assert topics["orders"].attributes == {}
+    for topic in ("B", "orders", "gone"):
+        send(wired, topic, 1)
+    wired.close()
+    wired = Wired(CONFIG, disk, threads=False)
     assert wired.broker.store.max_offset("B", 1) == 2
     wired.close()
 

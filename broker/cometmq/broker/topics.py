@@ -229,6 +229,13 @@ class Topics:
         here, count_max = self._queues, self.config.topic_queues_max
         return wanted if here is None else max(wanted, queue_count(here, name, count_max))
 
+    def are_batches(self, name: str) -> bool | None:
+        """Whether the queues that the store has of a topic are batch queues; None without any."""
+        here = self._queues
+        if here is None or not (*here.simple.queues(name), *here.batch.queues(name)):
+            return None
+        return bool(here.batch.queues(name))
+
     def make_like(
         self, template_name: str, name: str, queue_nums: int, *, is_unit: bool, now_ms: int
     ) -> Topic | None:
@@ -245,7 +252,7 @@ class Topics:
         self._check_room()
         like = template.config
         count = self._count_with_those_here(name, max(0, min(queue_nums, like.write_queue_nums)))
-        is_batch = self._queues is not None and bool(self._queues.batch.queues(name))
+        is_batch = self.are_batches(name) is True
         config = TopicConfig(
             topic_name=name,
             read_queue_nums=count,

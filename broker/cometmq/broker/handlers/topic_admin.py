@@ -115,6 +115,8 @@ def _checked(config: TopicConfig, changes: Mapping[str, str], state: State) -> T
             )
     topic = state.topics.find(name)
     attributes = altered(None if topic is None else topic.config.attributes, changes)
+    if topic is None:
+        attributes = _of_kind(name, attributes, state)
     return replace(config, attributes=attributes)
 
 
@@ -123,6 +125,20 @@ def _refuse_system(name: str, state: State) -> None:
         raise RequestError(
             ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
         )
+
+
+def _of_kind(name: str, attributes: dict[str, str], state: State) -> dict[str, str]:
+    """Let a topic be of the kind that its queues in the store are: no start takes another."""
+    are_batches = state.topics.are_batches(name)
+    kind = "BatchCQ" if are_batches else "SimpleCQ"
+    wanted = attributes.get("queue.type", kind)
+    if are_batches is not None and wanted != kind:
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER,
+            f"topic {name} has queues in the store that are {kind}, not {wanted}: leave queue.type"
+            " out, or delete the topic, with what is in them, before it is made",
+        )
+    return attributes | {"queue.type": kind} if are_batches else attributes
 
 
 def delete_topic(request: Command, session: Session) -> Command | Later:
