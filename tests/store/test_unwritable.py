@@ -49,12 +49,13 @@ def test_a_folder_without_the_right_to_write_refuses_the_start_and_nothing_is_ch
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_so_does_the_folder_of_the_store_itself(
-    closed: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["", "/checkpoint", f"/{QUEUE_ENDS_NAME}"])
+def test_so_does_the_folder_of_the_store_itself_and_a_note_in_it(
+    name: str, closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = small_store() if closed else small_store(close=False).kill()
-    forbid(disk, monkeypatch, ROOT)
-    assert_refused(disk, ROOT)
+    forbid(disk, monkeypatch, f"{ROOT}{name}")
+    assert_refused(disk, f"{ROOT}{name}")
 
 
 @pytest.mark.parametrize("closed", [True, False])

@@ -53,6 +53,9 @@ _KNOWN_NAMES: Final = frozenset(
 _TABLES: Final = (DELETIONS_NAME, DELAY_LEVELS, "queue_ends.json", "index_off")
 """With what stands beside each while it is replaced."""
 
+_NOTES: Final = ("checkpoint", DELETIONS_NAME, "queue_ends.json")
+"""Which are replaced; one that may not be (`chattr +i`) cannot."""
+
 _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
 """What stands in the root of a new volume."""
 
@@ -130,10 +133,13 @@ def _refuse_link(path: str) -> NoReturn:
 def check_writable(filesystem: FileSystem, root: str, config: StoreConfig) -> None:
     """Refuse, with the disk's `OSError`, what could be read, and then not be written.
 
-    Of the root, these folders and the newest files of those that are filled on: to look at those of
-    all queues would take too long. `foresight` does of the few that a start writes to.
+    Of the root, the notes that a start may replace, these folders and the newest files of those
+    that are filled on: to look at those of all queues would take too long. `foresight` does of the
+    few that a start writes to.
     """
     filesystem.check_writable(root)
+    for name in _NOTES:
+        filesystem.check_writable(f"{root}/{name}")
     unused = {*(() if config.index else ("index",)), *(() if config.integrity else ("integrity",))}
     for name in _WRITTEN:
         if name not in unused:
