@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Literal
@@ -270,6 +271,34 @@ def test_a_redrive_ends_when_it_is_asked_to_and_goes_on(tables: Tables) -> None:
     assert looked(tables, group, redrive="true").details["failed"] == []
     until_indexed(tables, group, 4)
     assert len(tables.cluster.sent("stopped-midway", count=8)) == 8
+
+
+def test_a_redrive_whose_broker_goes_away_says_so(
+    tables: Tables, died: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended in a traceback, as what nobody thought of does."""
+
+    def gone(_nameserver: str, config: ClientConfig) -> SyncClient:
+        return SyncClient("127.0.0.1:1", replace(config, timeout=1))
+
+    monkeypatch.setattr("cometmq.pipeline.jobs.dlq.SyncClient", gone)
+    run = Run()
+    with pytest.raises(PipelineError, match=re.escape("127.0.0.1:1")):
+        looked(tables, died, run, redrive="true")
+    told = run.report_so_far("dlq")
+    assert (told.details["chosen"], told.details["redriven"]) == (4, 0)
+
+
+def test_a_file_that_cannot_be_made_is_told_before_anything_is_read(
+    tables: Tables, died: str
+) -> None:
+    """Of a folder that takes no files, whatever its permissions say."""
+    run, nowhere = Run(), "/proc/nowhere"
+    with pytest.raises(OptionError, match=f"^receipts: {nowhere}: "):
+        looked(tables, died, run, redrive="true", receipts=nowhere)
+    assert run.report_so_far("dlq").rows == 0
+    with pytest.raises(OptionError, match=f"^html: {nowhere}: "):
+        measured(tables, topic="died", html=nowhere)
 
 
 def test_sends_go_on_where_they_were_stopped(tables: Tables, died: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.writable import require_file, require_folder
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.receipts import Receipts
+from cometmq.pipeline.jobs.writable import require_file, require_folder, try_file
 
 
 def test_a_folder_may_be_there_or_be_made(tmp_path: Path) -> None:
@@ -46,3 +48,31 @@ def test_what_may_not_be_written_to_is_refused(
     for require in (require_folder, require_file):
         with pytest.raises(OptionError, match=f"^to: .*: no permission to write to {tmp_path}$"):
             require("to", str(tmp_path / "new"))
+
+
+def test_a_file_that_is_tried_is_left_as_it_was(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("as it was")
+    for path in ("", str(old), str(new)):
+        try_file("html", path)
+    assert old.read_text() == "as it was"
+    assert not new.exists()
+
+
+def test_a_file_that_nobody_can_make_is_refused(tmp_path: Path) -> None:
+    """Permissions do not tell: of a disk that takes none, root may write everywhere."""
+    gone = tmp_path / "gone" / "new"
+    with pytest.raises(OptionError, match=r"^html: .*/gone/new: it cannot be written \(No such"):
+        try_file("html", str(gone))
+
+
+def test_receipts_on_a_full_disk_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "receipts.jsonl"
+    receipts = Receipts(str(path))
+
+    def is_full(*_: object) -> object:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "open", is_full)
+    with pytest.raises(PipelineError, match=f"^receipts: {path}: No space left on device$"):
+        receipts.write([{"group": "billing"}])

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client import (
+    ClientError,
     DeadLetterFilter,
     Queue,
     Redriven,
@@ -43,7 +44,7 @@ from cometmq.pipeline.jobs.tables import (
     topic_table,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
-from cometmq.pipeline.jobs.writable import require_file
+from cometmq.pipeline.jobs.writable import require_file, try_file
 from cometmq.pipeline.options import check_bad_body
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
     with timed(report):
         if settings.redrive:
             letters.wanted()  # Of SQL that is wrong nothing shall be read.
+            if not run.dry_run:
+                try_file("receipts", settings.receipts)
         clusters = letters.clusters()
         report.rows = sum(each["count"] for each in clusters)
         report.details["clusters"] = clusters[:_GROUPS_MAX]
@@ -220,6 +223,8 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
                 )
     except _StoppedError:
         pass
+    except ClientError as error:  # Most often a broker that goes away.
+        raise PipelineError(str(error)) from error
     finally:
         report.details["redriven"] = redriven.sent
         report.details["earlier"] = redriven.earlier

@@ -39,7 +39,7 @@ from cometmq.pipeline.jobs.tables import (
     stored_between,
     topic_table,
 )
-from cometmq.pipeline.jobs.writable import require_file
+from cometmq.pipeline.jobs.writable import require_file, told_of_file, try_file
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.spark_settings import read_interval
 from cometmq.pipeline.store.files import check_store
@@ -145,6 +145,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
         if run.dry_run:
             measuring.count(report)
             return report
+        try_file("html", settings.html)
         for name, frame in measuring.tables().items():
             with ExitStack() as until:
                 measuring.note(name, kept(frame, until), report, run)
@@ -155,7 +156,8 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
             limit = f"at most {settings.shown} rows a table"
             facts = [*settings.facts(), counted, limit, f"made {now()}"]
             text = page("Latency", facts, report.details, measuring.heat)
-            Path(settings.html).write_text(text, encoding="utf-8")
+            with told_of_file("html", settings.html):
+                Path(settings.html).write_text(text, encoding="utf-8")
             report.details["html"] = settings.html
     return report
 

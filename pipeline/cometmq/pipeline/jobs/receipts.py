@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.jobs.report import as_json
+from cometmq.pipeline.jobs.writable import told_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,8 @@ class Receipts:
         self._path = Path(path) if path else None
         is_there = self._path is not None and self._path.exists()
         # What is no text is no receipt, and stays.
-        text = self._path.read_text("utf-8", "replace") if self._path and is_there else ""
+        with told_of_file("receipts", path):
+            text = self._path.read_text("utf-8", "replace") if self._path and is_there else ""
         self._is_torn = bool(text) and not text.endswith("\n")
         self._there = {_place(each) for each in map(_read, text.splitlines())}
 
@@ -31,7 +33,7 @@ class Receipts:
         new = [each for each in sent if _place(each) not in self._there]
         if self._path is None or not new:
             return
-        with self._path.open("a") as file:
+        with told_of_file("receipts", str(self._path)), self._path.open("a") as file:
             file.write("\n" * self._is_torn)
             file.writelines(as_json(each) + "\n" for each in new)
         self._is_torn = False

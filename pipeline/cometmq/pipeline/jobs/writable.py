@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 
 def require_folder(option: str, path: str) -> None:
@@ -29,6 +34,32 @@ def require_file(option: str, path: str) -> None:
     if _is_there(file) and file.is_dir():
         raise OptionError(f"{option}: {path}: a folder, and no file")
     _require(option, path, file if _is_there(file) else parent)
+
+
+def try_file(option: str, path: str) -> None:
+    """Refuse a file that cannot be written, whatever permissions say; it is left as it was."""
+    if not path:
+        return
+    file = Path(path)
+    try:
+        is_new = not file.exists()
+        with file.open("ab"):
+            pass
+        if is_new:
+            file.unlink()
+    except OSError as error:
+        raise OptionError(
+            f"{option}: {path}: it cannot be written ({error.strerror}); choose another"
+        ) from None
+
+
+@contextmanager
+def told_of_file(option: str, path: str) -> Generator[None]:
+    """Say of what the system refuses which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        raise PipelineError(f"{option}: {path}: {error.strerror}") from error
 
 
 def _is_there(place: Path) -> bool:
