@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -166,3 +167,30 @@ def test_a_java_that_cannot_be_put_into_place_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(JavaError, match=r"java cannot be written \(Not a directory\); run this in"):
         java.make_shim(tmp_path, tmp_path / "file")
+
+
+def test_a_sigterm_takes_along_what_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its broker went on for ever."""
+    ended: list[str] = []
+
+    @contextmanager
+    def broker(_: str) -> Generator[str]:
+        try:
+            yield "127.0.0.1:9876"
+        finally:
+            ended.append("broker")
+
+    def passed_over(*_: object) -> None:
+        """Without a handler of the doctor's own nothing is raised, and no test is ended."""
+
+    monkeypatch.setattr(doctors, "_broker", broker)
+    twice = "import os; parent = os.getppid(); os.kill(parent, 15); os.kill(parent, 15)"
+    monkeypatch.setattr(doctors, "_ROUND_TRIP", f"{twice}; import time; time.sleep(5)")
+    before = signal.signal(signal.SIGTERM, passed_over)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            last_of(doctor(print, fix_java=True))
+        assert signal.getsignal(signal.SIGTERM) is passed_over
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (caught.value.code, ended) == (143, ["broker"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 import re
+import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -119,11 +121,29 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _round_trip() -> str:
     """Write ten rows with a Spark to a broker, and read them again; each is another process."""
-    with TemporaryDirectory() as folder, _broker(folder) as nameserver:
+    with _ended_in_order(), TemporaryDirectory() as folder, _broker(folder) as nameserver:
         said = _said([sys.executable, "-W", "ignore", "-c", _ROUND_TRIP, nameserver])
     if _WELL not in said:
         raise PipelineError(said[-_LAST_WORDS:] or "nothing was said")
     return "10 rows written to a topic, and read again"
+
+
+@contextmanager
+def _ended_in_order() -> Generator[None]:
+    """Let a SIGTERM take along what was started, as Ctrl-C does: a broker would go on for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # `timeout` sends two.
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _said(command: list[str]) -> str:
