@@ -59,6 +59,18 @@ def test_a_file_that_is_tried_is_left_as_it_was(tmp_path: Path) -> None:
     assert not new.exists()
 
 
+def test_a_pipe_is_not_opened_before_there_is_something_to_write(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    os.close(reading)  # Who opens it to write waits now, until somebody reads again.
+    try:
+        try_file("html", str(pipe))
+    finally:
+        os.close(writing)
+
+
 def test_a_file_that_nobody_can_make_is_refused(tmp_path: Path) -> None:
     """Permissions do not tell: of a disk that takes none, root may write everywhere."""
     gone = tmp_path / "gone" / "new"

@@ -43,6 +43,8 @@ def try_file(option: str, path: str) -> None:
     file = Path(path)
     try:
         is_new = not file.exists()
+        if not is_new and not file.is_file():
+            return  # Who reads a pipe would take this for its end.
         with file.open("ab"):
             pass
         if is_new:
