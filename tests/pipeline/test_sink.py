@@ -161,7 +161,9 @@ def test_two_rows_of_a_message_are_found_however_far_apart_they_are(
         if how == "sorted":
             twice = frame.withColumn("n", expr("explode(array(1, 2))")).orderBy("n").drop("n")
         written = partial(tables.write, twice)
-    with pytest.raises(PySparkException, match=r"rows .*of .*message.*tell the rows apart by ded"):
+    with pytest.raises(
+        PySparkException, match=r"rows .*of .*message.*two topics.*rows apart by ded"
+    ):
         written(f"{topic}-out")
     if how != "stream":
         written(f"{topic}-out", delivery="at-least-once")
