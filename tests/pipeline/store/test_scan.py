@@ -59,6 +59,8 @@ def damaged_places(root: Path, split_size: int) -> tuple[list[int], list[tuple[i
         (0, b"\x7f\xff\xff\xff"),
         (3, b"\x01"),
         (4, b"\xff"),
+        (12, b"\x80"),
+        (20, b"\xff"),
         (28, b"\xff"),
         (84, b"\xff\xff\xff\xff"),
         (84, b"\0\0\x01"),

@@ -70,6 +70,8 @@ _TOPIC_SIZE_V1_MAX: Final = 127
 _ALIKE_MIN: Final = 8
 """Records of one size after which more of them are looked for at once."""
 _ALIKE_MAX: Final = 4096
+_SIGN: Final = 0x80
+"""The bit of a number's first byte that makes it negative."""
 SIZE_MAX: Final = 32767
 """Of a topic in version 2, and of properties: each is a signed number of 16 bits."""
 
@@ -244,6 +246,13 @@ def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
 def at_their_place(layout: Layout, physical_offset: int) -> Truths:
     """Whether each record says that it is where it is, when `raw` begins at an offset of a log."""
     found: Truths = layout.physical_offsets == layout.starts + physical_offset
+    return found
+
+
+def are_numbered(layout: Layout) -> Truths:
+    """Whether each record has a queue, and a place in it, that can be: neither is negative."""
+    signs = layout.raw[layout.starts + _QUEUE_ID_AT] | layout.raw[layout.starts + _QUEUE_OFFSET_AT]
+    found: Truths = signs < _SIGN
     return found
 
 

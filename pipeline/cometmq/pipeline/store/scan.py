@@ -24,6 +24,7 @@ from cometmq.pipeline.records.layout import (
     PHYSICAL_OFFSET_AT,
     RECORD_SIZE_MIN,
     Layout,
+    are_numbered,
     at_their_place,
     follow,
     head_at,
@@ -123,7 +124,7 @@ class _Scan:
             if len(borders) == 1 and self._reads_on(position):
                 continue
             layout, good = lay_out(np.frombuffer(self._data, np.uint8), borders)
-            good &= at_their_place(layout, part.base + self._begin)
+            good &= at_their_place(layout, part.base + self._begin) & are_numbered(layout)
             count = len(good) if good.all() else int(np.argmin(good))
             own = int(np.searchsorted(layout.starts[:count], part.stop - self._begin))
             yield from self._checked(layout.rows(slice(0, own)))
@@ -198,7 +199,9 @@ class _Scan:
         layout, good = lay_out(np.frombuffer(self._data, np.uint8), np.array([at, at + size]))
         if not good[0]:
             return "its lengths do not agree"
-        return f"it says that it is at {int(layout.physical_offsets[0])}"
+        if not at_their_place(layout, self._part.base + self._begin)[0]:
+            return f"it says that it is at {int(layout.physical_offsets[0])}"
+        return "its queue offset or queue id is negative"
 
     def _next_sound(self, position: int, stop: int) -> int:
         """Return where the first sound record begins from one place on, in front of another.
@@ -288,9 +291,8 @@ def sound_size(data: bytes, at: int, physical_offset: int) -> int | None:
     if magic not in _MAGICS or not RECORD_SIZE_MIN <= size <= len(data) - at:
         return None
     layout, good = lay_out(np.frombuffer(data, np.uint8), np.array([at, at + size]))
-    if not good[0] or not at_their_place(layout, physical_offset - at)[0]:
-        return None
-    return size
+    good &= at_their_place(layout, physical_offset - at)
+    return size if (good & are_numbered(layout))[0] else None
 
 
 def next_record(data: bytes, at: int, begin: int) -> int | None:
