@@ -14,6 +14,7 @@ import pytest
 from cometmq.pipeline.errors import BusyError, ConnectionLostError, SinkError
 from cometmq.pipeline.lanes import (
     SEND_BATCH_MESSAGE,
+    SEND_BATCH_ONCE,
     SEND_MESSAGE_V2,
     Lane,
     Request,
@@ -289,3 +290,22 @@ def test_a_broker_that_ends_connections_unheard_is_waited_for(
     assert pauses == [0.2, 0.4, 0.8][:ended]
     assert broker.asked == 1
     lane.close()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_topic_whose_batches_are_one_record_each_is_told_with_what_to_do(
+    rocketmq_session: Running, count: int
+) -> None:
+    rocketmq_session.admin.create_topic("whole", attributes={"queue.type": "BatchCQ"})
+    form = RowForm(("body", "n"), "whole", "", (), "n")
+    batch = pa.record_batch([[b"x"] * count, list(range(count))], names=list(form.columns))
+    messages = Forming(form, "sink").messages(batch)
+    assert messages.ids is not None
+    body = b"".join(messages.items(messages.ids).to_pylist())
+    lane = Lane(rocketmq_session.broker, Sending(Settings()))
+    try:
+        lane.submit(Request(SEND_BATCH_ONCE, "whole", 0, "", 0, body))
+        with pytest.raises(SinkError, match="write delivery=at-least-once"):
+            lane.finish()
+    finally:
+        lane.close()

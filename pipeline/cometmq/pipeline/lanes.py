@@ -42,6 +42,8 @@ _UNIQUE_KEY: Final = "UNIQ_KEY\x01"
 """What the properties of a message that travels alone begin with, in front of its id."""
 _ONCE: Final = "\x02IDEMPOTENT\x01"
 """What one that is to be stored once has behind another property."""
+_UNDIVIDED: Final = "its batches are one record each"
+"""What brokers of ours say of a batch to a topic of batch queues, of which none can be left out."""
 _TIME: Final = "\x02TIMER_DELIVER_MS\x01"
 """What a message with a `deliver_time` has behind another property. It is never in a batch."""
 _GROUP: Final = "cometmq-spark"
@@ -284,6 +286,11 @@ def _refused_for_good(address: str, request: Request, answer: Answer) -> SinkErr
             f"broker {address} refuses a message to topic {request.topic}, queue"
             f" {request.queue_id}, with a deliver_time: {answer.remark}; where that is about the"
             " time, write a delay_level in its place"
+        )
+    if _UNDIVIDED in answer.remark:
+        return SinkError(
+            f"broker {address} stores no row once of a batch to topic {request.topic}:"
+            f" {answer.remark}; write delivery=at-least-once"
         )
     if request.code not in _BATCHES or len(items_by_id(request.body)) == 1:
         return SinkError(
