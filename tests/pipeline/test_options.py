@@ -157,3 +157,10 @@ def test_secrets_are_not_shown() -> None:
 
 def test_what_spark_passes_on_of_its_own_is_passed_over() -> None:
     assert write_options({**NAMESERVER, "checkpointLocation": "c", "path": "p"}).topic == ""
+
+
+def test_a_number_that_is_too_large_is_not_told_as_none() -> None:
+    """As what stands for no limit elsewhere: here 0 does."""
+    options = {**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": str((1 << 63) - 1)}
+    with pytest.raises(OptionError, match=r"maxOffsetsPerTrigger: '9\d+' has more than 15 digits"):
+        read_options(options)

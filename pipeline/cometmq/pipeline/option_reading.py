@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Options = TypeVar("Options", bound="DataclassInstance")
 
 _SIZE = re.compile(r"([0-9]{1,15}) ?(|[kmg])(|i?b)", re.ASCII | re.IGNORECASE)
+_DIGITS_MAX: Final = 15
 _OF_A_TABLE: Final = "provider"
 """What Spark says beside the options of a CREATE TABLE; at the first read it has forgotten them."""
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -80,8 +81,10 @@ def read_size(option: str, text: str) -> int:
 def _read_int(option: str, text: str) -> int:
     if "bytes" in option.lower():
         return read_size(option, text)
-    if not (text.strip().isascii() and text.strip().isdecimal() and len(text.strip()) <= 15):
+    if not (text.strip().isascii() and text.strip().isdecimal()):
         raise OptionError(f"{option}: {text!r} is no number from 0 on")
+    if len(text.strip().lstrip("0")) > _DIGITS_MAX:
+        raise OptionError(f"{option}: {text!r} has more than {_DIGITS_MAX} digits")
     return int(text)
 
 
