@@ -18,6 +18,7 @@ from tests.pipeline.store.logs import change, write_log
 from tests.store.apache_stores import manifest_records, unpack
 
 from cometmq.pipeline.columns import ALL_COLUMNS, DEFAULT_COLUMNS
+from cometmq.pipeline.errors import DataLossError
 from cometmq.pipeline.store.options import store_options
 from cometmq.pipeline.store_source import PushingStoreReader, StoreReader
 
@@ -136,6 +137,29 @@ def test_a_store_reader_makes_no_rows_of_what_conditions_leave_out(tmp_path: Pat
         if row["topic"] == middle["topic"] and row["physical_offset"] <= middle["physical_offset"]
     ]
     assert found
+
+
+@pytest.mark.parametrize(
+    ("view", "column"),
+    [
+        ("records", ("topic", "string")),
+        ("queues", ("topic", "string")),
+        ("index", ("physical_offset", "long")),
+        ("survey", ("kind", "string")),
+    ],
+)
+def test_a_file_that_its_broker_removes_while_the_store_is_read_is_told(
+    tmp_path: Path, view: str, column: tuple[str, str]
+) -> None:
+    root = unpack("clean", tmp_path)
+    options = store_options({"path": str(root), "view": view})
+    reader = StoreReader(options, StructType().add(*column))
+    parts = reader.partitions()
+    for file in root.rglob("*"):
+        if file.is_file():
+            file.unlink()
+    with pytest.raises(DataLossError, match=r"is gone, for a broker .*read it again: .*/(00|20)"):
+        list(reader.read(parts[0]))
 
 
 def test_the_views_of_queues_and_index_have_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from cometmq.pipeline.columns import (
     schema_of_stored_bodies,
 )
 from cometmq.pipeline.conditions import about, column_of, holds, range_of
-from cometmq.pipeline.errors import DamagedRecordError, OptionError
+from cometmq.pipeline.errors import DamagedRecordError, DataLossError, OptionError
 from cometmq.pipeline.records import Reading, layout_batches
 from cometmq.pipeline.records.slices import pieces
 from cometmq.pipeline.settling import settle
@@ -143,9 +143,17 @@ class StoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what a task reads; `None` is what Spark makes of no parts at all."""
         settle()
-        part = partition.value
-        if part is None:
+        if partition.value is None:
             return
+        try:
+            yield from self._rows(partition.value)
+        except FileNotFoundError as error:
+            raise DataLossError(
+                f"{self.options.path}: what was there when it was looked at is gone, for a broker"
+                f" runs that removes what has expired or was deleted; read it again: {error}"
+            ) from None
+
+    def _rows(self, part: Any) -> Iterator[pa.RecordBatch]:
         if self.options.view == QUEUES:
             for file in part:
                 yield from queues.queue_batches(file, self.columns)
