@@ -18,6 +18,7 @@ from cometmq.pipeline.cluster import Cluster as Asked
 from cometmq.pipeline.errors import ConnectionLostError, RefusedError, SinkError
 from cometmq.pipeline.identities import spread_of
 from cometmq.pipeline.lanes import Request, Sending
+from cometmq.pipeline.marks import sent_twice
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.planning import STRETCH
 from cometmq.pipeline.rows import RowForm
@@ -75,6 +76,8 @@ def send(
         arrays["delay_level"] = pa.array([delay_level] * len(rows), pa.int32())
     if shards:
         arrays["sharding_key"] = pa.array([f"key-{shard}" for _, shard in rows])
+    if delay_level:
+        arrays["delay_level"] = pa.array([delay_level] * len(rows), pa.int32())
     form = RowForm(tuple(arrays), topic, "", COORDINATES, "")
     batch = pa.record_batch(list(arrays.values()), names=list(arrays))
     sender = Sender(Targets(Asked([cluster.nameserver], SETTINGS)), Sending(SETTINGS))
@@ -117,6 +120,16 @@ def test_what_was_sent_is_not_sent_again(cluster: Cluster) -> None:
     again = send(cluster, "all", range(310))
     assert (again.rows, again.again) == (310, 300)
     assert counts(cluster, "all") == Counter(range(310))
+
+
+@pytest.mark.parametrize("delay_level", [0, 1])
+def test_of_which_messages_rows_were_sent_is_told_also_of_delayed_ones(
+    cluster: Cluster, delay_level: int
+) -> None:
+    topic = f"told-{delay_level}"
+    tasks = [send(cluster, topic, some, delay_level=delay_level) for some in ([1, 2, 3], [3, 4])]
+    assert [task.once for task in tasks] == [3, 2]
+    assert sent_twice(task.marks.said() for task in tasks) == 1
 
 
 def test_rows_that_another_filter_chose_are_not_sent_again(cluster: Cluster) -> None:

@@ -112,14 +112,14 @@ class Sender:
         """Send messages that no batch can have."""
         targets = self.targets.of(topic)
         ids = self._ids.take(len(messages)) if messages.ids is None else messages.ids
+        once = np.zeros(len(messages), np.bool_)
         for index, raw in enumerate(messages.properties.to_pylist()):
             spread = int(messages.spreads[index]) if messages.placed[index] else self._turn
             target = targets[spread % len(targets)]
             asks = b""
             if messages.ids is not None and self._is_once(target):
                 asks = b"IDEMPOTENT\x011\x02"
-                self.sent.once += 1
-                self._mark(ids[index : index + 1])
+                once[index] = True
             properties = b"UNIQ_KEY\x01%b\x02%b%b" % (ids[index].tobytes(), raw, asks)
             if len(properties) > PROPERTIES_SIZE_MAX:
                 raise too_many_properties(len(properties))
@@ -133,6 +133,8 @@ class Sender:
                     messages.bodies[index].as_py(),
                 )
             )
+        self.sent.once += int(once.sum())
+        self._mark(ids[once])  # All at once: one by one, that takes as long as half of the rest.
 
     def finish(self) -> Sent:
         """Send what is left, and wait until everything is stored."""
