@@ -298,7 +298,8 @@ def test_a_topic_whose_batches_are_one_record_each_is_told_with_what_to_do(
 ) -> None:
     rocketmq_session.admin.create_topic("whole", attributes={"queue.type": "BatchCQ"})
     form = RowForm(("body", "n"), "whole", "", (), "n")
-    batch = pa.record_batch([[b"x"] * count, list(range(count))], names=list(form.columns))
+    columns = [pa.array([b"x"] * count), pa.array(range(count))]
+    batch = pa.record_batch(columns, names=list(form.columns))
     messages = Forming(form, "sink").messages(batch)
     assert messages.ids is not None
     body = b"".join(messages.items(messages.ids).to_pylist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,6 +55,14 @@ def test_only_the_topics_that_are_asked_for_are_listed(tmp_path: Path) -> None:
     some = sorted(every)[:2]
     assert {part.topic for part in queue_parts(root, some)} == set(some)
     assert queue_parts(root, ["nobody"]) == []
+
+
+@pytest.mark.parametrize("name", ["\u0663", "99999999999", "9" * 30, "007", "1x"])
+def test_a_folder_that_is_no_queues_has_no_entries(tmp_path: Path, name: str) -> None:
+    root = unpack("clean", tmp_path)
+    every = queue_parts(str(root))
+    shutil.copytree(Path(every[0].path).parent, root / "consumequeue" / every[0].topic / name)
+    assert queue_parts(str(root)) == every
 
 
 def test_some_columns_come_in_their_order(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ _BATCH_ENTRY: Final = np.dtype(
 )  # fmt: skip
 assert (_SIMPLE_ENTRY.itemsize, _BATCH_ENTRY.itemsize) == (20, 46)
 
+_QUEUE_ID_MAX: Final = 0x7FFFFFFF
 _GONE_SIZE: Final = 1
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _ROWS: Final = 16_384
@@ -86,9 +87,15 @@ def queue_parts(root: str, topics: Sequence[str] = ()) -> list[QueuePart]:
         for topic in folders_of(root, folder)
         if not topics or topic in topics
         for queue in folders_of(root, f"{folder}/{topic}")
-        if queue.isdecimal()
+        if _is_queue(queue)
         for file in row_of(root, inside(root, folder, topic, queue))
     ]
+
+
+def _is_queue(name: str) -> bool:
+    """Whether a folder is named as a queue's is: `7`, not `007`. Others the store does not read."""
+    is_number = name.isascii() and name.isdecimal()
+    return is_number and (name[0] != "0" or name == "0") and int(name) <= _QUEUE_ID_MAX
 
 
 def queue_batches(part: QueuePart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
