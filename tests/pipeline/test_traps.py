@@ -610,6 +610,27 @@ def test_a_batch_that_is_read_again_when_its_topic_is_gone_is_passed_over_if_tol
     assert bodies(going_on, end, going_on.latestOffset(end, ALL)) == numbers(100, 103)
 
 
+def test_a_first_batch_is_read_again_without_a_topic_that_is_gone_if_told_so(
+    tables: Tables,
+) -> None:
+    """Spark asks where the stream begins then, too, which is nowhere in a topic that is gone."""
+    named = "first-kept,first-gone"
+    for topic in named.split(","):
+        tables.fill(topic, 3)
+    stream = reader(tables, named, startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    tables.cluster.admin.delete_topic("first-gone")
+    again = reader(tables, named)
+    with pytest.raises(DataLossError, match="topic first-gone does not exist any more"):
+        again.partitions(again.initialOffset(), end)
+    going_on = reader(tables, named, failOnDataLoss=False)
+    assert bodies(going_on, going_on.initialOffset(), end) == numbers(0, 3)
+    assert going_on.latestOffset(end, ALL) == end
+    anew = reader(tables, named, failOnDataLoss=False)
+    with pytest.raises(OptionError, match="first-gone: no such topic"):
+        anew.latestOffset(anew.initialOffset(), ALL)
+
+
 @pytest.mark.parametrize("queues", [1, 2])
 def test_a_batch_that_is_read_again_has_no_messages_of_a_topic_that_was_made_anew_since(
     tables: Tables, queues: int

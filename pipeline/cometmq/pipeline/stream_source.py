@@ -34,11 +34,7 @@ from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionEr
 from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.losses import Losses
 from cometmq.pipeline.measuring import measured
-from cometmq.pipeline.offsets import (
-    StreamOffset,
-    ranges,
-    read_stream_offset,
-)
+from cometmq.pipeline.offsets import StreamOffset, ranges, read_stream_offset
 from cometmq.pipeline.option_reading import camel
 from cometmq.pipeline.options import LATEST, ReadOptions
 from cometmq.pipeline.planning import plan
@@ -105,6 +101,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.executing = Executing(options, columns_of(schema))
         self._cluster = options.cluster()
         self._initial: dict[str, Any] | None = None
+        self._no_beginning: OptionError | DataLossError | None = None
         self._target: dict[Queue, int] | None = None
         self._addresses: dict[str, str] = {}
         self._seen: Survey | None = None
@@ -116,14 +113,22 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_looked = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where the stream begins. Spark asks several times: the answer is one."""
+        """Return where the stream begins. Spark asks several times: the answer is one.
+
+        It asks also before a first batch is read again, which says itself where it begins. So that
+        there is no beginning, as when topics are gone, is for `latestOffset` to say.
+        """
         if self._initial is None:
             found = self._survey(whole=True)
-            bounds.require_topics(found, self.options)
             self._require_filter(found)
-            starts = bounds.starts(self._cluster, self.options, found, LATEST)
-            firsts = first_messages.look(self._cluster, {}, found, found.queues).now
-            self._initial = StreamOffset(starts, is_initial=True, firsts=firsts).document()
+            try:
+                bounds.require_topics(found, self.options)
+                starts = bounds.starts(self._cluster, self.options, found, LATEST)
+            except (OptionError, DataLossError) as error:
+                self._no_beginning = error
+                return StreamOffset({}, is_initial=True).document()
+            now = first_messages.look(self._cluster, {}, found, found.queues).now
+            self._initial = StreamOffset(starts, is_initial=True, firsts=now).document()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
@@ -143,6 +148,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         That messages were lost is new: it is counted with the batch, which may be empty.
         """
         before = read_stream_offset(start)
+        if before.is_initial and self._no_beginning is not None:
+            raise self._no_beginning
         self._has_looked = True
         found, away = self._surveyed(before)
         self._require_filter(found)
