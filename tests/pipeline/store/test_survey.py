@@ -73,15 +73,3 @@ def test_a_survey_says_how_many_checksums_were_compared(tmp_path: Path) -> None:
         found = [row for row in rows(tmp_path, sample=sample) if row["kind"] == "part"]
         assert sum(int(str(part["count"])) for part in found) == 200
         assert low <= sum(int(str(part["compared"])) for part in found) <= high
-
-
-def test_a_record_whose_queue_has_a_bit_flipped_is_a_run_of_that_queue(tmp_path: Path) -> None:
-    """No checksum is about the heads: entries tell that the queue is another."""
-    places = write_log(tmp_path, [b"x" * 200] * 10)
-    change(tmp_path, places[4] + 12, b"\x80")
-    found = [row for row in rows(tmp_path) if row["kind"] == "run"]
-    assert {(row["topic"], row["queue_id"], row["first"], row["count"]) for row in found} == {
-        ("T", 0, 0, 4),
-        ("T", -(1 << 31), 4, 1),
-        ("T", 0, 5, 5),
-    }

@@ -52,9 +52,6 @@ _TRANSACTION_MASK: Final = 0xC
 _TRANSACTION_PREPARED: Final = 0x4
 _TRANSACTION_ROLLED_BACK: Final = 0xC
 _INNER_BATCH: Final = 0x80
-_LOWER_HALF: Final = (1 << 32) - 1
-_SIGN: Final = 1 << 31
-"""Of a number of 32 bits."""
 
 
 def survey_batches(
@@ -104,9 +101,7 @@ class _Runs:
             return
         names = pieces(some.raw, some.topic_starts, some.topic_ends).dictionary_encode()
         topics = names.dictionary.to_pylist()
-        # Two halves, the lower one without a sign: of a damaged head a queue may be negative.
-        halves = names.indices.to_numpy().astype(np.int64), some.queue_ids.view(np.uint32)
-        keys = halves[0] << 32 | halves[1]
+        keys = names.indices.to_numpy().astype(np.int64) << 32 | some.queue_ids
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         offsets = some.queue_offsets[order]
@@ -126,7 +121,7 @@ class _Runs:
         place: int
         columns = (keys.tolist(), offsets.tolist(), counts.tolist(), places.tolist())
         for key, offset, count, place in zip(*columns, strict=True):
-            queue = (topics[key >> 32], (key & _LOWER_HALF ^ _SIGN) - _SIGN)
+            queue = (topics[key >> 32], key & 0xFFFFFFFF)
             run = self._open.get(queue)
             if run is not None and run[0] + run[1] == offset:
                 run[1] += count
