@@ -81,32 +81,6 @@ def test_topics_that_sends_make_again_have_all_queues_that_are_there() -> None:
     wired.close()
 
 
-def test_topics_that_are_made_again_by_hand_are_of_the_kind_of_their_queues() -> None:
-    disk = without_config()
-    wired = Wired(CONFIG, disk, threads=False)
-    peer = wired.connect()
-
-    def make(topic: str, attributes: str | None = None) -> int:
-        wired.give(peer, wired.frame(peer, topic_request(topic, attributes)))
-        wired.save()
-        (answer,) = wired.answers(peer)
-        return answer.code
-
-    refused = ResponseCode.INVALID_PARAMETER
-    assert make("B", "+queue.type=SimpleCQ") == refused
-    assert make("orders", "+queue.type=BatchCQ") == refused
-    assert make("B") == make("orders") == make("gone", "+queue.type=BatchCQ") == 0
-    topics = wired.broker.state.topics.configs()
-    assert topics["B"].attributes == {"queue.type": "BatchCQ"}
-    assert topics["orders"].attributes == {}
-    for topic in ("B", "orders", "gone"):
-        send(wired, topic, 1)
-    wired.close()
-    wired = Wired(CONFIG, disk, threads=False)
-    assert wired.broker.store.max_offset("B", 1) == 2
-    wired.close()
-
-
 def test_a_start_says_that_it_made_the_queues_again_when_their_folder_was_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -129,3 +103,44 @@ def test_a_start_says_that_it_made_the_queues_again_when_their_folder_was_lost(
     caplog.clear()
     Wired(CONFIG, disk, threads=False).close()
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "attributes", "is_refused"),
+    [
+        ("B", None, False),
+        ("B", "+queue.type=BatchCQ", False),
+        ("B", "+queue.type=SimpleCQ", True),
+        ("orders", None, False),
+        ("orders", "+queue.type=BatchCQ", True),
+    ],
+)
+def test_a_topic_that_is_made_again_by_hand_is_of_the_kind_that_its_queues_are(
+    topic: str, attributes: str | None, is_refused: bool
+) -> None:
+    disk = without_config()
+    wired = Wired(CONFIG, disk, threads=False)
+    queue_id = {"B": 1, "orders": 2}[topic]
+    answer = wired.ask(wired.connect(), topic_request(topic, attributes, write_queue_nums=3))
+    if is_refused:
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert answer.remark is not None
+        assert f"topic {topic}: it has queues with messages here, which are" in answer.remark
+        assert wired.broker.state.topics.find(topic) is None
+    else:
+        assert answer.code == 0, answer.remark
+    send(wired, topic, queue_id)  # Its number is not given out again.
+    assert wired.broker.store.max_offset(topic, queue_id) == 2
+    wired.close()
+    Wired(CONFIG, disk, threads=False).close()
+
+
+def test_a_topic_that_was_deleted_may_be_made_again_as_one_of_the_other_kind() -> None:
+    wired = Wired(CONFIG, without_config(), threads=False)
+    peer = wired.connect()
+    wired.broker.store.delete_topics(["B"])
+    answer = wired.ask(peer, topic_request("B", "+queue.type=SimpleCQ"))
+    assert answer.code == 0, answer.remark
+    send(wired, "B", 1)
+    assert wired.broker.store.max_offset("B", 1) == 1
+    wired.close()

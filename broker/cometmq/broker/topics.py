@@ -24,7 +24,12 @@ from cometmq.broker.topic_names import (
 )
 from cometmq.broker.transaction_records import half_part
 from cometmq.proto.bodies import DataVersion, TopicConfig
-from cometmq.store.looking.unlisted import queue_count, unlisted_text, unlisted_topics
+from cometmq.store.looking.unlisted import (
+    kind_of_those_here,
+    queue_count,
+    unlisted_text,
+    unlisted_topics,
+)
 from cometmq.store.table_contents import topic_configs
 from cometmq.store.tables import TOPICS
 
@@ -35,7 +40,6 @@ if TYPE_CHECKING:
     from cometmq.broker.traffic import Flow, Traffic
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.message_store import MessageStore
-    from cometmq.store.queues.consume_queues import ConsumeQueues
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,8 @@ READ: Final = 4
 
 _SECTION: Final = "topicConfigTable"
 _UNIT: Final = 1
-_BATCH_QUEUES: Final = {"queue.type": "BatchCQ"}
+BATCH_QUEUES: Final = {"queue.type": "BatchCQ"}
+"""The attributes of a topic whose batches stay one record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ class Topics:
         self._traffic = traffic
         self._on_change = on_change
         self._topics: dict[str, Topic] = {}
-        self._queues: ConsumeQueues | None = None
+        self._store: MessageStore | None = None
         self.find = self._topics.get
         self.system_names: Final = SYSTEM_TOPICS | {each.topic_name for each in self._own()}
         """The topics that users can neither change nor delete."""
@@ -218,23 +223,22 @@ class Topics:
 
         Such a file was lost: a topic that is made again gets at least the queues that are there.
         """
-        self._queues = store.queues
+        self._store = store
         found = unlisted_topics(
             store.queues, self._topics, store.deletions, self.config.topic_queues_max
         )
         if found:
             log.warning("%s: %s", self.config.store_path, unlisted_text(found))
 
-    def _count_with_those_here(self, name: str, wanted: int) -> int:
-        here, count_max = self._queues, self.config.topic_queues_max
-        return wanted if here is None else max(wanted, queue_count(here, name, count_max))
-
-    def are_batches(self, name: str) -> bool | None:
-        """Whether the queues that the store has of a topic are batch queues; None without any."""
-        here = self._queues
-        if here is None or not (*here.simple.queues(name), *here.batch.queues(name)):
+    def has_batches_here(self, name: str) -> bool | None:
+        """Whether the store has batch queues of a topic; None where it has none of either kind."""
+        if self._store is None:
             return None
-        return bool(here.batch.queues(name))
+        return kind_of_those_here(self._store.queues, name, self._store.deletions)
+
+    def _count_with_those_here(self, name: str, wanted: int) -> int:
+        here, count_max = self._store, self.config.topic_queues_max
+        return wanted if here is None else max(wanted, queue_count(here.queues, name, count_max))
 
     def make_like(
         self, template_name: str, name: str, queue_nums: int, *, is_unit: bool, now_ms: int
@@ -252,7 +256,6 @@ class Topics:
         self._check_room()
         like = template.config
         count = self._count_with_those_here(name, max(0, min(queue_nums, like.write_queue_nums)))
-        is_batch = self.are_batches(name) is True
         config = TopicConfig(
             topic_name=name,
             read_queue_nums=count,
@@ -260,7 +263,7 @@ class Topics:
             perm=like.perm & ~INHERIT,
             topic_filter_type=like.topic_filter_type,
             topic_sys_flag=_UNIT if is_unit else 0,
-            attributes=dict(_BATCH_QUEUES) if is_batch else {},
+            attributes=dict(BATCH_QUEUES) if self.has_batches_here(name) else {},
         )
         return self.put(config, now_ms)
 

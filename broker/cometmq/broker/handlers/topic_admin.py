@@ -12,6 +12,7 @@ from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.paging import page_of
 from cometmq.broker.topic_attributes import altered
 from cometmq.broker.topic_names import pop_retry_topics, topic_problem
+from cometmq.broker.topics import BATCH_QUEUES
 from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigList, TopicConfigTable
 from cometmq.proto.bodies.enums import TopicFilterType
 from cometmq.proto.bodies.topics import TopicConfigAndQueueMapping, TopicList
@@ -116,8 +117,28 @@ def _checked(config: TopicConfig, changes: Mapping[str, str], state: State) -> T
     topic = state.topics.find(name)
     attributes = altered(None if topic is None else topic.config.attributes, changes)
     if topic is None:
-        attributes = _of_kind(name, attributes, state)
+        attributes = _as_those_here(name, attributes, state)
     return replace(config, attributes=attributes)
+
+
+def _as_those_here(name: str, attributes: dict[str, str], state: State) -> dict[str, str]:
+    """Make a topic that the table lost one of the kind that its queues in the store are.
+
+    As one of the other kind it would give their numbers out again.
+    """
+    has_batches, said = state.topics.has_batches_here(name), attributes.get("queue.type")
+    if has_batches is None or (said is None and not has_batches):
+        return attributes
+    if said is None:
+        return attributes | BATCH_QUEUES
+    if (said == BATCH_QUEUES["queue.type"]) is not has_batches:
+        kind = f"{'' if has_batches else 'not '}queue.type={BATCH_QUEUES['queue.type']}"
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER,
+            f"topic {name}: it has queues with messages here, which are {kind}: make it so, or"
+            " delete it first",
+        )
+    return attributes
 
 
 def _refuse_system(name: str, state: State) -> None:
@@ -125,20 +146,6 @@ def _refuse_system(name: str, state: State) -> None:
         raise RequestError(
             ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
         )
-
-
-def _of_kind(name: str, attributes: dict[str, str], state: State) -> dict[str, str]:
-    """Let a topic be of the kind that its queues in the store are: no start takes another."""
-    are_batches = state.topics.are_batches(name)
-    kind = "BatchCQ" if are_batches else "SimpleCQ"
-    wanted = attributes.get("queue.type", kind)
-    if are_batches is not None and wanted != kind:
-        raise RequestError(
-            ResponseCode.INVALID_PARAMETER,
-            f"topic {name} has queues in the store that are {kind}, not {wanted}: leave queue.type"
-            " out, or delete the topic, with what is in them, before it is made",
-        )
-    return attributes | {"queue.type": kind} if are_batches else attributes
 
 
 def delete_topic(request: Command, session: Session) -> Command | Later:

@@ -60,14 +60,23 @@ def unlisted_topics(
         if topic not in listed
         and _is_users(topic)
         and topic.encode() not in deletions.offsets
-        and (_has_queue(queues.simple, topic) or _has_queue(queues.batch, topic))
+        and kind_of_those_here(queues, topic, deletions) is not None
         and (count := queue_count(queues, topic, count_max))
     }
 
 
-def _has_queue(table: QueueTable[Any], topic: str) -> bool:
+def kind_of_those_here(queues: ConsumeQueues, topic: str, deletions: Deletions) -> bool | None:
+    """Return whether the queues that are there of a topic are batch queues; None without any."""
+    mark = deletions.offsets.get(topic.encode())
+    for is_batch in (True, False):
+        if _has_queue(queues.table(is_batch=is_batch), topic, mark):
+            return is_batch
+    return None
+
+
+def _has_queue(table: QueueTable[Any], topic: str, mark: int | None) -> bool:
     """Whether a topic has a queue of one kind, and not only a folder with files of others."""
-    return table.holds(topic, None) or any(each.end for each in table.in_memory(topic).values())
+    return table.holds(topic, mark) or any(each.end for each in table.in_memory(topic).values())
 
 
 def unlisted_of(store: Inspected) -> dict[str, int]:
