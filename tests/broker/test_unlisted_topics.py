@@ -9,10 +9,15 @@ from tests.broker.running import config_of, send_request
 from tests.broker.test_topic_admin import topic_request
 from tests.broker.wired import Wired
 from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import verified
 
+from cometmq.proto.batch import BatchItem, encode_batch
 from cometmq.proto.bodies import TopicConfig
 from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands import SendMessageResponse
 from cometmq.store.config import Flush
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 
 CONFIG = config_of(Path("/broker"), flush=Flush.SYNC)
 TOPICS = (
@@ -103,6 +108,56 @@ def test_a_start_says_that_it_made_the_queues_again_when_their_folder_was_lost(
     caplog.clear()
     Wired(CONFIG, disk, threads=False).close()
     assert caplog.messages == []
+
+
+def killed_with_batches() -> SimulatedFileSystem:
+    """A store that lost `config/` and was killed before an entry of its batch topic was written."""
+    disk = SimulatedFileSystem()
+    wired = Wired(CONFIG, disk, threads=False)
+    wired.broker.state.topics.put(TOPICS[1], 0)
+    wired.save()
+    send(wired, "B", 0)
+    assert [send_batch(wired), send_batch(wired)] == [1, 4]
+    disk = disk.kill()
+    for folder in ("config", "batchconsumequeue"):
+        path = f"{CONFIG.store_path}/{folder}"
+        for entry in disk.list(path) if disk.exists(path) else ():
+            disk.remove(f"{path}/{entry.name}")
+    return disk
+
+
+def send_batch(wired: Wired) -> int:
+    """Send three messages; returns the number of the first."""
+    peer = wired.connect()
+    body = encode_batch("B", [BatchItem(b"one of three")] * 3)
+    request = send_request("B", body, code=320, batch=True)
+    wired.give(peer, wired.frame(peer, request))
+    wired.sync()
+    wired.save()
+    (answer,) = wired.answers(peer)
+    assert answer.code == 0, answer.remark
+    return answer.read(SendMessageResponse).queue_offset
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_the_batches_of_a_topic_say_of_which_kind_it_is_where_nothing_else_does(
+    is_rebuilt: bool,
+) -> None:
+    disk = killed_with_batches()
+    root, store = CONFIG.store_path, CONFIG.store
+    assert not any("lacks" in note for note in verified(disk, root, store).notes)
+    if is_rebuilt:
+        for _ in rebuild(inspect(disk, root, store), Rebuilt(), 0):
+            pass
+    wired = Wired(CONFIG, disk, threads=False)
+    assert wired.broker.store.max_offset("B", 0) == 7
+    assert send_batch(wired) == 7
+    assert wired.broker.state.topics.configs()["B"].attributes == {"queue.type": "BatchCQ"}
+    wired.close()
+    wired = Wired(CONFIG, disk, threads=False)
+    assert wired.broker.store.max_offset("B", 0) == 10
+    wired.close()
+    assert not verified(disk, root, store).findings
 
 
 @pytest.mark.parametrize(

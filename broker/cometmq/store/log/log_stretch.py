@@ -61,8 +61,9 @@ assert ENTRY_COLUMNS.itemsize == ENTRY_SIZE
 _size_at = Struct(">i").unpack_from
 _BEHIND_BODY: Final = 3
 """Bytes that stand behind every body: the sizes of topic and properties."""
-_SPECIAL: Final = HOSTS_MASK | int(SysFlag.TRANSACTION_PREPARED)
-"""Of halves of transactions, and of those that were rolled back: the committed are like others."""
+_SPECIAL: Final = HOSTS_MASK | int(SysFlag.TRANSACTION_PREPARED | SysFlag.INNER_BATCH)
+"""Of batches, halves of transactions, and those that were rolled back: the committed are like
+others."""
 _ZERO, _NINE = b"09"
 
 

@@ -20,6 +20,7 @@ from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_shape import find_shape
+from cometmq.store.looking.log_batches import LogBatches
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
@@ -97,6 +98,8 @@ class Inspected:
     """The topics of these queues, and whether they are batch queues."""
     is_index_shape_known: bool
     """Whether the files of the index tell their shape, or are as the settings say."""
+    log_batches: LogBatches
+    """The topics that the log has batches of."""
 
     @property
     def sizes(self) -> Sizes:
@@ -116,7 +119,8 @@ class Inspected:
     def is_batch_topic(self, topic: str) -> bool:
         """Whether the queues of a topic are batch queues.
 
-        By their files, else by its attribute, or, if it is in no table, by what they were.
+        By their files, else by its attribute, or, if it is in no table, by what they were. Where
+        there is no table the log tells of one whose first entries nobody came to write.
         """
         if self.holds(BATCH_FOLDER, topic):
             return True
@@ -124,7 +128,12 @@ class Inspected:
             return topic in self.batch_topics
         if self.holds(SIMPLE_FOLDER, topic):
             return False
-        return self.ended_topics.get(topic, self._has_begun(BATCH_FOLDER, topic))
+        if topic in self.ended_topics:
+            return self.ended_topics[topic]
+        is_unlisted = self.topics is None
+        return self._has_begun(BATCH_FOLDER, topic) or (
+            is_unlisted and topic in self.log_batches.topics
+        )
 
     def is_kind_known(self, topic: str) -> bool:
         """Whether anything but records says if the queues of a topic are batch queues."""
@@ -221,6 +230,7 @@ def inspect(
         listed_sizes=listed,
         ended_topics={key.topic: key.is_batch for key in ends},
         is_index_shape_known=shape is not None,
+        log_batches=LogBatches(segments, start, deletions),
     )
 
 

@@ -244,7 +244,7 @@ class Foresight:
         if self._found.queues.ends.is_whole:
             known = dict(self._found.queues.ends.known)
             queues.ends.begin_with(known, known)
-        _, leftovers = topic_kinds(queues, self._says_batch, self._found.deletions.offsets)
+        leftovers = topic_kinds(queues, self._says_batch, self._found.deletions.offsets).leftovers
         found = self._found._replace(queues=queues, leftovers=leftovers, key_index=None)
         first_offset = found.segments.first_offset
         catch_up = CatchUp(

@@ -6,8 +6,10 @@ once bytes are changed, or by nobody, is looked for last, see `foresight`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cometmq.proto.message import StoredMessage
 from cometmq.store.delay_levels import load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.index.index import Index
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.log.log_stretch import Stretch
     from cometmq.store.starting.recovery import LogEnd, Start
     from cometmq.store.starting.tail_check import Succession
 
@@ -128,7 +131,7 @@ class _Stock:
             start,
             clean=self._clean,
             unsynced_size_max=config.unsynced_size_max,
-            look_at=successions.look_at,
+            look_at=partial(self._look_at, successions),
         )
         self._sealed.check(start, end.offset, verify=config.integrity)
         history, start = self._judge(history, start, end)
@@ -173,6 +176,12 @@ class _Stock:
         found = self._foresee(found, successions)
         check_writable(filesystem, root, config)
         return found
+
+    def _look_at(self, successions: Successions, each: StoredMessage | Stretch) -> None:
+        """Learn from what comes next in the log."""
+        if isinstance(each, StoredMessage) and not self._deletions.covers(each):
+            self._kinds.learn_from(each)
+        successions.look_at(each)
 
     def _start(self) -> tuple[History, Start]:
         """Return how the store was left, by what it notes, and from where the log is read then."""

@@ -1,34 +1,77 @@
 """Of which kind the queues of each topic are, and those that are left of the other kind.
 
 The settings of a topic say whether its batches stay one record. Of topics that they do not know the
-folders tell: one that was deleted may have queues left. A store in which the two contradict one
-another is refused. What a power cut brought back of a topic that was deleted, and that was made
-again as one of the other kind, contradicts nothing, nor do files without an entry: they go.
+folders tell: one that was deleted may have queues left. Of one whose settings are lost, and of
+which no entry was written before a kill, the log tells: a batch is of a batch topic. A store in
+which settings and folders contradict one another is refused. What a power cut brought back of a
+topic that was deleted, and that was made again as one of the other kind, contradicts nothing, nor
+do files without an entry: they go.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from cometmq.proto.sysflag import SysFlag
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from cometmq.proto.message import StoredMessage
     from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.queues.queue_table import QueueTable
 
     Leftover = tuple[QueueTable[Any], str]
 
 
-class TopicKinds(NamedTuple):
+class TopicKinds:
     """What is found of the topics of a store."""
 
-    is_batch: Callable[[str], bool]
-    """Whether the queues of a topic are batch queues."""
-    leftovers: list[Leftover]
-    """Topics that are of the other kind now, with the table that has their queues of before."""
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        says_batch: Callable[[str], bool | None],
+        marks: Mapping[bytes, int],
+    ) -> None:
+        """Use `topic_kinds`."""
+        self.leftovers: list[Leftover] = []
+        """Topics that are of the other kind now, with the table that has their queues of before."""
+        self._queues, self._says_batch, self._marks = queues, says_batch, marks
+        self._listed = {(key.is_batch, key.topic) for key in queues.ends.known}
+        self._batch_topics = {topic for is_batch, topic in self._listed if is_batch}
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic are batch queues."""
+        says = self._says_batch(topic)
+        return topic in self._batch_topics if says is None else says
+
+    def take(self, topic: str, *, is_batch: bool) -> None:
+        """Take note of a topic that has a folder for queues of a kind."""
+        says, mark = self._says_batch(topic), self._marks.get(topic.encode())
+        table = self._queues.table(is_batch=is_batch)
+        if says is None or says is is_batch:
+            if is_batch and (says or _are_batches(self._queues, topic, mark)):
+                self._batch_topics.add(topic)
+        elif (is_batch, topic) in self._listed or table.holds(topic, mark):
+            raise _contradiction(topic, is_batch=is_batch)
+        elif mark is not None or table.has_files(topic):
+            self.leftovers.append((table, topic))
+
+    def learn_from(self, message: StoredMessage) -> None:
+        """Look at a record, of a topic that was not deleted since: a batch is of a batch topic.
+
+        Where nothing else tells. A queue of the other kind would count one message in it, and
+        give the numbers of the others out again.
+        """
+        if not message.sys_flag & SysFlag.INNER_BATCH:
+            return
+        topic, mark = message.topic, self._marks.get(message.topic_raw)
+        if self._says_batch(topic) is not None or topic in self._batch_topics:
+            return
+        if (False, topic) not in self._listed and not self._queues.simple.holds(topic, mark):
+            self._batch_topics.add(topic)
 
 
 def topic_kinds(
@@ -38,27 +81,11 @@ def topic_kinds(
 
     `says_batch` says None of a topic that it does not know; of `marks` see `Deletions.offsets`.
     """
-    in_folder = set[str]()
-    leftovers: list[Leftover] = []
-    listed = {(key.is_batch, key.topic) for key in queues.ends.known}
+    kinds = TopicKinds(queues, says_batch, marks)
     for is_batch in (False, True):
-        table = queues.table(is_batch=is_batch)
-        for topic in table.topics():
-            says, mark = says_batch(topic), marks.get(topic.encode())
-            if says is None or says is is_batch:
-                if is_batch and (says or _are_batches(queues, topic, mark)):
-                    in_folder.add(topic)
-            elif (is_batch, topic) in listed or table.holds(topic, mark):
-                raise _contradiction(topic, is_batch=is_batch)
-            elif mark is not None or table.has_files(topic):
-                leftovers.append((table, topic))
-    in_folder |= {topic for is_batch, topic in listed if is_batch}  # A lost one, too.
-
-    def is_batch_topic(topic: str) -> bool:
-        says = says_batch(topic)
-        return topic in in_folder if says is None else says
-
-    return TopicKinds(is_batch_topic, leftovers)
+        for topic in queues.table(is_batch=is_batch).topics():
+            kinds.take(topic, is_batch=is_batch)
+    return kinds
 
 
 def _are_batches(queues: ConsumeQueues, topic: str, mark: int | None) -> bool:

@@ -1,0 +1,40 @@
+"""What the log alone tells of the kinds of topics: a batch is of a topic of batch queues."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cometmq.proto.message import StoredMessage
+from cometmq.proto.sysflag import SysFlag
+from cometmq.store.log.log_scan import LogScan
+
+if TYPE_CHECKING:
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.starting.recovery import Start
+
+
+class LogBatches:
+    """Of topics in no table, of whose queues nobody came to write a file: see `TopicKinds`."""
+
+    def __init__(self, segments: Segments, start: Start, deletions: Deletions) -> None:
+        """As far as `start` reads the log; nothing is read before `topics` is asked for."""
+        self._segments, self._start, self._deletions = segments, start, deletions
+
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """Those that have a batch in the log, behind where they were deleted."""
+        start, found = self._start, set[str]()
+        scan = LogScan(
+            self._segments,
+            start.scan_from,
+            ours_from=start.ours_from,
+            checked_from=start.checked_from,
+        )
+        for each in scan.stretches():
+            if not isinstance(each, StoredMessage) or self._deletions.covers(each):
+                continue
+            if each.sys_flag & SysFlag.INNER_BATCH:
+                found.add(each.topic)
+        return frozenset(found)
