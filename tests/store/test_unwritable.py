@@ -16,12 +16,13 @@ from tests.store.damaged_stores import (
     small_store,
 )
 
+from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index_off import INDEX_OFF
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.mending.rebuilding import check_rebuildable
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, QueueKey, load_queue_ends
 
 
 def forbid(disk: SimulatedFileSystem, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
@@ -91,6 +92,22 @@ def test_and_for_their_last_files(
     assert_refused(disk, newest)
 
 
+@pytest.mark.parametrize("is_last", [True, False])
+def test_where_a_queue_is_listed_to_end_with_a_file_that_and_the_next_one_are_asked_for(
+    is_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often = replace(SMALL, checkpoint_interval_ms=40_000)
+    ends = load_queue_ends(small_store(often, close=False).kill(), ROOT)
+    assert ends is not None
+    count = ends[QueueKey(is_batch=False, topic="T", queue_id=1)].next_offset
+    config = replace(often, consume_queue_file_size=20 * count)
+    disk, folder = small_store(config, close=False).kill(), f"{ROOT}/consumequeue/T/1"
+    files = [f"{folder}/{entry.name}" for entry in disk.list(folder)]
+    assert len(files) == 2
+    forbid(disk, monkeypatch, files[is_last])
+    assert_refused(disk, files[is_last], config)
+
+
 def test_the_folder_of_an_index_that_is_off_need_not_be_writable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -120,10 +137,10 @@ def test_a_rebuild_refuses_to_throw_away_what_a_newer_version_noted_of_the_index
         check_rebuildable(inspect(disk, ROOT, SMALL))
 
 
-def assert_refused(disk: SimulatedFileSystem, path: str) -> None:
+def assert_refused(disk: SimulatedFileSystem, path: str, config: StoreConfig = SMALL) -> None:
     """A start is refused for this file or folder, and has changed nothing."""
     before = contents(disk)
     with pytest.raises(PermissionError) as caught:
-        open_small_store(disk)
+        open_small_store(disk, config)
     assert caught.value.filename == path
     assert contents(disk) == before
