@@ -336,6 +336,20 @@ def test_messages_in_front_of_a_gap_are_put_out_of_reach_only_when_that_is_asked
     ]
 
 
+def test_a_last_message_to_which_its_entry_leads_is_the_one_that_it_says() -> None:
+    """Its number is damaged, and was accepted: the queue goes on behind it."""
+    disk = two_queues(close=False)
+    change(disk, COUNT - 2, "a number far ahead")
+    check_refused_by_order(disk)
+    assert rebuilt(disk, config=CONFIG, accept_gaps=True).gaps == ["T/0"]
+    store = opened(disk)
+    assert store.max_offset("T", 0) == (1 << 40) + 1
+    assert store.close(3)
+    found = verified(disk, config=CONFIG).findings
+    assert {each.kind for each in found} == {Kind.OUT_OF_REACH}
+    assert repaired(disk).is_empty
+
+
 def test_a_sound_record_is_none_of_those_that_are_damaged_around_it() -> None:
     """One queue lacks a number there, and another begins with it: so it may look."""
     disk = SimulatedFileSystem()
