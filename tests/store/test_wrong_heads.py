@@ -17,8 +17,10 @@ from tests.store.damaged_stores import ROOT, SMALL, contents, files_of, flip, ov
 from tests.store.records import HOST
 from tests.store.test_rebuilding import rebuilt
 
+from cometmq.proto.sysflag import TransactionType
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.log.turn import Origin
+from cometmq.store.looking.fillers import FILLER_TOPIC, is_filler
 from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 CONFIG = replace(SMALL, integrity=False)
 COUNT = 30
-NUMBER, QUEUE_ID = 20, 12
+NUMBER, QUEUE_ID, SYS_FLAG = 20, 12, 36
 """Where they stand in a record."""
 LOG = f"{ROOT}/commitlog/{0:020d}"
 CHANGES = {
@@ -334,6 +336,17 @@ def test_messages_in_front_of_a_gap_are_put_out_of_reach_only_when_that_is_asked
     assert [(each.kind, each.queue_offset) for each in found] == [
         (Kind.OUT_OF_REACH, number) for number in range(5)
     ]
+
+
+def test_a_last_message_behind_what_a_repair_filled_is_left_alone() -> None:
+    """The number in front of it may have been there, and be gone for good."""
+    disk = two_queues(close=False)
+    place = record(disk, COUNT - 4).physical_offset
+    overwrite(disk, LOG, place + SYS_FLAG, TransactionType.ROLLED_BACK.to_bytes(4, "big"))
+    overwrite(disk, LOG, place + record(disk, COUNT - 4).size - 3, FILLER_TOPIC[:1])
+    assert is_filler(record(disk, COUNT - 4))
+    assert "the log lacks T queue 0 offset 13 to 13" in verified(disk, config=CONFIG).notes
+    check_nothing_to_repair(disk)
 
 
 def test_a_last_message_to_which_its_entry_leads_is_the_one_that_it_says() -> None:
