@@ -21,7 +21,7 @@ from cometmq.store.log.segments import Segments
 from cometmq.store.queues.consume_queue import ENTRY, Boundary, ConsumeQueue
 from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
-from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, load_queue_ends
+from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey, load_queue_ends
 
 
 def queues_on(disk: SimulatedFileSystem, *, clean: bool = True) -> ConsumeQueues:
@@ -327,6 +327,23 @@ def test_a_torn_entry_behind_a_hole_is_none_though_its_record_may_have_expired()
     again.expect_records(Segments(disk, "/store/commitlog", 4096))
     again.truncate(1000)
     assert again.simple.get("t", 0).max_offset == 3
+    assert len(files_below(disk, "/store/consumequeue/t/0")) == 1
+
+
+def test_what_stands_behind_the_listed_end_and_leads_in_front_of_its_record_is_none() -> None:
+    """What the disk had there before, of a queue whose messages have expired."""
+    disk, queues, _ = filled(10, written=10)
+    queues.close()
+    disk.make_directories("/store/commitlog")
+    disk.open("/store/commitlog/00000000000000004096", create=True).resize(4096)
+    file = disk.open("/store/consumequeue/t/0/00000000000000000200", create=True)
+    for place in range(10):
+        file.write(ENTRY.pack(40 * place, 40, 10), place * ENTRY.size)
+    again = queues_on(disk, clean=False)
+    again.ends.known = {QueueKey(is_batch=False, topic="t", queue_id=0): QueueEnd(10, 900, 10)}
+    again.expect_records(Segments(disk, "/store/commitlog", 4096))
+    again.truncate(1000)
+    assert again.simple.get("t", 0).max_offset == 10
     assert len(files_below(disk, "/store/consumequeue/t/0")) == 1
 
 

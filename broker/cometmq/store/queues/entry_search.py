@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import File
     from cometmq.store.queues.entry_disk import Shelf
     from cometmq.store.queues.entry_files import EntryFiles
+    from cometmq.store.queues.queue_ends import QueueEnd
     from cometmq.store.queues.readable_entries import ReadableEntries
 
 WINDOW_ENTRIES: Final = 64
@@ -73,18 +74,25 @@ def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:
 
 
 def backed_end(
-    queue: EntryFiles, backs: Callable[[str, int, int, int], bool] | None
+    queue: EntryFiles,
+    backs: Callable[[str, int, int, int], bool] | None,
+    known: QueueEnd | None,
 ) -> tuple[int, bool]:
     """Return where a queue ends without the last entries that are of no record.
 
     Torn ones may lie below any cut. `backs` says whether such a record is there; without it every
-    entry counts. Returned is, too, whether the last entry then is of a message.
+    entry counts. What stands behind the `known` end leads behind its record, or is what was on
+    the disk before, as of the files of a deleted topic: such may lead to what has expired.
+    Returned is, too, whether the last entry then is of a message.
     """
     end, start = queue.end, queue.start
     while end > start:
         offset, size = queue.head(end - 1)
         if size in KEEPS_OFFSET:
             return end, False
+        if known is not None and end > known.entries and offset <= known.physical_offset:
+            end -= 1
+            continue
         if backs is None:
             return end, True
         # Behind a hole, one that leads to what has expired may be torn as well as any other.
