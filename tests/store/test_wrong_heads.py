@@ -271,7 +271,11 @@ def test_a_last_message_that_another_queue_may_go_on_with_is_left_alone() -> Non
         store.put("T", queue_id, b"body %d" % number, b"", Origin(1, 1, HOST))
     store.commit()
     store.run_jobs()
+    store.advance()
+    for passed in (0, CONFIG.consume_queue_write_interval_ms):
+        store.tick(1 + passed)  # Without a file nobody knows of which kind its queues are.
     killed = disk.kill()
+    assert inspect(killed, ROOT, CONFIG).is_kind_known("T")
     overwrite(
         killed, LOG, record(killed, 8).physical_offset + QUEUE_ID, CHANGES["another queue"][1]
     )
