@@ -34,6 +34,7 @@ from cometmq.testing import Cluster as Running
 
 BUSY = 2
 ILLEGAL = 13
+COORDINATES = ("source_topic", "source_broker", "source_queue_id", "source_offset")
 
 
 class Broker:
@@ -238,6 +239,42 @@ def test_a_message_that_fills_more_than_a_batch_travels_as_one_and_not_as_a_batc
     assert (alone.queue_id, alone.flag, alone.batch) == (3, -2, False)
     assert (properties["TAGS"], properties["n"]) == ("b", "1")
     assert len(properties["UNIQ_KEY"]) == 32
+
+
+@pytest.mark.parametrize("delay_level", [0, 3])
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_two_rows_of_one_message_are_refused_where_one_of_them_would_be_stored(
+    start: Callable[[Callable[[int], int], int], Broker],
+    monkeypatch: pytest.MonkeyPatch,
+    is_ours: bool,
+    delay_level: int,
+) -> None:
+    """A broker of Apache's stores what it is sent."""
+    monkeypatch.setattr(Lane, "speaks_cometmq", is_ours)
+    broker, names = start(lambda _asked: 0, 1), ("body", *COORDINATES, "delay_level")
+    columns: list[pa.Array] = [
+        pa.array([b"one", b"other"]),
+        pa.array(["S"] * 2),
+        pa.array(["a"] * 2),
+        pa.array([0] * 2, pa.int32()),
+        pa.array([7] * 2, pa.int64()),
+        pa.array([delay_level] * 2, pa.int32()),
+    ]
+    form = RowForm(names, "T", "", COORDINATES, "")
+    messages = Forming(form, "sink").messages(pa.record_batch(columns, names=list(names)))
+    sender = Sender(OneQueue(broker.address), Sending(Settings()))
+    try:
+        if is_ours:
+            with pytest.raises(SinkError, match="two rows for topic T are of one message"):
+                sender.send(messages)
+        else:
+            sender.send(messages)
+            sender.finish()
+            sent = b"".join(each.body or b"" for each in broker.requests)
+            assert b"one" in sent
+            assert b"other" in sent
+    finally:
+        sender.close()
 
 
 def test_a_broker_of_ours_can_store_once_and_one_that_is_away_has_its_say_later(

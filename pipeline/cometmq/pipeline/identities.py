@@ -64,6 +64,8 @@ class Identities(NamedTuple):
     """Those that rows have which do not say when their message was stored, if these do."""
     stored_ms: Longs | None = None
     """When it was, if these do; 0 of those that do not."""
+    twins: SinkError | None = None
+    """Why they are not to be stored once: two are of one message."""
 
 
 class CoordinateIds:
@@ -72,9 +74,9 @@ class CoordinateIds:
     Messages of one queue stay together, and queues of the same number go apart.
     """
 
-    def __init__(self, sink: str, *, refuses_twins: bool = True) -> None:
+    def __init__(self, sink: str, *, finds_twins: bool = True) -> None:
         self._sink = sink
-        self._twins = _Twins() if refuses_twins else None
+        self._twins = _Twins() if finds_twins else None
         self._producers: dict[_Run, bytes] = {}
         self._spreads: dict[tuple[str, str], int] = {}
 
@@ -88,8 +90,8 @@ class CoordinateIds:
 
         `times` says when they were stored, in µs; null where that is not known.
         `to` is the topic that they go to. Messages of one stretch that come together cost no more
-        than one of them. A `SinkError` for rows of one task that are of one place, and of one time
-        where that is known.
+        than one of them. Rows of one task that are of one place, and of one time where that is
+        known, are told as twins.
         """
         count = len(places[0])
         whereto = pa.repeat(to, count) if isinstance(to, str) else to
@@ -113,21 +115,22 @@ class CoordinateIds:
         if times is not None and times.null_count < count:
             stored = times.fill_null(0).to_numpy() // 1000
         lengths = np.diff(firsts, append=len(offsets))
+        twins = None
         if self._twins is not None:
             times_of = 0 if stored is None else stored
-            self._twins.refuse(runs, lengths, times_of * STRETCH + offsets % STRETCH)
+            twins = self._twins.find(runs, lengths, times_of * STRETCH + offsets % STRETCH)
         spreads = np.array([self._spread(*run[1:3]) for run in runs], np.uint64)
         spreads = spreads.repeat(lengths) + queues.astype(np.uint64)
         untimed = self._ids(runs, lengths, offsets + 1)
         if times is None or stored is None:
-            return Identities(untimed, spreads)
+            return Identities(untimed, spreads, twins=twins)
         ids = self._ids(
             [(*run, _TIMED) for run in runs], lengths, stored * STRETCH + offsets % STRETCH
         )
         if times.null_count:
             unknown = times.is_null().to_numpy(zero_copy_only=False)
             ids[unknown] = untimed[unknown]
-        return Identities(ids, spreads, untimed, stored)
+        return Identities(ids, spreads, untimed, stored, twins)
 
     def _ids(self, runs: Sequence[_Run], lengths: Longs, numbers: Longs) -> Bytes:
         producers = np.frombuffer(b"".join(map(self._producer, runs)), np.uint8)
@@ -158,25 +161,25 @@ class _Twins:
         self._sent: dict[_Run, set[int]] = {}
         self._count = 0
 
-    def refuse(self, runs: Sequence[_Run], lengths: Longs, numbers: Longs) -> None:
-        """Remember messages by their numbers in their stretches; a `SinkError` for what is there.
+    def find(self, runs: Sequence[_Run], lengths: Longs, numbers: Longs) -> SinkError | None:
+        """Remember messages by their numbers in their stretches; say what was there already.
 
         Of those that a task sent long ago, nothing is known any more.
         """
-        first = 0
+        first, found = 0, None
         for run, length in zip(runs, lengths.tolist(), strict=True):
             several = numbers[first : first + length].tolist()
             first += length
             sent = self._sent.setdefault(run, set())
             before = len(sent)
             if not sent.isdisjoint(several) or len(set(several)) < length:
-                raise _same_rows(
-                    run, next(each for each in several if _is_twin(each, several, sent))
-                )
+                twin = next(each for each in several if _is_twin(each, several, sent))
+                found = found or _same_rows(run, twin)
             sent.update(several)
             self._count += len(sent) - before
         while self._count > _REMEMBERED_MAX:
             self._count -= len(self._sent.pop(next(iter(self._sent))))
+        return found
 
 
 def _is_twin(number: int, several: Sequence[int], sent: set[int]) -> bool:

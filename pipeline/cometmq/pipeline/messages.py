@@ -49,6 +49,8 @@ class Messages:
     """By which earlier runs may have sent them that did not say when their messages were stored."""
     stored_ms: Longs | None = None
     """When these were, where there are such ids."""
+    twins: SinkError | None = None
+    """Why a broker that stores each once must not have them: two look like one sent again."""
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -144,12 +146,12 @@ class Forming:
     """Makes messages of the rows of one task; `sink` names who writes them for good."""
 
     def __init__(
-        self, form: RowForm, sink: str, *, sends_empty: bool = False, refuses_twins: bool = True
+        self, form: RowForm, sink: str, *, sends_empty: bool = False, finds_twins: bool = True
     ) -> None:
         self._form = form
         self._sends_empty = sends_empty
         self._keys = KeyIds(sink)
-        self._coordinates = CoordinateIds(sink, refuses_twins=refuses_twins)
+        self._coordinates = CoordinateIds(sink, finds_twins=finds_twins)
 
     def messages(self, batch: pa.RecordBatch) -> Messages:
         """Make messages of a record batch; a `SinkError` for a row that cannot be one."""
@@ -176,6 +178,7 @@ class Forming:
             None if found is None else found.ids,
             None if found is None else found.untimed,
             None if found is None else found.stored_ms,
+            None if found is None else found.twins,
         )
 
     def _without_body(self, bodies: pa.Array) -> int:

@@ -96,7 +96,7 @@ class Sender:
 
     def _send_to(self, topic: str, target: Target, messages: Messages) -> None:
         ids = messages.ids
-        is_once = ids is not None and self._is_once(target)
+        is_once = ids is not None and self._is_once(target, messages)
         if ids is None or not is_once:
             ids = self._ids.take(len(messages))
         else:
@@ -117,7 +117,7 @@ class Sender:
             spread = int(messages.spreads[index]) if messages.placed[index] else self._turn
             target = targets[spread % len(targets)]
             asks = b""
-            if messages.ids is not None and self._is_once(target):
+            if messages.ids is not None and self._is_once(target, messages):
                 asks = b"IDEMPOTENT\x011\x02"
                 once[index] = True
             properties = b"UNIQ_KEY\x01%b\x02%b%b" % (ids[index].tobytes(), raw, asks)
@@ -155,11 +155,14 @@ class Sender:
         if ids.shape[1] == COORDINATE_ID_SIZE:
             self.sent.marks.add(ids)
 
-    def _is_once(self, target: Target) -> bool:
+    def _is_once(self, target: Target, messages: Messages) -> bool:
+        """Whether messages are stored once there; a `SinkError` for those of which one would be."""
         if self.how.delivery == "at-least-once":
             return False
         lane = self._lane(target)
         if lane.speaks_cometmq:
+            if messages.twins is not None:
+                raise messages.twins
             return True
         if self.how.delivery == "idempotent":
             raise no_cometmq(target.broker)

@@ -107,7 +107,7 @@ class _Writing:
             self.form,
             sink,
             sends_empty=options.empty_bodies == "send",
-            refuses_twins=options.delivery != "at-least-once",
+            finds_twins=options.delivery != "at-least-once",
         )
         sender = Sender(self.targets(), how)
         try:
