@@ -234,6 +234,28 @@ def test_a_sidecar_that_cannot_be_written_stops_no_put_is_told_and_made_up_for(
     assert store.close(1)
 
 
+def test_checksums_that_are_written_and_not_synced_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedFileSystem()
+    store = open_store(disk, replace(CONFIG, verify_size=2 * BLOCK_SIZE))
+
+    def refuse_syncs(operation: Operation) -> None:
+        is_sync = operation.verb == "sync" and operation.moment is Moment.BEFORE
+        if is_sync and "integrity" in operation.path:
+            raise OSError(5, "Input/output error", operation.path)
+
+    disk.hook = refuse_syncs
+    fill(store, 2 * BLOCK_SIZE)
+    store.run_jobs()
+    assert sealed_end(disk) == 2 * BLOCK_SIZE
+    (told,) = caplog.messages
+    assert "checksums of sealed data are not on the disk for sure" in told
+    assert "/integrity" in told
+    disk.hook = None
+    assert store.close(1)
+
+
 def test_blocks_that_are_not_in_memory_are_read_in_a_thread() -> None:
     disk = SimulatedFileSystem()
     store = open_store(disk, replace(CONFIG, hot_size=4096))

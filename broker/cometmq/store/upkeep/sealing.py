@@ -183,8 +183,11 @@ class Sealing:
         sync = self._integrity.prepare_sync()
 
         def job() -> None:
-            with suppress(OSError):
+            try:
                 sync()
+            except OSError as error:  # Then less is covered.
+                text = disk_error_text(error)
+                logger.error("checksums of sealed data are not on the disk for sure: %s", text)
             self._in_thread = False
 
         self._jobs.submit(job)
