@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
+from click.testing import CliRunner
 from tests.broker.running import send_request
 
+from cometmq.admin.program import program
 from cometmq.net import LATER, Later, LoopPeer, Peer, Peers, connect
 from cometmq.proto.command import Command
 from cometmq.proto.host import Host
@@ -133,6 +135,17 @@ def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
     assert refused.returncode == 1
     said = f"Error: cannot listen on 127.0.0.1:{address.port}: the port is in use by process "
     assert said in refused.stderr
+
+
+@pytest.mark.parametrize("nameserver_port", [20911, 20909])
+def test_a_name_server_at_a_port_of_the_broker_is_refused(
+    tmp_path: Path, nameserver_port: int
+) -> None:
+    ports = ["--broker-port", "20911", "--nameserver-port", str(nameserver_port)]
+    refused = CliRunner().invoke(program, ["up", "--dir", str(tmp_path / "store"), *ports])
+    assert refused.exit_code == 2
+    said = f"--nameserver-port {nameserver_port}: the broker listens there, at its own port 20911"
+    assert said in " ".join(refused.stderr.split())
 
 
 @pytest.mark.slow
