@@ -117,14 +117,15 @@ def test_an_audit_finds_only_what_it_was_asked_for(spark: SparkSession, tmp_path
     assert (found["bytes"], news) == (None, [])  # It has counted nothing.
 
 
-def test_numbers_that_cannot_be_are_gaps_like_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_numbers_that_cannot_be_are_told(spark: SparkSession, tmp_path: Path) -> None:
     """No checksum is about the heads, so each bit of them may be flipped."""
     places = write_log(tmp_path, [b"x" * 200] * 40)
     change(tmp_path, places[4] + 12, b"\x80")  # The queue, which is negative now.
     change(tmp_path, places[7] + 20, b"\x7f" + b"\xff" * 7)  # The last offset that there is.
     found = judged(spark, tmp_path, check="log,gaps")
-    assert (found["kinds"], found["rows"]) == ({"gap": 2}, 40)
-    assert [row["start"] for row in found["shown"]] == [places[5], places[7]]
+    assert (found["kinds"], found["rows"]) == ({"damage": 1, "gap": 2}, 39)
+    starts = [(row["kind"], row["start"]) for row in found["shown"]]
+    assert starts == [("damage", places[4]), ("gap", places[5]), ("gap", places[7])]
 
 
 def test_a_log_without_a_record_has_no_bytes(spark: SparkSession, tmp_path: Path) -> None:
