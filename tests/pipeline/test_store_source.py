@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.pipeline.store.logs import change, write_log
 from tests.store.apache_stores import manifest_records, unpack
 
 from cometmq.pipeline.columns import ALL_COLUMNS, DEFAULT_COLUMNS
-from cometmq.pipeline.errors import DataLossError
+from cometmq.pipeline.errors import DataLossError, OptionError
 from cometmq.pipeline.store.options import store_options
 from cometmq.pipeline.store_source import PushingStoreReader, StoreReader
 
@@ -160,6 +161,18 @@ def test_a_file_that_its_broker_removes_while_the_store_is_read_is_told(
             file.unlink()
     with pytest.raises(DataLossError, match=r"is gone, for a broker .*read it again: .*/(00|20)"):
         list(reader.read(parts[0]))
+
+
+@pytest.mark.parametrize("away", [".", "commitlog"])
+def test_a_machine_that_does_not_see_the_store_is_named(tmp_path: Path, away: str) -> None:
+    """As an executor on another one, where nothing is mounted; no broker has removed anything."""
+    root = unpack("clean", tmp_path)
+    options = store_options({"path": str(root)})
+    reader = StoreReader(options, StructType().add("topic", "string"))
+    part, *_ = reader.partitions()
+    (root / away).rename(tmp_path / "elsewhere")
+    with pytest.raises(OptionError, match=f"^path: {root}: no store there on {gethostname()}; "):
+        list(reader.read(part))
 
 
 def test_the_views_of_queues_and_index_have_rows(spark: SparkSession, tmp_path: Path) -> None:

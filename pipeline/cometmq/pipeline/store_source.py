@@ -32,7 +32,7 @@ from cometmq.pipeline.records import Reading, layout_batches
 from cometmq.pipeline.records.slices import pieces
 from cometmq.pipeline.settling import settle
 from cometmq.pipeline.store import index, queues, survey
-from cometmq.pipeline.store.files import check_store
+from cometmq.pipeline.store.files import check_store, require_seen
 from cometmq.pipeline.store.options import INDEX, QUEUES, RECORDS, SURVEY, store_options
 from cometmq.pipeline.store.scan import Damage, Part, scan
 from cometmq.pipeline.store.splits import look, parts
@@ -148,6 +148,7 @@ class StoreReader(DataSourceReader):
         try:
             yield from self._rows(partition.value)
         except FileNotFoundError as error:
+            require_seen(self.options.path)
             raise DataLossError(
                 f"{self.options.path}: what was there when it was looked at is gone, for a broker"
                 f" runs that removes what has expired or was deleted; read it again: {error}"

@@ -11,6 +11,7 @@ import os
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from socket import gethostname
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
@@ -139,6 +140,18 @@ def _checked_path(root: str) -> str:
         )
     _check_format(root, f"{path}/checkpoint")
     return path
+
+
+def require_seen(root: str) -> None:
+    """Refuse a store that is not there where an executor runs, who was sent to read a part."""
+    with disk_errors_told(root):
+        filesystem, path = _filesystem(root)
+        log = f"{path.rstrip('/')}/{LOG_FOLDER}"  # Of what is mounted nowhere the folder is there.
+        if filesystem.get_file_info(log).type != fs.FileType.Directory:
+            raise OptionError(
+                f"path: {root}: no store there on {gethostname()}; each machine that reads must"
+                " have it under the same name"
+            )
 
 
 def _leads_nowhere(path: str) -> bool:
