@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.dlq import DlqSettings
 from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.writable import require_file, require_folder, try_file
 
@@ -57,6 +58,11 @@ def test_a_file_that_is_tried_is_left_as_it_was(tmp_path: Path) -> None:
         try_file("html", path)
     assert old.read_text() == "as it was"
     assert not new.exists()
+    link = tmp_path / "link"
+    link.symlink_to(new)
+    try_file("html", str(link))
+    assert link.is_symlink()
+    assert not new.exists()
 
 
 def test_a_pipe_is_not_opened_before_there_is_something_to_write(tmp_path: Path) -> None:
@@ -69,6 +75,25 @@ def test_a_pipe_is_not_opened_before_there_is_something_to_write(tmp_path: Path)
         try_file("html", str(pipe))
     finally:
         os.close(writing)
+
+
+def test_a_pipe_is_refused_for_what_is_read_again(tmp_path: Path) -> None:
+    """As `>(gzip > receipts.gz)` of a shell makes one, and `/dev/stdout` may be one."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    require_file("html", str(pipe))
+    with pytest.raises(OptionError, match=f"^receipts: {pipe}: a pipe, which the next run cannot"):
+        DlqSettings(nameserver="127.0.0.1:9876", group="billing", receipts=str(pipe))
+
+
+def test_receipts_read_nothing_but_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read a terminal would be to wait for what somebody types."""
+
+    def read(*_: object) -> str:
+        pytest.fail("read")
+
+    monkeypatch.setattr(Path, "read_text", read)
+    Receipts(os.devnull).write([{"group": "billing"}])
 
 
 def test_a_file_that_nobody_can_make_is_refused(tmp_path: Path) -> None:

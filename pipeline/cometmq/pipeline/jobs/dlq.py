@@ -128,7 +128,7 @@ class DlqSettings:
         if self.to == PREFIX + self.group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
         stored_between(self)  # Looks at the times.
-        require_file("receipts", self.receipts)
+        require_file("receipts", self.receipts, is_read=True)
 
     @property
     def where(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ class Receipts:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
-        is_there = self._path is not None and self._path.exists()
+        is_there = self._path is not None and self._path.is_file()  # To read a terminal is to wait.
         # What is no text is no receipt, and stays.
         with told_of_file("receipts", path):
             text = self._path.read_text("utf-8", "replace") if self._path and is_there else ""

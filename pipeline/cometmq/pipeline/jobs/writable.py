@@ -23,8 +23,11 @@ def require_folder(option: str, path: str) -> None:
     _require(option, path, place)
 
 
-def require_file(option: str, path: str) -> None:
-    """Refuse a file of this machine that could not be written; nothing names none."""
+def require_file(option: str, path: str, *, is_read: bool = False) -> None:
+    """Refuse a file of this machine that could not be written; nothing names none.
+
+    One that `is_read` again must not be a pipe: to open that waits for who writes, for ever.
+    """
     if not path:
         return
     parent = Path(path).absolute().parent
@@ -33,6 +36,8 @@ def require_file(option: str, path: str) -> None:
     file = Path(path)
     if _is_there(file) and file.is_dir():
         raise OptionError(f"{option}: {path}: a folder, and no file")
+    if is_read and _is_there(file) and file.is_fifo():
+        raise OptionError(f"{option}: {path}: a pipe, which the next run cannot read; name a file")
     _require(option, path, file if _is_there(file) else parent)
 
 
@@ -48,7 +53,7 @@ def try_file(option: str, path: str) -> None:
         with file.open("ab"):
             pass
         if is_new:
-            file.unlink()
+            file.resolve().unlink()  # Not a link that leads to where it is to be.
     except OSError as error:
         raise OptionError(
             f"{option}: {path}: it cannot be written ({error.strerror}); choose another"
