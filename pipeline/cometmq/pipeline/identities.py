@@ -172,9 +172,8 @@ class _Twins:
             first += length
             sent = self._sent.setdefault(run, set())
             before = len(sent)
-            if not sent.isdisjoint(several) or len(set(several)) < length:
-                twin = next(each for each in several if _is_twin(each, several, sent))
-                found = found or _same_rows(run, twin)
+            if found is None and (twin := _first_twin(several, sent)) is not None:
+                found = _same_rows(run, twin)
             sent.update(several)
             self._count += len(sent) - before
         while self._count > _REMEMBERED_MAX:
@@ -182,8 +181,16 @@ class _Twins:
         return found
 
 
-def _is_twin(number: int, several: Sequence[int], sent: set[int]) -> bool:
-    return number in sent or several.count(number) > 1
+def _first_twin(several: Sequence[int], sent: set[int]) -> int | None:
+    """Return the first number that was there before; where all are stored, many batches have it."""
+    if sent.isdisjoint(several) and len(set(several)) == len(several):
+        return None
+    seen: set[int] = set()
+    for number in several:
+        if number in sent or number in seen:
+            return number
+        seen.add(number)
+    return None
 
 
 def _same_rows(run: _Run, number: int) -> SinkError:
