@@ -631,6 +631,18 @@ def test_a_first_batch_is_read_again_without_a_topic_that_is_gone_if_told_so(
         anew.latestOffset(anew.initialOffset(), ALL)
 
 
+def test_a_stream_that_began_and_read_nothing_goes_on_without_its_topic_if_told_so(
+    tables: Tables,
+) -> None:
+    """One of two in a query, whose first batch had rows of the other alone, and is repeated."""
+    tables.fill("began-and-gone", 3)
+    start = through_json(reader(tables, "began-and-gone").initialOffset())
+    tables.cluster.admin.delete_topic("began-and-gone")
+    again = reader(tables, "began-and-gone", failOnDataLoss=False)
+    assert bodies(again, again.initialOffset(), start) == []
+    assert again.latestOffset(start, ALL) == start
+
+
 @pytest.mark.parametrize("queues", [1, 2])
 def test_a_batch_that_is_read_again_has_no_messages_of_a_topic_that_was_made_anew_since(
     tables: Tables, queues: int

@@ -148,7 +148,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         That messages were lost is new: it is counted with the batch, which may be empty.
         """
         before = read_stream_offset(start)
-        if before.is_initial and self._no_beginning is not None:
+        # One that an earlier run began, and has read nothing of yet, says where it begins.
+        if self._no_beginning is not None and before.is_initial and not before.queues:
             raise self._no_beginning
         self._has_looked = True
         found, away = self._surveyed(before)
