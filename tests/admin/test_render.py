@@ -106,10 +106,13 @@ def test_what_peers_wrote_into_facts_and_tables_is_shown_and_not_obeyed(
     assert (facts, row) == ("property a  \\x1b[2J", "g\\x1b[2J")
 
 
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
 def test_a_table_is_not_cut_on_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: str
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # As on a terminal.
     monkeypatch.setenv("COLUMNS", "20")
-    show_table(("topic", "#end", "#lag"), [("orders-of-today", 1234567, 7654321)])
-    assert capsys.readouterr().out.splitlines()[1] == "orders-of-today  1234567  7654321"
+    monkeypatch.setenv("TERM", terminal)
+    topic = "orders-" * 12
+    show_table(("topic", "#end", "#lag"), [(topic, 1234567, 7654321)])
+    assert capsys.readouterr().out.splitlines()[1] == f"{topic}  1234567  7654321"

@@ -114,7 +114,8 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         table.add_column(column.lstrip("#"), justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(one_line(str(cell))) for cell in row))
-    Console(width=10_000).print(table, soft_wrap=True)
+    # With a height, for else Rich takes 80 columns for what a terminal without abilities has.
+    Console(width=10_000, height=25).print(table, soft_wrap=True)
 
 
 def show_documents(
