@@ -148,6 +148,17 @@ def test_a_name_server_at_a_port_of_the_broker_is_refused(
     assert said in " ".join(refused.stderr.split())
 
 
+def test_a_name_server_at_another_address_may_have_a_port_of_the_broker(tmp_path: Path) -> None:
+    """Whether there is room is told by whoever binds it: here by a store that cannot be."""
+    (tmp_path / "store").touch()
+    settings = tmp_path / "up.toml"
+    settings.write_text('[nameserver]\nbind_address = "127.0.0.2"\nlisten_port = 20909\n')
+    words = ["--dir", str(tmp_path / "store"), "--broker-port", "20911", "--config", str(settings)]
+    refused = CliRunner().invoke(program, ["up", *words, "--metrics-port", "off"])
+    assert refused.exit_code == 1
+    assert "the broker listens there" not in refused.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "nonsense"])  # refused
 def test_an_address_that_others_reach_is_refused(tmp_path: Path, host: str) -> None:

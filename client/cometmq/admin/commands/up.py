@@ -106,7 +106,8 @@ def up(
     broker = broker_config(base, settings)
     kv_config_path = f"{Path(broker.store_path).absolute()}/nameserver/kvConfig.json"
     nameserver = nameserver_config(NameServerConfig(kv_config_path=kv_config_path), settings)
-    if nameserver.listen_port and nameserver.listen_port in (broker.listen_port, broker.vip_port):
+    is_there = nameserver.bind_address == broker.bind_address and nameserver.listen_port > 0
+    if is_there and nameserver.listen_port in (broker.listen_port, broker.vip_port):
         raise click.UsageError(
             f"--nameserver-port {nameserver.listen_port}: the broker listens there, at its own port"
             f" {broker.listen_port} and at {broker.vip_port}, as clients of old expect;"
