@@ -20,6 +20,8 @@ from cometmq.store.message_store import MessageStore
 NOW_MS = 1_795_256_000_000
 GONE = "TRANS_CHECK_MAX_TIME_TOPIC", "%DLQ%g_sretry"
 """The topics of the last three records."""
+USERS = "S_mix", *GONE
+"""The same, and one of those in front."""
 
 
 def topics_of(root: Path) -> dict[str, dict[str, dict[str, str]]]:
@@ -50,16 +52,22 @@ def opened(root: Path) -> MessageStore:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_they_stay_deleted(tmp_path: Path, *, is_killed: bool) -> None:
+def test_they_stay_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_killed: bool
+) -> None:
     root = unpack("clean", tmp_path)
     delete(root, GONE)
     assert not verified(RealFileSystem(), str(root), config("clean")).findings
     store = opened(root)
+    (told,) = [each for each in caplog.messages if "deleted" in each]
+    assert "nor a file: %DLQ%g_sretry, TRANS_CHECK_MAX_TIME_TOPIC; they stay so" in told
+    caplog.clear()
     killed = shutil.copytree(root, tmp_path / "killed")
     assert store.close(NOW_MS)
     root = killed if is_killed else root
     assert not verified(RealFileSystem(), str(root), config("clean")).findings
     store = opened(root)
+    assert not any("deleted" in each for each in caplog.messages)
     for topic in GONE:
         assert store.max_offset(topic, 0) == 0
         assert not (root / "consumequeue" / topic).exists()
@@ -85,6 +93,42 @@ def test_without_a_table_nobody_knows(tmp_path: Path) -> None:
     root = unpack("clean", tmp_path)
     delete(root, GONE)
     (root / "config/topics.json").unlink()
+    store = MessageStore.open(str(root), config("clean"), now_ms=NOW_MS, threads=False)
+    assert [store.max_offset(topic, 0) for topic in GONE] == [2, 1]
+    assert store.close(NOW_MS)
+
+
+def test_without_any_queues_the_table_does_not_count(tmp_path: Path) -> None:
+    """Who copies a store without them, and puts another table beside it, loses no topic by it."""
+    root = unpack("clean", tmp_path)
+    before = {topic: len(list((root / "consumequeue" / topic).iterdir())) for topic in USERS}
+    delete(root, USERS)
+    shutil.rmtree(root / "consumequeue")
+    store = opened(root)
+    for topic, count in before.items():
+        assert sum(store.max_offset(topic, queue_id) for queue_id in range(count)) > 0
+    assert store.close(NOW_MS)
+
+
+def test_who_opens_it_need_not_have_asked_the_table(tmp_path: Path) -> None:
+    root = unpack("clean", tmp_path)
+    table = root / "config/topics.json"
+    text = table.read_text()
+    delete(root, GONE)
+    table.write_text(text)
+    store = MessageStore.open(str(root), config("clean"), now_ms=NOW_MS, threads=False)
+    assert [store.max_offset(topic, 0) for topic in GONE] == [2, 1]
+    assert store.close(NOW_MS)
+
+
+@pytest.mark.parametrize("content", ["", "no table"])
+def test_a_backup_of_the_table_does_not_tell(tmp_path: Path, content: str) -> None:
+    """It is of before the last change, which may have made the topic."""
+    root = unpack("clean", tmp_path)
+    delete(root, GONE)
+    table = root / "config/topics.json"
+    table.rename(f"{table}.bak")
+    table.write_text(content)
     store = MessageStore.open(str(root), config("clean"), now_ms=NOW_MS, threads=False)
     assert [store.max_offset(topic, 0) for topic in GONE] == [2, 1]
     assert store.close(NOW_MS)

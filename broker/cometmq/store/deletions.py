@@ -17,12 +17,14 @@ it was shut down the table of topics tells, and a start makes the marks.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from cometmq.proto.errors import BodyError
 from cometmq.store.disk.checked_json import CheckedJson
+from cometmq.store.disk.names import some_of
 from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.disk.filesystem import FileSystem
+
+log = logging.getLogger(__name__)
 
 DELETIONS_NAME: Final = "deleted_topics.json"
 VERSION: Final = 1
@@ -49,7 +53,8 @@ class Deletions:
             topic.encode(): offset for topic, offset in self._load().items()
         }
         """By topic: its records in front of this physical offset are gone."""
-        self._is_noted = True
+        self._gone: list[str] = []
+        """Topics that another program deleted, and that have no mark on the disk yet."""
 
     def covers(self, message: StoredMessage) -> bool:
         """Whether a record is of a topic that was deleted behind it."""
@@ -64,16 +69,20 @@ class Deletions:
         marked = {topic.encode(): end_offset for topic in topics}
         self._replace(self._kept(first_offset, end_offset) | marked)
 
-    def note_gone(self, topics: Iterable[bytes], end_offset: int) -> None:
+    def note_gone(self, topics: Iterable[str], end_offset: int) -> None:
         """Count topics as deleted that another program deleted; `save_noted` makes it last."""
-        gone = dict.fromkeys(topics, end_offset)
-        if gone:
-            self.offsets = self.offsets | gone
-            self._is_noted = False
+        self._gone = sorted(topics)
+        self.offsets = self.offsets | {topic.encode(): end_offset for topic in self._gone}
 
     def save_noted(self) -> None:
         """Return once the disk has what `note_gone` was told."""
-        if not self._is_noted:
+        if self._gone:
+            log.warning(
+                "%s: the last messages in the log are of topics that another broker deleted, for"
+                " these have neither an entry in config/topics.json nor a file: %s; they stay so",
+                self._root,
+                some_of(self._gone),
+            )
             self._replace(self.offsets)
 
     def settle(self, first_offset: int, end_offset: int) -> None:
@@ -105,4 +114,4 @@ class Deletions:
     def _replace(self, offsets: dict[bytes, int]) -> None:
         topics = {topic.decode(): offset for topic, offset in offsets.items()}
         _FILE.save(self._filesystem, self._root, msgspec.json.encode(topics, order="sorted"))
-        self.offsets, self._is_noted = offsets, True
+        self.offsets, self._gone = offsets, []

@@ -56,6 +56,18 @@ def topic_configs(tree: dict[str, Any]) -> TopicConfigTable:
     return table
 
 
+def listed_topics(filesystem: FileSystem, root: str) -> frozenset[str] | None:
+    """Return the topics of a store's table as it was saved last; None where nobody knows them."""
+    try:
+        table = TableFile(filesystem, f"{root}/config", TOPICS).load(topic_configs)
+    except StoreFormatError:
+        return None
+    if table.from_backup or not table.is_found:
+        return None
+    topics = topic_configs(table.tree).topic_config_table.values()
+    return frozenset(each.topic_name for each in topics)
+
+
 def consumer_offsets(tree: dict[str, Any]) -> dict[str, dict[int, int]]:
     """Return the offsets by topic and group, and queue."""
     return {

@@ -34,7 +34,7 @@ from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.tail_check import Successions
 from cometmq.store.starting.topic_kinds import topic_kinds
-from cometmq.store.tables import TOPICS
+from cometmq.store.table_contents import listed_topics
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
@@ -179,7 +179,7 @@ class _Stock:
 
     def _look_at(self, successions: Successions, each: StoredMessage | Stretch) -> None:
         """Learn from what comes next in the log."""
-        if isinstance(each, StoredMessage) and not self._deletions.covers(each):
+        if isinstance(each, StoredMessage):
             self._kinds.learn_from(each)
         successions.look_at(each)
 
@@ -215,19 +215,23 @@ class _Stock:
 
         It writes its table of topics with each that it makes, and each that it deletes, and it is
         done with its queues when it stops. So one that is in no table, and has no file of a queue,
-        is gone; its records, as far as they stand behind those of all others, are no new ones.
+        is gone; its records, as far as they stand behind those of all others, are no new ones. Not
+        if all queues are gone, as of a store that was copied without them: the table may be of
+        another time then.
         """
-        if not self._filesystem.exists(f"{self._root}/config/{TOPICS}"):
+        if not self._filesystem.exists(f"{self._root}/{SIMPLE_FOLDER}"):
             return
         tables = self._queues.simple, self._queues.batch
-        topics = {raw: raw.decode() for raw, _ in read_back.following}
-        gone = [
-            raw
-            for raw, topic in topics.items()
+        gone = {
+            topic
+            for topic in {raw.decode() for raw, _ in read_back.following}
             if self._says_batch(topic) is None
             and not any(table.has_files(topic) for table in tables)
-        ]
-        self._deletions.note_gone(gone, end.offset)
+        }
+        # Who opens the store need not have asked the table.
+        listed = listed_topics(self._filesystem, self._root) if gone else None
+        if listed is not None:
+            self._deletions.note_gone(gone - listed, end.offset)
 
     def _foresee(self, found: Found, successions: Successions) -> Found:
         """Refuse what would be refused later, or by nobody."""
