@@ -33,8 +33,8 @@ class LogBatches:
             checked_from=start.checked_from,
         )
         for each in scan.stretches():
-            if not isinstance(each, StoredMessage) or self._deletions.covers(each):
+            if not isinstance(each, StoredMessage):
                 continue
-            if each.sys_flag & SysFlag.INNER_BATCH:
+            if each.sys_flag & SysFlag.INNER_BATCH and not self._deletions.covers(each):
                 found.add(each.topic)
         return frozenset(found)

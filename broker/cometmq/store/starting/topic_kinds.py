@@ -60,7 +60,7 @@ class TopicKinds:
             self.leftovers.append((table, topic))
 
     def learn_from(self, message: StoredMessage) -> None:
-        """Look at a record, of a topic that was not deleted since: a batch is of a batch topic.
+        """Look at a record: a batch is of a batch topic, if that was not deleted behind it.
 
         Where nothing else tells. A queue of the other kind would count one message in it, and
         give the numbers of the others out again.
@@ -68,6 +68,8 @@ class TopicKinds:
         if not message.sys_flag & SysFlag.INNER_BATCH:
             return
         topic, mark = message.topic, self._marks.get(message.topic_raw)
+        if mark is not None and message.physical_offset < mark:
+            return
         if self._says_batch(topic) is not None or topic in self._batch_topics:
             return
         if (False, topic) not in self._listed and not self._queues.simple.holds(topic, mark):
