@@ -679,6 +679,9 @@ def test_who_names_another_folder_is_told_the_store_that_is_near(
         assert f"is {meant} meant?" in text
         assert "new store" not in text
     assert "meant" not in told(run(*command, "letters"), 1)
+    for name in ("checkpoint", "lock"):  # Which a store has as files.
+        (parent / "letters" / name).mkdir()
+        assert "letters: holds no commitlog/; name the folder" in told(run(*command, "letters"), 1)
 
 
 def test_dump_reads_times_without_a_zone_as_utc_and_says_when_nothing_matches(

@@ -253,8 +253,8 @@ def check_store(filesystem: FileSystem, root: str) -> None:
         entries, names = [], "nothing, it is a file"
     if not filesystem.exists(root):
         raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
-    require_files(filesystem, root, entries)
-    if filesystem.exists(f"{root}/{LOG_FOLDER}"):
+    if any(entry.name == LOG_FOLDER for entry in entries):
+        require_files(filesystem, root, entries)
         return
     near = _stores_above(filesystem, root) + _stores_in(filesystem, root, entries)
     meant = f"; is {' or '.join(near[:NEAR_MAX])} meant?" if near else ""
