@@ -140,6 +140,19 @@ def test_a_short_file_of_what_the_log_has_no_more_is_none() -> None:
     assert open_small_store(disk, OFTEN).close(1)
 
 
+def test_a_torn_header_behind_an_empty_file_is_none_of_what_was_synced() -> None:
+    """Both are of a power cut: zeros in place of where it begins lead in front of all others."""
+    disk = killed()
+    last = max(contents(disk, INDEX)).rpartition("/")[2]
+    torn = IndexHeader(0, 0, 0, 1 << 20, 13, 20).pack()
+    for more, content in ((1, b""), (2, torn + bytes(90))):
+        file = disk.open(f"{INDEX}/{int(last) + more:017d}", create=True)
+        file.write(content, 0)
+        file.sync()
+    assert open_small_store(disk, OFTEN).close(1)
+    assert verified(disk).is_sound
+
+
 def newest_begun_before(disk: SimulatedFileSystem, offset: int) -> tuple[str, bytes]:
     files = contents(disk, INDEX).items()
     return [(p, d) for p, d in files if IndexHeader.unpack(d).begin_offset < offset][-1]

@@ -104,7 +104,8 @@ def refuse_shortened_index(filesystem: FileSystem, root: str, found: Found) -> N
         lacks = is_begun and entry.size < size
         if lacks and _lacks_synced(filesystem, path, entry.size, header, shape, found):
             raise wrong_size(path, entry.size, shape)
-        before = header.end_offset
+        if is_begun:  # What is empty, or torn, says nothing of where the next one begins.
+            before = header.end_offset
 
 
 def _lacks_synced(
