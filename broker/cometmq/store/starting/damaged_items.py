@@ -67,8 +67,9 @@ def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> Damage
 
 def _holds_synced(chunk: Items, begin: int, synced: range, check: RecordCheck) -> bool:
     """Whether an item from a number on is of a record in a range."""
-    offsets = chunk.offsets[begin:]
-    inside = np.flatnonzero((offsets >= synced.start) & (offsets < synced.stop)) + begin
+    offsets, hashes = chunk.offsets[begin:], chunk.hashes[begin:]
+    is_inside = (offsets >= synced.start) & (offsets < synced.stop)
+    inside = np.flatnonzero(is_inside & ((offsets != 0) | (hashes != 0))) + begin
     return any(
         check.count_items(int(chunk.offsets[number]), (int(chunk.hashes[number]),))
         for number in inside.tolist()
