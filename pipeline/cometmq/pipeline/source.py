@@ -78,7 +78,8 @@ class CometMQSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Read a topic as a stream."""
-        from cometmq.pipeline.stream_source import Refused, TopicStreamReader
+        from cometmq.pipeline.refused_stream import Refused
+        from cometmq.pipeline.stream_source import TopicStreamReader
 
         try:
             return TopicStreamReader(read_options(self.options), schema)

@@ -30,13 +30,13 @@ from cometmq.pipeline.conditions import about, column_of, holds, range_of
 from cometmq.pipeline.errors import DamagedRecordError, DataLossError, OptionError
 from cometmq.pipeline.records import Reading, layout_batches
 from cometmq.pipeline.records.slices import pieces
+from cometmq.pipeline.refused_stream import Refused
 from cometmq.pipeline.settling import settle
 from cometmq.pipeline.store import index, queues, survey
 from cometmq.pipeline.store.files import check_store, require_seen
 from cometmq.pipeline.store.options import INDEX, QUEUES, RECORDS, SURVEY, store_options
 from cometmq.pipeline.store.scan import Damage, Part, scan
 from cometmq.pipeline.store.splits import look, parts
-from cometmq.pipeline.stream_source import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -55,37 +55,6 @@ log = logging.getLogger(__name__)
 _COMMITTED_OFTEN: Final = 2
 _CLOCKS_DIFFER_MS: Final = 24 * 3600 * 1000
 """By how much a broker's clock may be ahead of the driver's, in a search by time."""
-
-
-class Refused(DataSourceStreamReader):
-    """A stream that cannot be: it says why when Spark asks it for the first thing.
-
-    What is raised before that, while the reader is made, Spark 4.3 hides behind an error of its
-    own: it stops a reader that it has not got.
-    """
-
-    def __init__(self, error: OptionError) -> None:
-        self._error = error
-
-    def initialOffset(self) -> NoReturn:  # noqa: N802  # Spark's name
-        """Say why."""
-        raise self._error
-
-    def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802  # Spark's name
-        """Say why."""
-        raise self._error
-
-    def getDefaultReadLimit(self) -> NoReturn:  # noqa: N802  # Spark's name
-        """Say why."""
-        raise self._error
-
-    def partitions(self, *_: object) -> NoReturn:
-        """Say why."""
-        raise self._error
-
-    def read(self, *_: object) -> NoReturn:
-        """Say why."""
-        raise self._error
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

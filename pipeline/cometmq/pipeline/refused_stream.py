@@ -1,0 +1,41 @@
+"""A stream that cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader
+
+if TYPE_CHECKING:
+    from cometmq.pipeline.errors import OptionError
+
+
+class Refused(DataSourceStreamReader):
+    """A stream that cannot be: it says why when Spark asks it for the first thing.
+
+    What is raised before that, while the reader is made, Spark 4.3 hides behind an error of its
+    own: it stops a reader that it has not got.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802  # Spark's name
+        """Say why."""
+        raise self._error
+
+    def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802  # Spark's name
+        """Say why."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> NoReturn:  # noqa: N802  # Spark's name
+        """Say why."""
+        raise self._error
+
+    def partitions(self, *_: object) -> NoReturn:
+        """Say why."""
+        raise self._error
+
+    def read(self, *_: object) -> NoReturn:
+        """Say why."""
+        raise self._error
