@@ -131,6 +131,20 @@ def test_a_torn_item_behind_those_that_were_synced_refuses_nothing(torn: bytes |
     assert verified(disk).is_sound
 
 
+def test_so_do_not_zeros_in_front_of_one_where_the_first_records_have_expired() -> None:
+    config = replace(OFTEN, index_items=4000)
+    disk = small_store(config, close=False).kill()
+    path, _, offsets = newest_synced_in_part(disk)
+    assert offsets[-1] > SMALL.segment_size
+    least = config.index_shape.items_at + (1 + len(offsets)) * ITEM_SIZE
+    file = disk.open(path)
+    file.resize(least)
+    file.write(b"\x07", least + 2 * ITEM_SIZE)
+    disk.remove(f"{ROOT}/commitlog/{0:020d}")
+    assert open_small_store(disk, config).close(1)
+    assert verified(disk, config=config).is_sound
+
+
 def test_a_short_file_of_what_the_log_has_no_more_is_none() -> None:
     disk = killed()
     path, data = next(iter(contents(disk, INDEX).items()))

@@ -146,7 +146,8 @@ def last_synced(
     for number in range(min(used, (size - shape.items_at) // ITEM_SIZE - 1), 0, -1):
         items = file.read(2 * ITEM_SIZE, shape.items_at + (number - 1) * ITEM_SIZE)
         (_, before, _, _), (code, offset, _, _) = ITEM.iter_unpack(items)
-        is_next = number == 1 or before <= offset
+        # Zeros would pass for an item of a record that has expired.
+        is_next = (number == 1 or before <= offset) and (code, offset) != (0, 0)
         if is_next and offset < until and check.count_items(offset, (code,)):
             return code, offset
     return None
