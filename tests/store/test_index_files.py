@@ -117,6 +117,18 @@ def test_a_newest_file_of_any_length_is_refused_or_lost_nothing() -> None:
             assert verified(each).is_sound
 
 
+def test_a_file_may_end_within_an_item_behind_those_that_were_synced() -> None:
+    disk = killed()
+    path, _, offsets = newest_synced_in_part(disk)
+    least = SMALL.index_shape.items_at + (1 + len(offsets)) * ITEM_SIZE
+    for size in range(1, ITEM_SIZE):
+        cut = disk.kill()
+        cut.open(path).resize(least)
+        cut.open(path).write(ITEM.pack(7, offsets[-1], 0, 0)[:size], least)
+        assert open_small_store(cut, OFTEN).close(1)
+        assert verified(cut).is_sound
+
+
 @pytest.mark.parametrize(
     "torn", [b"\x07", ITEM.pack(7, 0, 0, 0), ITEM.pack(7, 1 << 40, 0, 0), None]
 )

@@ -55,7 +55,7 @@ def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> Damage
                     last = int(chunk.offsets[-1])
                     continue
                 with closing(filesystem.open(file.path, read_only=True)) as opened:
-                    at = items.position(first + good)
+                    at = min(items.position(first + good), file.size)
                     known = last_synced(opened, at, shape, check, below)
                 resume = file.header.begin_offset if known is None else known[1]
                 resume = max(resume, found.segments.first_offset)
