@@ -78,12 +78,18 @@ def test_they_stay_deleted(
     assert not verified(RealFileSystem(), str(root), config("clean")).findings
 
 
-def test_one_of_which_the_table_tells_has_only_lost_its_files(tmp_path: Path) -> None:
+def without_files(tmp_path: Path) -> Path:
+    """A store that lost the files of topics which its table still has."""
     root = unpack("clean", tmp_path)
     table = root / "config/topics.json"
     text = table.read_text()
     delete(root, GONE)
     table.write_text(text)
+    return root
+
+
+def test_one_of_which_the_table_tells_has_only_lost_its_files(tmp_path: Path) -> None:
+    root = without_files(tmp_path)
     store = opened(root)
     assert [store.max_offset(topic, 0) for topic in GONE] == [2, 1]
     assert store.close(NOW_MS)
@@ -111,11 +117,7 @@ def test_without_any_queues_the_table_does_not_count(tmp_path: Path) -> None:
 
 
 def test_who_opens_it_need_not_have_asked_the_table(tmp_path: Path) -> None:
-    root = unpack("clean", tmp_path)
-    table = root / "config/topics.json"
-    text = table.read_text()
-    delete(root, GONE)
-    table.write_text(text)
+    root = without_files(tmp_path)
     store = MessageStore.open(str(root), config("clean"), now_ms=NOW_MS, threads=False)
     assert [store.max_offset(topic, 0) for topic in GONE] == [2, 1]
     assert store.close(NOW_MS)
