@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 METRICS_PORT: Final = 5557
 NAMESERVER_METRICS_PORT: Final = 5558
-_WILDCARDS: Final = ("0.0.0.0", "::")  # Compared with, not bound to.
 
 
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -30,7 +30,6 @@ from cometmq.client.errors import (
     UsageError,
 )
 from cometmq.net import (
-    LATER,
     AddressError,
     AnswerTimeoutError,
     ConnectError,
@@ -81,7 +80,7 @@ class Connections:
     """All connections of a client; the owner of its `Peers`.
 
     `greet` is awaited for each new connection to a broker before anybody uses it; `asked` gets the
-    requests of servers; `changed` is told when a connection is gone.
+    requests of servers.
     """
 
     def __init__(
@@ -254,6 +253,3 @@ class Connections:
         link = self._links.get(peer.context)
         if link is not None and link.closed_because is not None:
             del self._links[peer.context]
-
-
-__all__ = ["LATER", "Connections", "elapsed_ms"]

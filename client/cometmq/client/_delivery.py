@@ -57,11 +57,6 @@ class Delivery:
         self._empty_hands: anyio.Event | None = None
         self._given = 0
 
-    @property
-    def waiting_count(self) -> int:
-        """How many messages are in the line."""
-        return len(self._line)
-
     def add(self, messages: list[Message]) -> None:
         """Put messages into the line."""
         for message in messages:
