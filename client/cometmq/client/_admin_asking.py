@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from cometmq.client._core.filters import parse_filter
+from cometmq.client._core.names import READER_GROUP
 from cometmq.client._core.routes import MASTER
 from cometmq.client._reading import PULL_COUNT
 from cometmq.client.errors import NotFoundError, ProtocolViolationError, UsageError, refusal
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 _log = logging.getLogger("cometmq.client")
-
-READER_GROUP: Final = "cometmq-reader"
-"""As which it pulls; the same as of pulls that name none."""
 
 B = TypeVar("B", bound="Body")
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from cometmq.client._admin_asking import READER_GROUP, AdminAsking, Change, time_of
+from cometmq.client._admin_asking import AdminAsking, Change, time_of
 from cometmq.client._core.checking import check_time, check_whole
-from cometmq.client._core.names import check_group, check_topic
+from cometmq.client._core.names import READER_GROUP, check_group, check_topic
 from cometmq.client._core.queues import Queue, check_queue, from_wire, share_order
 from cometmq.client.errors import NotFoundError, RefusedError, UsageError
 from cometmq.proto.bodies import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.client._core.checking import check_time, check_whole
 from cometmq.client._core.filters import Sql, parse_filter
-from cometmq.client._core.names import check_group, check_topic
+from cometmq.client._core.names import READER_GROUP, check_group, check_topic
 from cometmq.client._core.queues import Queue, check_queue
 from cometmq.client._life import Life
 from cometmq.client._reading import PULL_COUNT, check_wait
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from cometmq.client.messages import Pulled
     from cometmq.proto.message import StoredMessage
-
-READER_GROUP = "cometmq-reader"
-"""The group of pulls that name none."""
 
 
 class ReadVerbs(Life):

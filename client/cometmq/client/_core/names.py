@@ -12,6 +12,8 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 TEMPLATE: Final = "TBW102"
 """The topic whose queues a topic gets that is made by a send."""
+READER_GROUP: Final = "cometmq-reader"
+"""The group of pulls that name none."""
 
 TOPIC_LENGTH_MAX: Final = 127
 DERIVED_LENGTH_MAX: Final = 255
