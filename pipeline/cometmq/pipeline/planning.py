@@ -34,7 +34,7 @@ class Range(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """A piece, and how much of a task it fills, in parts of which a task has `_Limit.room`."""
+    """A piece, and how much of a task it fills, in units of which `_shares` says a task's room."""
 
     piece: Piece
     weight: int

@@ -68,7 +68,7 @@ class ByNearbyRoom:
             room_of_queue=lambda queue: queue.broker.partition("@")[0],
             room_of_member=lambda client_id: client_id.partition("@")[2].partition("-")[0],
         )
-        mq = Client("127.0.0.1:9876", instance="vienna-1")
+        mq = Client("127.0.0.1:9876", ClientConfig(instance="vienna-1"))
         mq.consume("orders", group="billing", strategy=by_room)
 
     Both functions are asked for every queue and every member, whose client id is its address, `@`
