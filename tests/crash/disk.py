@@ -29,7 +29,7 @@ from cometmq.proto.buffer import Buffer
 from cometmq.store.disk.filesystem import Entry, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
 
@@ -250,10 +250,6 @@ class SimulatedFile:
         self._content.modified_ms = self._disk.now_ms
         if end < position + len(view):
             raise _error(errno.ENOSPC, self.path)
-
-    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write the buffers one behind the other, as `write` does."""
-        self.write(b"".join(buffers), position)
 
     def allocate(self, length: int) -> None:
         """Make the file `length` bytes long with every block reserved, zeros where unwritten."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.crash.disk import Hook, Moment, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.proto.buffer import Buffer
     from cometmq.store.disk.filesystem import Entry, File, FileSystem, Mapping, Partition, Space
@@ -84,10 +84,6 @@ class HookedFile:
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it."""
         self._hooks.around("write", self.path, lambda: self._inner.write(data, position))
-
-    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write the buffers one behind the other."""
-        self._hooks.around("write", self.path, lambda: self._inner.write_many(buffers, position))
 
     def allocate(self, length: int) -> None:
         """Make the file `length` bytes long with every block reserved."""

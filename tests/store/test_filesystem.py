@@ -13,7 +13,6 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 
 from cometmq.store.disk.filesystem import FileSystem, RealFileSystem, Space
-from cometmq.store.disk.real_files import BUFFERS_MAX
 from cometmq.store.errors import disk_error_text
 
 LOCK_FROM_ELSEWHERE = """
@@ -92,19 +91,12 @@ def test_outside_of_the_ranges_of_its_data_a_file_is_blank(disk: FileSystem, roo
 def test_what_is_written_is_read_back_at_its_position(disk: FileSystem, root: str) -> None:
     file = disk.open(f"{root}/f", create=True)
     file.write(b"world", 5)
-    file.write_many([b"he", bytearray(b"l"), memoryview(b"lo")], 0)
+    for position, data in ((0, b"he"), (2, bytearray(b"l")), (3, memoryview(b"lo"))):
+        file.write(data, position)
     file.sync()
     assert file.read(100, 0) == b"helloworld"
     assert file.read(3, 4) == b"owo"
     assert file.read(1, 10) == b""
-    file.close()
-
-
-def test_more_buffers_than_one_call_takes_are_all_written(disk: FileSystem, root: str) -> None:
-    file = disk.open(f"{root}/f", create=True)
-    buffers = [bytes([i % 251]) * (i % 7) for i in range(3 * BUFFERS_MAX + 5)]
-    file.write_many(buffers, 11)
-    assert file.read(1 << 20, 11) == b"".join(buffers)
     file.close()
 
 
@@ -351,7 +343,6 @@ def test_what_an_open_file_refuses_names_the_file(tmp_path: Path) -> None:
     for verb in (
         lambda: folder.read(1, 0),
         lambda: unwritable.write(b"x", 0),
-        lambda: unwritable.write_many([b"x"], 0),
         lambda: unwritable.allocate(9),
         lambda: unwritable.resize(9),
         lambda: file.write(b"x", -1),

@@ -35,7 +35,7 @@ from cometmq.store.disk.real_files import (
 from cometmq.store.errors import leads_nowhere
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from cometmq.proto.buffer import Buffer
 
@@ -120,10 +120,6 @@ class File(Protocol):
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
-        ...
-
-    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write the buffers one behind the other, as `write` does."""
         ...
 
     def allocate(self, length: int) -> None:

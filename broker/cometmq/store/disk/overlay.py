@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cometmq.store.disk.filesystem import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from cometmq.proto.buffer import Buffer
     from cometmq.store.disk.filesystem import File, FileSystem, Mapping, Space
@@ -103,10 +103,6 @@ class _OverlaidFile:
     def write(self, data: Buffer, position: int) -> None:
         """Keep it in memory."""
         self._changed().write(data, position)
-
-    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Keep them in memory."""
-        self.write(b"".join(buffers), position)
 
     def allocate(self, length: int) -> None:
         """Make the file `length` bytes long."""

@@ -13,7 +13,7 @@ from cometmq.store.disk.linux_calls import cached_pages, sync_partition
 from cometmq.store.disk.names import PIPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from cometmq.proto.buffer import Buffer
 
@@ -21,7 +21,6 @@ _NO_FOLDERS: Final = (
     "no folder can be made there: the folder that it is in was removed, or is none of a disk, as"
     " those in /proc; choose another one"
 )
-BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 
 
 class RealMapping:
@@ -137,19 +136,6 @@ class RealFile:
                     written += os.pwrite(self._descriptor, view[written:], position + written)
         except OSError as error:
             raise self._named(error) from None
-
-    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write the buffers one behind the other, as `write` does."""
-        for start in range(0, len(buffers), BUFFERS_MAX):
-            part = buffers[start : start + BUFFERS_MAX]
-            total = sum(len(memoryview(buffer)) for buffer in part)
-            try:
-                written = os.pwritev(self._descriptor, part, position)
-            except OSError as error:
-                raise self._named(error) from None
-            if written < total:
-                self.write(b"".join(part)[written:], position + written)
-            position += total
 
     def allocate(self, length: int) -> None:
         """Make the file `length` bytes long with every block reserved, zeros where unwritten."""
