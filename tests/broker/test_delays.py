@@ -14,7 +14,8 @@ from tests.broker.running import config_of, pull_request, send_request
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
 from cometmq.broker.delay_runs import DelayRuns
-from cometmq.broker.delays import LOOK_EVERY_MS, SLICE, delay_level, set_aside
+from cometmq.broker.delays import LOOK_EVERY_MS, SLICE
+from cometmq.broker.setting_aside import delay_level, set_aside
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.message_list import MessageList
 from cometmq.proto.properties import decode_properties, encode_properties

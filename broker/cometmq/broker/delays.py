@@ -1,11 +1,10 @@
-"""Messages that are delivered later: put aside by delay level, and put into their queue when due.
+"""Delayed messages, delivered: put into their queue when they are due.
 
-How it works. A message with a delay is stored in `SCHEDULE_TOPIC_XXXX`, in the queue of its level,
-with its own topic and queue in two properties; the store writes into that queue's entry when it is
-due. A queue is in order of time, or a few runs of it are (`delay_runs`), and all that is remembered
-is how far each has come: a message that waits costs no memory. `step` delivers what is due, a slice
-at a time: it reads the messages back, puts them into their real queues, and goes on behind them
-once that is written.
+How it works. A message with a delay waits in the queue of its level, where `setting_aside` puts it;
+the store writes into its entry there when it is due. A queue is in order of time, or a few runs of
+it are (`delay_runs`), and all that is remembered is how far each has come: a message that waits
+costs no memory. `step` delivers what is due, a slice at a time: it reads the messages back, puts
+them into their real queues, and goes on behind them once that is written.
 
 Never early: what a message's entry says counts, and not the level's delay by now, which may have
 been changed. Only a message that was stored in what is still the future, because somebody set the
@@ -30,15 +29,9 @@ from cometmq.broker.intact import intact_messages, messages_from
 from cometmq.broker.saved_table import SavedTable
 from cometmq.broker.stepping import Step
 from cometmq.proto.bodies import DataVersion
-from cometmq.proto.properties import (
-    PROPERTIES_SIZE_MAX,
-    property_finder,
-    remove_property,
-    set_property,
-)
+from cometmq.proto.properties import property_finder, remove_property
 from cometmq.proto.property_names import CRC32
-from cometmq.proto.record import RECORD_CRC_SIZE
-from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFilesError
+from cometmq.store.errors import PutRefusedError, StoreFilesError
 from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
 from cometmq.store.messages.reading import ReadStatus
 from cometmq.store.queues.consume_queue import ENTRY
@@ -74,58 +67,9 @@ SAVE_EVERY_SIZE: Final = 64 << 20
 """Bytes of the log after which the offsets are saved though nothing was delivered, so that
 a start never has much to read."""
 
-_DELIVERY_SIZE: Final = len(DELIVERED_FROM) + len(b"\x01000:\x02") + 19 + RECORD_CRC_SIZE + 1
-"""What that property takes at most, with the checksum of a record and what ends one before it."""
 _RECORD_CRC: Final = CRC32.encode()
-_find_delay: Final = property_finder(b"DELAY")
 _find_origin: Final = property_finder(DELIVERED_FROM)
-_NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,40}")
 _PLACE: Final = re.compile(rb"(\d{1,3}):(\d{1,18})")
-_TIMERS: Final = (b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS")
-
-
-class Aside(NamedTuple):
-    """Where a delayed message waits."""
-
-    queue_id: int
-    """Of `SCHEDULE_TOPIC_XXXX`."""
-    properties: bytes
-
-
-def delay_level(properties: bytes) -> int:
-    """Return the delay level that a message asks for, 0 for none.
-
-    Raises a `ValueError` for one that is no number as Java reads it.
-    """
-    text = _find_delay(properties)
-    if text is None:
-        return 0
-    if _NUMBER.fullmatch(text) is None or not -(1 << 31) <= (level := int(text)) < 1 << 31:
-        raise ValueError(f"{text.decode(errors='replace')!r} is no number of 32 bits")
-    return max(level, 0)
-
-
-def set_aside(
-    topic: str, queue_id: int, properties: bytes, level: int, levels: int, *, more: int = 0
-) -> Aside:
-    """Return where a message with a delay level waits; one outside of the levels is the nearest.
-
-    Raises a `MessageIllegalError` where there is no room for what its delivery adds to these
-    properties, and to `more` bytes of others.
-    """
-    level = max(1, min(level, levels))
-    properties = set_property(properties, b"DELAY", b"%d" % level)
-    for name in _TIMERS:
-        properties = remove_property(properties, name)
-    properties = set_property(properties, b"REAL_TOPIC", topic.encode())
-    properties = set_property(properties, b"REAL_QID", b"%d" % queue_id)
-    size = len(properties) + more
-    if size > PROPERTIES_SIZE_MAX - _DELIVERY_SIZE:
-        raise MessageIllegalError(
-            f"properties of {size} bytes, of which a delayed message may have"
-            f" {PROPERTIES_SIZE_MAX - _DELIVERY_SIZE}"
-        )
-    return Aside(level - 1, properties)
 
 
 class _Delivered(NamedTuple):

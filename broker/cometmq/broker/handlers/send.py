@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.delays import delay_level, set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.retry_sends import dead_letters
 from cometmq.broker.handlers.send_half import send_half, send_half_alike
@@ -18,6 +17,7 @@ from cometmq.broker.handlers.send_origin import identified, origin_of
 from cometmq.broker.handlers.sent_properties import HALF_MARK, ONCE, SPECIAL
 from cometmq.broker.idempotence import MARKS
 from cometmq.broker.refusals import FAQ, send_refusal
+from cometmq.broker.setting_aside import delay_level, set_aside
 from cometmq.broker.topic_names import (
     CLOSED_TOPICS,
     RETRY_PREFIX,

@@ -1,7 +1,7 @@
 """Messages that a consumer could not consume (36): kept for later, or as dead letters.
 
 A message comes back as a new one in the retry topic of its group, with a delay that grows from time
-to time (see `delays`), and after its last one it goes to the group's dead-letter topic.
+to time (see `setting_aside`), and after its last one it goes to the group's dead-letter topic.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.delays import set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered
 from cometmq.broker.handlers.retry_sends import retries_max, writeable
 from cometmq.broker.intact import read_intact
 from cometmq.broker.refusals import FAQ, put_refusal
+from cometmq.broker.setting_aside import set_aside
 from cometmq.broker.topic_names import dead_letter_topic, retry_topic
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
