@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from tests.interop.apache_java import ask, class_path
@@ -13,9 +13,6 @@ from tests.interop.target import Target
 from tests.interop.test_clients import JAVA, RELEASE
 
 from cometmq.client import ClientConfig, SyncClient
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +43,6 @@ CASES = (
     Case(f"topicRoute -n NS -t {TOPIC}", r'"orderTopicConf": ?"broker-a:3"'),
     Case(f"updateOrderConf -n NS -t {TOPIC} -m delete", r"success"),
     Case(f"topicRoute -n NS -t {TOPIC}", r'"queueDatas"'),
-    # Without a value there, the tool prints the refusal of its own question for it.
-    Case("updateOrderConf -n NS -t OrderedByMqadmin -m put -v broker-a:1", r"success"),
     # Without a value there, the tool prints the refusal of its own question for it.
     Case("updateOrderConf -n NS -t OrderedByMqadmin -m put -v broker-a:1", r"success"),
     Case(
