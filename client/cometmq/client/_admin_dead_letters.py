@@ -34,7 +34,7 @@ from cometmq.client._dead_letters import (
     Redriven,
 )
 from cometmq.client._pace import Pace
-from cometmq.client._producer import Parcel
+from cometmq.client._parcels import Parcel
 from cometmq.client.errors import (
     ClientError,
     NotFoundError,

@@ -14,6 +14,7 @@ from cometmq.client._core.identity import Identity
 from cometmq.client._core.names import in_namespace
 from cometmq.client._membership import Membership
 from cometmq.client._nameservers import NameServers, parse_nameservers
+from cometmq.client._parcels import Packing
 from cometmq.client._parts import Parts
 from cometmq.client._producer import Producer
 from cometmq.client._questions import Questions
@@ -100,7 +101,8 @@ class Life:
             nameservers=nameservers,
             routes=routes,
             reading=Reading(config, connections, routes),
-            producer=Producer(config, identity, connections, routes, membership, hooks),
+            packing=Packing(config, identity, hooks),
+            producer=Producer(config, identity, connections, routes, membership),
             hooks=hooks,
         )
         await runtime.open()
@@ -110,7 +112,7 @@ class Life:
         runtime.spawn(self._send_heartbeats, "heartbeats")
         self._trace = trace
         if trace is not None:
-            runtime.spawn(partial(trace.run, self._parts.producer), "traces")
+            runtime.spawn(partial(trace.run, self._parts), "traces")
         return self
 
     async def __aexit__(
@@ -141,7 +143,7 @@ class Life:
                     stopping.start_soon(consumption.stop)
             if self._trace is not None:
                 with anyio.move_on_after(TRACE_SECONDS, shield=True):
-                    await self._trace.flush(self._parts.producer)
+                    await self._trace.flush(self._parts)
         finally:  # Also when it is cancelled, which asyncio does in spite of any shield.
             self._parts.connections.close("the client is closed")
             await runtime.close()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cometmq.client._core.identity import Identity
     from cometmq.client._membership import Membership
     from cometmq.client._nameservers import NameServers
+    from cometmq.client._parcels import Packing
     from cometmq.client._producer import Producer
     from cometmq.client._reading import Reading
     from cometmq.client._routes import Routes
@@ -32,5 +33,6 @@ class Parts:
     nameservers: NameServers
     routes: Routes
     reading: Reading
+    packing: Packing
     producer: Producer
     hooks: Sequence[Hook]

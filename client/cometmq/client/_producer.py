@@ -9,19 +9,11 @@ import anyio
 from cometmq.client._connections import elapsed_ms
 from cometmq.client._core.identity import now_ms
 from cometmq.client._core.names import TEMPLATE
-from cometmq.client._core.outgoing import (
-    AT_ONCE,
-    bare_properties,
-    check_sharding_key,
-    needs_timers,
-    properties_text,
-    shrink,
-    timing_properties,
-)
 from cometmq.client._core.queues import Queue
 from cometmq.client._core.retry import LOST_QUEUE_WAITS, Retrying
 from cometmq.client._core.selection import Selection, queue_of_key
-from cometmq.client._watching import sending_of, tell_each, watched
+from cometmq.client._parcels import SEND
+from cometmq.client._watching import tell_each, watched
 from cometmq.client.errors import (
     ClientError,
     ForbiddenError,
@@ -33,9 +25,7 @@ from cometmq.client.errors import (
     UsageError,
     refusal,
 )
-from cometmq.client.hooks import Sending
 from cometmq.proto import property_names as names
-from cometmq.proto.batch import encode_items
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import STORED_CODES, SendMessageResponse, SendMessageV2
@@ -43,55 +33,20 @@ from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.version import version_name, version_ordinal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection
 
     from cometmq.client._connections import Connections
     from cometmq.client._core.identity import Identity
-    from cometmq.client._core.outgoing import NewMessage, Timing
     from cometmq.client._core.routes import Route
     from cometmq.client._membership import Membership
+    from cometmq.client._parcels import Parcel
     from cometmq.client._routes import Routes
     from cometmq.client.config import ClientConfig
-    from cometmq.client.hooks import Hook, SendWatch
-    from cometmq.proto.batch import BatchItem
 
-_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
-_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _ONCE: Final = f"{names.IDEMPOTENT}\x011\x02"
 _STORED: Final = frozenset(map(int, STORED_CODES))
 _TIMERS_VERSION: Final = version_ordinal(5, 0, 0)
-
-
-class Parcel:
-    """What one send carries, whichever queue it goes to."""
-
-    __slots__ = (
-        "body", "code", "flag", "id", "is_batch", "may_repeat", "needs_timers", "properties",
-        "sys_flag", "watches",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        body: bytes,
-        properties: str,
-        message_id: str,
-        *,
-        sys_flag: int = 0,
-        flag: int = 0,
-        is_batch: bool = False,
-        needs_timers: bool = False,
-    ) -> None:
-        self.body = body
-        self.properties = properties
-        self.id = message_id
-        self.sys_flag = sys_flag
-        self.flag = flag
-        self.is_batch = is_batch
-        self.code = _SEND_BATCH if is_batch else _SEND
-        self.needs_timers = needs_timers
-        self.may_repeat = False  # Even a broker that could is not asked to store it once.
-        self.watches: list[SendWatch] | None = None
 
 
 class Producer:
@@ -104,70 +59,13 @@ class Producer:
         connections: Connections,
         routes: Routes,
         membership: Membership,
-        hooks: Sequence[Hook] = (),
     ) -> None:
-        self._hooks = hooks
         self._config = config
         self._identity = identity
         self._connections = connections
         self._routes = routes
         self._membership = membership
         self._selection = Selection(avoids=config.avoid_slow_brokers)
-
-    def pack(
-        self,
-        topic: str,
-        message: NewMessage,
-        body: bytes,
-        timing: Timing,
-        sharding_key: str | None,
-        more: Mapping[str, str] | None = None,
-    ) -> Parcel:
-        """Check a message and write its properties; a `UsageError` says what is wrong with it."""
-        added: dict[str, str] = dict(more) if more else {}
-        if timing is not AT_ONCE:
-            added |= timing_properties(timing)
-        if self._config.namespace:
-            added[names.INSTANCE_ID] = self._config.namespace
-        if sharding_key is not None:
-            added[names.SHARDING_KEY] = check_sharding_key(sharding_key)
-        message_id = self._identity.new_message_id()
-        watches = None
-        if self._hooks:
-            sending = sending_of(topic, message, message_id, len(body), added)
-            watches = tell_each(self._hooks, lambda hook: hook.sending(sending))
-            added |= sending.properties
-        properties = properties_text(message, message_id, added)
-        body, sys_flag = shrink(body, self._config.compress_from)
-        parcel = Parcel(
-            body,
-            properties,
-            message_id,
-            sys_flag=sys_flag,
-            flag=message.flag,
-            needs_timers=needs_timers(timing),
-        )
-        parcel.watches = watches
-        return parcel
-
-    def pack_batch(self, topic: str, items: Sequence[BatchItem]) -> Parcel:
-        """Make one parcel of several messages, which are checked by now.
-
-        None can have a property that batches must not have: those are no user's to give.
-        """
-        message_id = self._identity.new_message_id()
-        properties = bare_properties(message_id)
-        parcel = Parcel(encode_items(items), properties, message_id, is_batch=True)
-        if self._hooks:
-            sending = Sending(
-                topic=topic,
-                id=message_id,
-                kind="batch",
-                body_size=len(parcel.body),
-                count=len(items),
-            )
-            parcel.watches = tell_each(self._hooks, lambda hook: hook.sending(sending))
-        return parcel
 
     async def send(
         self,
@@ -378,7 +276,7 @@ class Producer:
         """Whether a broker stores a message once, however often it is sent."""
         return (
             self._config.idempotent
-            and parcel.code == _SEND
+            and parcel.code == SEND
             and not parcel.may_repeat
             and address in self._membership.stores_once
         )

@@ -82,7 +82,7 @@ class SendVerbs(Life):
         topic = self._named(check_topic_to_send(topic))
         if queue is not None:
             check_queue_of(topic, queue)
-        parcel = self._parts.producer.pack(
+        parcel = self._parts.packing.pack(
             topic,
             message,
             check_body(body, self.config.body_size_max),
@@ -126,7 +126,7 @@ class SendVerbs(Life):
         if queue is not None:
             check_queue_of(topic, queue)
         checked = check_body(body, self.config.body_size_max)
-        parcel = self._parts.producer.pack(topic, message, checked, AT_ONCE, sharding_key)
+        parcel = self._parts.packing.pack(topic, message, checked, AT_ONCE, sharding_key)
         await self._parts.producer.send_oneway(
             topic, parcel, queue=queue, sharding_key=sharding_key
         )
@@ -167,7 +167,7 @@ class SendVerbs(Life):
             try:
                 if remaining <= 0:
                     raise DeadlineError(f"topic {topic!r}: the time for the batch is over")
-                parcel = self._parts.producer.pack_batch(topic, part)
+                parcel = self._parts.packing.pack_batch(topic, part)
                 target, answer, code = await self._parts.producer.send(
                     topic, parcel, queue=queue, sharding_key=sharding_key, timeout=remaining
                 )

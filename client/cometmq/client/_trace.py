@@ -22,7 +22,7 @@ from cometmq.client.errors import ClientError
 from cometmq.client.hooks import ConsumeWatch, Hook, Sending, SendWatch, Sent, Settled
 
 if TYPE_CHECKING:
-    from cometmq.client._producer import Producer
+    from cometmq.client._parts import Parts
     from cometmq.client.messages import ReceivedMessage
 
 _log = logging.getLogger("cometmq.client")
@@ -66,15 +66,15 @@ class Trace(Hook):
         self._records.append((text, keys))
         self._came.set()
 
-    async def run(self, producer: Producer) -> None:
+    async def run(self, parts: Parts) -> None:
         """Send what is in the line, for ever."""
         while True:
             await self._came.wait()
             self._came = anyio.Event()
             await anyio.sleep(WAIT_SECONDS)
-            await self.flush(producer)
+            await self.flush(parts)
 
-    async def flush(self, producer: Producer) -> None:
+    async def flush(self, parts: Parts) -> None:
         """Send what is in the line now."""
         while self._records:
             texts: list[str] = []
@@ -88,8 +88,8 @@ class Trace(Hook):
             body = "".join(texts).encode()
             message = NewMessage(body=body, keys=sorted(keys))
             try:
-                parcel = producer.pack(TRACE_TOPIC, message, body, AT_ONCE, None)
-                await producer.send(
+                parcel = parts.packing.pack(TRACE_TOPIC, message, body, AT_ONCE, None)
+                await parts.producer.send(
                     TRACE_TOPIC, parcel, queue=None, sharding_key=None, timeout=WAIT_SECONDS * 6
                 )
             except ClientError as error:

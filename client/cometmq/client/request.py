@@ -59,7 +59,7 @@ class RequestVerbs(Life):
         more = self._requests.begin(parts.identity.client_id, seconds)
         correlation_id = more[names.CORRELATION_ID]
         try:
-            parcel = parts.producer.pack(topic, message, checked, AT_ONCE, sharding_key, more)
+            parcel = parts.packing.pack(topic, message, checked, AT_ONCE, sharding_key, more)
             await parts.producer.send(
                 topic, parcel, queue=None, sharding_key=sharding_key, timeout=seconds
             )
@@ -90,5 +90,5 @@ async def send_reply(
     checked = check_body(body, parts.config.body_size_max)
     message = NewMessage(body=checked, properties=properties)
     topic = f"{cluster}_REPLY_TOPIC"
-    parcel = parts.producer.pack(topic, message, checked, AT_ONCE, None, more)
+    parcel = parts.packing.pack(topic, message, checked, AT_ONCE, None, more)
     await parts.producer.send_reply(request.queue, topic, parcel)

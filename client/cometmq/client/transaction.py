@@ -90,7 +90,7 @@ class Transaction:
         parts = self._parts()
         body = check_body(self._message.body, parts.config.body_size_max)
         more = {names.TRAN_MSG: "true", names.PGROUP: parts.identity.producer_group}
-        parcel = parts.producer.pack(self._topic, self._message, body, AT_ONCE, None, more)
+        parcel = parts.packing.pack(self._topic, self._message, body, AT_ONCE, None, more)
         parcel.sys_flag |= _PREPARED
         self._receipt = receipt_of(
             parcel.id,
