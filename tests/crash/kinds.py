@@ -353,6 +353,7 @@ def main() -> int:
             for point in points_of(CASES[name], flush):
                 count += 1
                 assert count < 10_000, point
+            assert count > 20, f"{name}: {count} points are not all"
             ends = "power cuts" if flush is Flush.SYNC else "kills"
             sys.stdout.write(f"{name}: {count} {ends}, each at another point, no finding\n")
             sys.stdout.flush()

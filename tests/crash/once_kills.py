@@ -179,6 +179,7 @@ def run(count: int, flush: Flush, rng: Random) -> str:
     """Send so many; says what was seen."""
     with tempfile.TemporaryDirectory(prefix="cometmq-once-") as folder:
         orders = play(send_all(Path(folder), count, flush, rng))
+    assert orders.kills, "so few sends that nothing was killed"
     return (
         f"{flush.value}: {count} sends, {orders.cuts} cuts, {orders.kills} kills,"
         f" exactly {count} messages, each where its answer says"

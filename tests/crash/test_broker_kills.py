@@ -1,17 +1,7 @@
 from __future__ import annotations
 
-from random import Random
-
 import pytest
-from tests.crash.broker_kills import Promises, check_order, run
-
-from cometmq.store.config import Flush
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flush", list(Flush))
-def test_a_kill_loses_nothing_that_was_acknowledged(flush: Flush) -> None:
-    assert "3 kills" in run(3, flush, Random(9))
+from tests.crash.broker_kills import Promises, check_order
 
 
 def test_what_is_lost_changed_or_out_of_order_is_noticed() -> None:

@@ -3,18 +3,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.crash.once_kills import Orders, place_of, run
+from tests.crash.once_kills import Orders, place_of
 
 from cometmq.client import Queue, Receipt
-from cometmq.store.config import Flush
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flush", list(Flush))
-def test_whatever_is_cut_and_killed_each_send_is_one_message(flush: Flush) -> None:
-    said = run(6_000, flush, Random(3))
-    assert "exactly 6000 messages" in said
-    assert " 0 kills" not in said
 
 
 async def test_what_is_lost_stored_twice_or_elsewhere_is_noticed() -> None:
