@@ -438,7 +438,17 @@ def test_a_web_server_is_no_name_server_and_that_is_said_once() -> None:
         threading.Thread(target=answer, daemon=True).start()
         address = "{}:{}".format(*listening.getsockname())
         ended = subprocess.run(
-            [sys.executable, "-m", "cometmq.admin", "topic", "list", "-n", address],
+            [
+                sys.executable,
+                "-m",
+                "cometmq.admin",
+                "topic",
+                "list",
+                "-n",
+                address,
+                "--timeout",
+                "1",
+            ],
             capture_output=True,
             text=True,
             timeout=60,

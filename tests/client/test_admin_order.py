@@ -77,7 +77,7 @@ def test_no_other_queue_is_used_while_a_broker_of_the_order_is_away(
             first = await mq.send("orders", b"1", sharding_key="k")
             servers.stop("broker")
             with pytest.raises(NetworkError):
-                await mq.send("orders", b"2", sharding_key="k")
+                await mq.send("orders", b"2", sharding_key="k", timeout=1)
             servers.start("broker")
             while (again := await sent_in_the_end(mq)) is None:
                 await anyio.lowlevel.checkpoint()
