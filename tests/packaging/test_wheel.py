@@ -12,6 +12,7 @@ import tarfile
 import venv
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -83,28 +84,57 @@ def wheel(dist: Path) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def pins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wanted_by_extras(wheel: Path) -> dict[str, set[tuple[str, str]]]:
+    """What each extra wants, and where it does."""
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        metadata = archive.read(path).decode()
+    line = r"^Requires-Dist: (.+); (?:\((.+)\) and )?extra == '(\w+)'$"
+    found: dict[str, set[tuple[str, str]]] = {}
+    for name, where, extra in re.findall(line, metadata, re.MULTILINE):
+        found.setdefault(extra, set()).add((name, where))
+    return found
+
+
+class Installer(NamedTuple):
+    """Makes environments, all with one pip: to give each its own takes longer than most extras."""
+
+    pip: Path
+    """The interpreter that has it."""
+    pins: Path
     """The lock files as constraints: the same versions, without hashes, which a wheel has not, and
     without extras, which a constraint may not have."""
+
+    def environment(self, folder: Path, what: str) -> Path:
+        """A new environment with this in it; its interpreter."""
+        venv.create(folder)
+        python = folder / "bin" / "python"
+        self.install(python, what)
+        return python
+
+    def install(self, python: Path, *what: str) -> None:
+        pip = (self.pip, "-m", "pip", "--python", python, "--disable-pip-version-check")
+        run(*pip, "install", "-q", "-c", self.pins, *what)
+        run(*pip, "check")
+
+
+@pytest.fixture(scope="module")
+def installer(tmp_path_factory: pytest.TempPathFactory) -> Installer:
     text = "".join(
         (REPOSITORY / "requirements" / name).read_text() for name in ("dev.txt", "spark.txt")
     )
     named = {line.removesuffix(" \\") for line in text.splitlines() if "==" in line}
     lines = sorted({re.sub(r"^([\w.-]+)\[[^]]*\]", r"\1", line) for line in named})
-    path = tmp_path_factory.mktemp("pins") / "pins.txt"
-    path.write_text("\n".join(line for line in lines if re.match(r"[a-z]", line)))
-    return path
+    folder = tmp_path_factory.mktemp("installer")
+    pins = folder / "pins.txt"
+    pins.write_text("\n".join(line for line in lines if re.match(r"[a-z]", line)))
+    venv.create(folder / "pip", with_pip=True)
+    return Installer(folder / "pip" / "bin" / "python", pins)
 
 
-def installed(wheel: Path, pins: Path, extra: str, folder: Path) -> Path:
-    """A new environment with the wheel and one extra in it; its interpreter."""
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    what = f"{wheel}[{extra}]" if extra else str(wheel)
-    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", pins, what)
-    run(python, "-m", "pip", "check")
-    return python
+@pytest.fixture(scope="module")
+def with_spark(wheel: Path, installer: Installer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installer.environment(tmp_path_factory.mktemp("spark") / "env", f"{wheel}[spark]")
 
 
 @pytest.mark.slow
@@ -131,17 +161,17 @@ def test_the_sdist_holds_what_is_tracked_and_nothing_else(dist: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_sdist_installs(dist: Path, pins: Path, tmp_path: Path) -> None:
+def test_the_sdist_installs(dist: Path, installer: Installer, tmp_path: Path) -> None:
     (sdist,) = dist.glob("*.tar.gz")
-    python = installed(sdist, pins, "", tmp_path / "env")
+    python = installer.environment(tmp_path / "env", str(sdist))
     run(python, "-c", USE_THE_PROTOCOL)
 
 
 @pytest.mark.slow
 def test_the_bare_install_is_the_sdk_and_its_command_says_what_to_install(
-    wheel: Path, pins: Path, tmp_path: Path
+    wheel: Path, installer: Installer, tmp_path: Path
 ) -> None:
-    python = installed(wheel, pins, "", tmp_path / "env")
+    python = installer.environment(tmp_path / "env", str(wheel))
     run(python, "-c", USE_THE_PROTOCOL)
     shown = run(python.parent / "cometmq", "--help", expected=1)
     assert "pip install 'cometmq[broker]'" in shown
@@ -150,9 +180,9 @@ def test_the_bare_install_is_the_sdk_and_its_command_says_what_to_install(
 
 @pytest.mark.slow
 def test_the_broker_extra_brings_the_daemons_and_the_command_line(
-    wheel: Path, pins: Path, tmp_path: Path
+    wheel: Path, installer: Installer, tmp_path: Path
 ) -> None:
-    python = installed(wheel, pins, "broker", tmp_path / "env")
+    python = installer.environment(tmp_path / "env", f"{wheel}[broker]")
     run(python, "-c", USE_THE_PROTOCOL)
     run(python, "-c", USE_THE_STORE, tmp_path)
     assert "cometmq, version" in run(python.parent / "cometmq", "--version")
@@ -160,32 +190,37 @@ def test_the_broker_extra_brings_the_daemons_and_the_command_line(
 
 @pytest.mark.slow
 def test_the_test_extra_brings_the_broker_for_the_fixture(
-    wheel: Path, pins: Path, tmp_path: Path
+    wheel: Path, installer: Installer, tmp_path: Path
 ) -> None:
-    python = installed(wheel, pins, "test", tmp_path / "env")
+    python = installer.environment(tmp_path / "env", f"{wheel}[test]")
     run(python, "-c", USE_THE_FIXTURE)
     run(python, "-c", USE_THE_STORE, tmp_path)
     tests = tmp_path / "project"
     tests.mkdir()
     (tests / "test_three_lines.py").write_text(THREE_LINES)
     assert "1 passed" in run(python, "-m", "pytest", tests)
-    plugins = ["pytest-asyncio", "pytest-trio", "pytest-xdist"]
-    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", pins, *plugins)
+    installer.install(python, "pytest-asyncio", "pytest-trio", "pytest-xdist")
     (tests / "test_async.py").write_text(ASYNC_TESTS)
     (tests / "test_beside.py").write_text(THREE_LINES)
     assert "4 passed" in run(python, "-m", "pytest", "-n", "3", tests)
 
 
 @pytest.mark.slow
-def test_the_spark_extra_brings_spark(wheel: Path, pins: Path, tmp_path: Path) -> None:
-    python = installed(wheel, pins, "spark", tmp_path / "env")
-    run(python, "-c", USE_THE_PROTOCOL)
-    run(python, "-c", USE_SPARK)
+def test_the_spark_extra_brings_spark(with_spark: Path) -> None:
+    run(with_spark, "-c", USE_THE_PROTOCOL)
+    run(with_spark, "-c", USE_SPARK)
 
 
 @pytest.mark.slow
-def test_the_all_extra_brings_everything(wheel: Path, pins: Path, tmp_path: Path) -> None:
-    python = installed(wheel, pins, "all", tmp_path / "env")
+def test_the_all_extra_is_the_others_and_they_go_together(
+    wheel: Path, installer: Installer, with_spark: Path, tmp_path: Path
+) -> None:
+    wanted = wanted_by_extras(wheel)
+    assert wanted["all"] == set().union(
+        *(wanted[each] for each in ("broker", "otel", "spark", "test"))
+    )
+    python = with_spark  # Which takes longer to install than all the others.
+    installer.install(python, f"{wheel}[all]")
     run(python, "-c", USE_THE_STORE, tmp_path)
     run(python, "-c", USE_SPARK)
     run(python, "-c", USE_THE_FIXTURE)
