@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -27,3 +31,57 @@ def test_one_that_is_like_none_is_told_alone() -> None:
     done = CliRunner().invoke(program, ["zzzz"])
     assert done.exit_code == 2
     assert done.stderr.endswith("Error: No such command 'zzzz'.\n")
+
+
+def without(modules: tuple[str, ...], folder: Path, *line: str) -> tuple[int, str, str]:
+    """Run the program where these modules are not installed: what it wrote, and its status."""
+    hide = "; ".join(f"sys.modules[{module!r}] = None" for module in modules)
+    run = "from cometmq.admin.program import program; program(prog_name='cometmq')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {hide}; {run}", *line],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+NO_BROKER = ("crc32c", "isal", "lark", "lz4", "trio", "uvloop", "zstandard")
+"""What `[broker]` brings and `[spark]` does not."""
+
+
+@pytest.mark.parametrize(
+    ("line", "module", "extra"),
+    [
+        ("up --broker-port 0 --nameserver-port 0 --metrics-port off", "trio", "broker"),
+        ("store stat --json store", "crc32c", "broker"),
+        ("store verify --help", "crc32c", "broker"),
+        ("pipeline --help", "numpy", "spark"),
+    ],
+)
+def test_a_command_of_another_extra_says_what_to_install(
+    line: str, module: str, extra: str, tmp_path: Path
+) -> None:
+    status, said, error = without((*NO_BROKER, "numpy"), tmp_path, *line.split())
+    assert (status, said) == (1, "")
+    assert error == (
+        f"Error: `cometmq {line.split()[0]}` needs {module}, which is not installed here.\n"
+        f"Install it with:  pip install 'cometmq[{extra}]'\n"
+    )
+
+
+def test_the_list_of_commands_has_those_that_miss_something(tmp_path: Path) -> None:
+    status, said, error = without(NO_BROKER, tmp_path, "--help")
+    assert (status, error) == (0, "")
+    told = {line.split()[0]: line for line in said.splitlines() if line.startswith("  ")}
+    assert "pip install 'cometmq[broker]'" in told["store"]
+    assert "pip install" not in told["send"]
+
+
+def test_a_module_of_ours_that_is_not_there_is_no_matter_of_what_is_installed(
+    tmp_path: Path,
+) -> None:
+    _, _, error = without(("cometmq.admin.commands.send",), tmp_path, "send", "orders", "x")
+    assert "ModuleNotFoundError" in error
+    assert "pip install" not in error

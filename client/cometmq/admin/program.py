@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -40,10 +41,20 @@ class _Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name."""
         if cmd_name in _ELSEWHERE:
-            command = getattr(import_module(_ELSEWHERE[cmd_name]), cmd_name)
+            try:
+                command = getattr(import_module(_ELSEWHERE[cmd_name]), cmd_name)
+            except ModuleNotFoundError as error:
+                return _not_installed(cmd_name, _what_to_install(cmd_name, error))
             assert isinstance(command, click.Command)
             return command
         return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. Many import what they need only then."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            raise _what_to_install(ctx.invoked_subcommand or "", error) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -54,6 +65,34 @@ class _Program(click.Group):
         if close and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
+
+
+def _what_to_install(command: str, error: ModuleNotFoundError) -> click.ClickException:
+    """Say which extra brings the module that a command misses; what is no package's is raised."""
+    module = (error.name or "cometmq").partition(".")[0]
+    if module == "cometmq" or module in sys.stdlib_module_names:
+        raise error
+    extra = "spark" if command == "pipeline" else "broker"
+    return click.ClickException(
+        f"`cometmq {command}` needs {module}, which is not installed here."
+        f"\nInstall it with:  pip install 'cometmq[{extra}]'"
+    )
+
+
+def _not_installed(name: str, problem: click.ClickException) -> click.Command:
+    """Stand in for a command that cannot be imported, so that the others are listed, and run."""
+
+    def refuse(**_: object) -> None:
+        raise problem
+
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+        add_help_option=False,
+        short_help=problem.message.partition("\n")[2],
+    )
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
