@@ -39,6 +39,17 @@ def test_keys_without_a_table_are_for_the_daemon_that_reads_them(tmp_path: Path)
     assert settings.of == {BROKER: {}, NAMESERVER: {"listen_port": 3}}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.toml", 'broker_name = "b"\r\n'), ("broker.conf", "brokerName=b\r\n")]
+)
+def test_a_file_of_an_editor_of_windows_is_read_as_it_is_meant(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    """Its first character, which nobody sees, marks UTF-8, and lines end with two."""
+    config, _ = configured(BrokerConfig(), from_file(tmp_path, name, f"\ufeff{text}").of[BROKER])
+    assert config.broker_name == "b"
+
+
 def test_a_misspelt_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(click.UsageError, match=r"table brokr: no such.*did you mean broker\?"):
         from_file(tmp_path, "a.toml", "[brokr]\n")

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from codecs import BOM_UTF8
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -86,7 +87,7 @@ class Settings:
     def add_file(self, path: str) -> None:
         """Add those of a file; a `UsageError` when it cannot be read."""
         try:
-            content = Path(path).read_bytes()
+            content = Path(path).read_bytes().removeprefix(BOM_UTF8)  # As editors of Windows write.
         except OSError as error:
             raise click.UsageError(f"--config {path}: {error.strerror}") from error
         try:
