@@ -469,6 +469,12 @@ def test_without_a_server_it_says_how_to_start_one() -> None:
     assert "`cometmq up`" in result.stderr
 
 
+def test_that_no_name_server_is_given_is_told_with_the_option_for_it() -> None:
+    result = CliRunner().invoke(program, ["topic", "list", "-n", ""])
+    assert result.exit_code == 2
+    assert "give one, -n HOST:PORT, or set NAMESRV_ADDR" in result.stderr
+
+
 def test_a_list_of_commands_cuts_no_sentence_on_a_usual_terminal() -> None:
     def walk(words: tuple[str, ...]) -> None:
         shown = CliRunner().invoke(program, [*words, "--help"], terminal_width=80).stdout

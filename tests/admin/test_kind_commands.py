@@ -48,6 +48,8 @@ def test_dead_letters_are_listed_shown_sent_again_and_purged(tmp_path: Path) -> 
         ]
         assert terminal.lines("dlq", "purge", "billing") == ["billing has no dead letters"]
         assert terminal.json("dlq", "purge", "billing") == {"group": "billing", "thrown_away": 0}
+        misspelt = terminal.run("dlq", "purge", "bilinng", "-y", status=1)
+        assert "no broker knows the group 'bilinng'" in misspelt.stderr
         assert terminal.json("dlq", "list") == []
 
     play(tmp_path, scenario)

@@ -76,7 +76,7 @@ def filter_options(function: Function) -> Function:
 
 @click.command(short_help="Consume TOPIC as a member of a group.")
 @click.argument("topic")
-@click.option("-g", "--group", default="cometmq-cli", show_default=True, help="Consume as it.")
+@click.option("-g", "--group", default="cometmq-cli", show_default=True, help="The group to be of.")
 @filter_options
 @click.option(
     "--start",

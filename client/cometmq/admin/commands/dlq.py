@@ -236,6 +236,7 @@ async def purge(mq: Client, *, group: str, yes: bool, as_json: bool) -> None:
     """Throw all dead letters of GROUP away, on all brokers."""
     count = sum(each.count for each in await mq.admin.dead_letters.groups() if each.group == group)
     if not count:
+        await mq.admin.dead_letters.show(group, count=1)  # Which refuses a group that nobody knows.
         nothing = {"group": group, "thrown_away": 0}
         show_done(f"{group} has no dead letters", nothing, as_json=as_json)
         return
