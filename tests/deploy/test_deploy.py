@@ -123,6 +123,20 @@ def test_the_image_has_an_empty_folder_for_the_store() -> None:
     assert "install --directory --owner cometmq --group cometmq /var/lib/cometmq" in dockerfile
 
 
+def test_the_image_takes_the_pins_as_constraints_that_pip_accepts(tmp_path: Path) -> None:
+    """With an extra, as in `pyright[nodejs]==1.1`, pip refuses the whole file."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    found = re.search(r"sed .* requirements/dev.txt > (/tmp/constraints.txt)", dockerfile)
+    assert found is not None
+    command = found[0].replace(found[1], str(tmp_path / "constraints.txt"))
+    subprocess.run(command, shell=True, check=True, cwd=DEPLOY.parent)
+    lines = (tmp_path / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    assert len(pins) > 50
+    for pin in pins:
+        assert re.fullmatch(r"[\w.-]+==[\w.]+( ; .+)?", pin), pin
+
+
 def test_a_unit_refuses_unknown_system_calls_and_kills_nobody_for_them() -> None:
     """`cachestat`, with which a broker reads what is old, is in no list of systemd 252 (Debian 12).
 
