@@ -577,6 +577,21 @@ def test_a_topic_that_was_made_anew_without_the_queue_that_was_noted_is_noticed(
             again.latestOffset(end, ALL)
 
 
+def test_a_topic_that_was_made_anew_and_gets_back_its_queues_is_read_whole(tables: Tables) -> None:
+    """The place up to where such a queue was read is that of another one."""
+    topic = "anew-widened"
+    tables.fill(topic, 8, queues=2)
+    stream = reader(tables, topic, startingOffsets="earliest", failOnDataLoss=False)
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    made_anew(tables, topic, 2, queues=1)
+    following = through_json(stream.latestOffset(end, ALL))
+    assert bodies(reader(tables, topic), end, following) == numbers(100, 102)
+    tables.cluster.admin.create_topic(topic, queues=2)
+    tables.fill(topic, 12, queues=2, first=102)
+    last = through_json(stream.latestOffset(following, ALL))
+    assert bodies(reader(tables, topic), following, last) == numbers(102, 114)
+
+
 def test_a_topic_that_was_made_anew_before_the_first_batch_is_noticed(tables: Tables) -> None:
     tables.fill("anew-at-once", 4)
     stream = reader(tables, "anew-at-once", startingOffsets="latest")

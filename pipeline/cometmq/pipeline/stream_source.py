@@ -139,7 +139,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         firsts = looked.kept(before.firsts)
         lost += before.lost
-        queues = {**before.queues, **ends}
+        queues = {
+            queue: end
+            for queue, end in before.queues.items()
+            # Of a topic that was made anew, one that is not there may come, and is a new one then.
+            if first_messages.part_of(queue) not in looked.other
+        } | ends
         return StreamOffset(queues, begins=carried, firsts=firsts, lost=lost).document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
