@@ -185,6 +185,7 @@ def test_many_rows_arrive_in_batches(tables: Tables) -> None:
         ("'x' AS body, 1 AS amount", {}, "column amount: not known to the sink"),
         ("'x' AS bdy, 'x' AS key", {}, "column bdy: not known"),
         ("'k' AS key", {}, "column body: is required"),
+        ("'x' AS body, 'k' AS key, 'y' AS body", {}, "column body: is there twice"),
         ("1 AS body", {}, "column body: is int, must be string or binary"),
         ("'x' AS body", {"topic": ""}, "topic: say where to"),
         ("'x' AS body", {"delivery": "idempotent"}, "delivery: idempotent needs rows"),

@@ -186,6 +186,11 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
             f" {', '.join(OWN_COLUMNS)} and the columns of the source; drop it, or put it into"
             " `properties`"
         )
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise OptionError(
+            f"column {', '.join(twice)}: is there twice, as behind a join; drop one, or give it"
+            " another name"
+        )
     if "body" not in names:
         raise OptionError(f"column body: is required; there are {', '.join(names)}")
     if any(STORED in each.metadata for each in schema.fields if each.name == "body"):
