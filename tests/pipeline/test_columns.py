@@ -58,6 +58,7 @@ def test_an_unknown_column_is_refused_with_those_that_there_are() -> None:
 
 def test_both_schemas_have_the_columns_that_are_asked_for_in_that_order() -> None:
     assert ddl(("properties", "topic")) == "properties MAP<STRING, STRING>, topic STRING"
+    assert ddl(("born_time",)) == "born_time TIMESTAMP_LTZ"  # Whatever TIMESTAMP means to Spark.
     assert arrow_schema(("properties", "topic")).names == ["properties", "topic"]
     assert arrow_schema().names == list(COLUMNS)
 

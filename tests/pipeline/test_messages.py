@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed
 import pyarrow as pa
 from hypothesis import example, given, strategies as st
 
+from cometmq.pipeline.columns import PROPERTIES
 from cometmq.pipeline.errors import SinkError
 from cometmq.pipeline.identities import CoordinateIds, FreshIds, KeyIds, spread_of
 from cometmq.pipeline.marks import MARKS_MAX, Marks, sent_twice
@@ -86,6 +87,23 @@ def test_a_broker_reads_what_the_rows_say(rows: list[dict[str, Any]], start: int
         wanted = {**given, **{n: row[c] for n, c in (("KEYS", "key"), ("TAGS", "tag")) if row[c]}}
         assert len(properties.pop("UNIQ_KEY")) == 32
         assert properties == wanted
+
+
+def test_texts_may_have_offsets_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark hands them over so when it is told to (`useLargeVarTypes`)."""
+    text = pa.large_string()
+    large = {pa.string(): text, pa.binary(): pa.large_binary(), PROPERTIES: pa.map_(text, text)}
+    row: dict[str, Any] = {"body": b"x", "key": "k", "sharding_key": "s", "to_topic": "T"}
+    row |= {"properties": [("a", "b"), ("TTL", "0")], **place(5)}
+    small = messages([row], "")
+    for name, kind in TYPES.items():
+        monkeypatch.setitem(TYPES, name, large.get(kind, kind))
+    made = messages([row], "")
+    assert sent(made)[0][1] == b"x"
+    assert made.properties == small.properties
+    assert made.ids is not None
+    assert small.ids is not None
+    assert made.ids.tolist() == small.ids.tolist()
 
 
 def test_a_value_has_what_ends_a_name_in_it_and_is_written_as_it_was_read() -> None:

@@ -170,8 +170,12 @@ def columns_of(schema: Any, table: Mapping[str, Column] = COLUMNS) -> tuple[str,
 
 
 def ddl(names: Iterable[str] = ALL_COLUMNS, table: Mapping[str, Column] = COLUMNS) -> str:
-    """Return the schema of these columns as Spark's `DataSource.schema` may return it."""
-    return ", ".join(f"{name} {table[name].spark_type}" for name in names)
+    """Return the schema of these columns as Spark's `DataSource.schema` may return it.
+
+    What `TIMESTAMP` means is a setting of Spark's (`spark.sql.timestampType`).
+    """
+    kinds = {name: table[name].spark_type.replace("TIMESTAMP", "TIMESTAMP_LTZ") for name in names}
+    return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
 
 
 def schema_of_stored_bodies(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> Any:

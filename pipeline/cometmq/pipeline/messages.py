@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cometmq.pipeline.columns import BINARY, STRING
+from cometmq.pipeline.columns import BINARY, PROPERTIES, STRING
 from cometmq.pipeline.errors import SinkError
 from cometmq.pipeline.identities import CoordinateIds, KeyIds, spread_of
 from cometmq.pipeline.records.slices import matrix_rows
@@ -156,7 +156,7 @@ class Forming:
     def messages(self, batch: pa.RecordBatch) -> Messages:
         """Make messages of a record batch; a `SinkError` for a row that cannot be one."""
         form = self._form
-        columns = dict(zip(form.columns, batch.columns, strict=True))
+        columns = dict(zip(form.columns, map(_of_usual_size, batch.columns), strict=True))
         count = batch.num_rows
         bodies = columns["body"].cast(BINARY)
         if (row := self._without_body(bodies)) >= 0:
@@ -223,6 +223,16 @@ class Forming:
             spreads, placed = spreads.copy(), placed | sharded
             spreads[sharded] = shards[codes]
         return spreads, placed
+
+
+def _of_usual_size(column: pa.Array) -> pa.Array:
+    """Return a column whose texts have offsets of 32 bits, of a Spark that is told otherwise."""
+    kind = str(column.type)
+    if kind == "large_string":
+        return column.cast(STRING)
+    if kind.startswith("map<large_string"):
+        return column.cast(PROPERTIES)
+    return column
 
 
 def _times(columns: dict[str, pa.Array]) -> pa.Array | None:
