@@ -464,6 +464,17 @@ def test_a_topic_that_is_read_no_more_is_not_told_as_deleted(
     assert end["queues"] == {"kept": {"broker-a": {"0": 2}}, "left-out": {"broker-a": {"0": 1}}}
 
 
+def test_a_topic_that_is_named_later_and_is_not_there_is_told(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be made later, or be misspelt."""
+    tables.fill("there", 2)
+    first = reader(tables, "there", startingOffsets="earliest")
+    end = through_json(first.latestOffset(first.initialOffset(), ALL))
+    assert reader(tables, "there,ther").latestOffset(end, ALL) == end
+    assert caplog.messages == ["not read: topic ther: there is none yet"]
+
+
 def test_what_goes_on_is_told_once(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
     """And not each time that a stream looks, several times a second; again when it comes again."""
     told = "data loss: topic told-once does not exist any more"

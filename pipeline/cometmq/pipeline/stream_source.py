@@ -291,6 +291,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         news = [f"queue {queue}: its broker lets nobody" for queue in unread]
         news += [f"broker {broker}: has not registered; its queues wait" for broker in away]
+        absent = {*self.options.topics} - found.topics - {queue.topic for queue in before.queues}
+        news += [f"topic {topic}: there is none yet" for topic in absent]
         self._tell("not read: ", news)
         return begins, expired
 
