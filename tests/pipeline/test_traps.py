@@ -235,9 +235,11 @@ def test_trap_9_a_session_without_pushdown_reads_all_the_same(tables: Tables) ->
     assert type(pushing).pushFilters is not DataSourceReader.pushFilters
     tables.fill("trap9", 4)
     switch = "spark.sql.python.filterPushdown.enabled"
-    tables.spark.dataSource.register(CometMQSource)  # As Spark finds it by itself.
     tables.spark.conf.set(switch, False)
     try:
+        tables.spark.dataSource.register(CometMQSource)  # As Spark finds it by itself.
+        assert tables.read("trap9").where("queue_offset = 1").count() == 2
+        register(tables.spark)
         assert tables.read("trap9").where("queue_offset = 1").count() == 2
     finally:
         tables.spark.conf.set(switch, True)

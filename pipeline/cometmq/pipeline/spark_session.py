@@ -14,15 +14,16 @@ from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.java import find_java
 from cometmq.pipeline.java_process import start_java
 from cometmq.pipeline.shipping import temporary_wheel
-from cometmq.pipeline.source import PushingSource
+from cometmq.pipeline.source import CometMQSource, PushingSource
 from cometmq.pipeline.spark_log import LOG_VARIABLE, QUIET
-from cometmq.pipeline.store_source import PushingStoreSource
+from cometmq.pipeline.store_source import PushingStoreSource, StoreSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _EXECUTOR_PATH: Final = "spark.executorEnv.PYTHONPATH"
 
 _ARROW_UNCHECKED: Final = (
@@ -36,7 +37,7 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Without it Spark ignores what the source could do with conditions.
-    "spark.sql.python.filterPushdown.enabled": "true",
+    _PUSHDOWN: "true",
     # A task costs a third less than over TCP, a small micro-batch half.
     "spark.python.unix.domain.socket.enabled": "true",
     # Needed by transformWithState, and state is not bound to the heap.
@@ -100,11 +101,12 @@ def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSes
 def register(spark: SparkSession) -> None:
     """Make the formats known to a session that was made otherwise.
 
-    Its setting `spark.sql.python.filterPushdown.enabled` must be on; without, there is no need to
-    register: Spark finds the formats by itself.
+    They take conditions where its setting `spark.sql.python.filterPushdown.enabled` is on now:
+    while it is off, Spark refuses a reader that would.
     """
-    spark.dataSource.register(PushingSource)
-    spark.dataSource.register(PushingStoreSource)
+    takes_conditions = str(spark.conf.get(_PUSHDOWN, "")).lower() == "true"
+    spark.dataSource.register(PushingSource if takes_conditions else CometMQSource)
+    spark.dataSource.register(PushingStoreSource if takes_conditions else StoreSource)
 
 
 def _setting(name: str) -> str:
