@@ -38,6 +38,18 @@ def test_other_names_of_an_option_mean_the_same() -> None:
     assert (found.nameserver, found.group, found.access_key) == ("h:1;g:2", "G", "A")
 
 
+def test_without_any_option_it_is_said_of_which_there_are_none() -> None:
+    """A table that was made with columns is read with none."""
+    with pytest.raises(OptionError, match="Of CREATE TABLE there are none: Spark forgets"):
+        read_options({})
+
+
+def test_two_names_of_an_option_cannot_say_two_things() -> None:
+    read_options({**NAMESERVER, "namesrv": NAMESERVER["nameserver"], "topic": "T"})
+    with pytest.raises(OptionError, match="namesrv: is another name of an option"):
+        read_options({**NAMESERVER, "namesrv": "h:2", "topic": "T"})
+
+
 def test_sizes_have_units() -> None:
     found = read_options(
         {**NAMESERVER, "topic": "T", "targetBytesPerTask": "1m", "pullBytes": "9k"}

@@ -26,6 +26,10 @@ _SIZE = re.compile(r"([0-9]{1,15}) ?(|[kmg])(|i?b)", re.ASCII | re.IGNORECASE)
 _DIGITS_MAX: Final = 15
 _OF_A_TABLE: Final = "provider"
 """What Spark says beside the options of a CREATE TABLE; at the first read it has forgotten them."""
+FORGOTTEN: Final = (
+    "Spark forgets the options of a table, and could not read it; use CREATE TEMPORARY VIEW ..."
+    " USING ... OPTIONS (...)"
+)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -34,10 +38,7 @@ def parse_options(kind: type[Options], options: Mapping[str, str]) -> Options:
     known = {camel(each.name).lower(): each for each in fields(kind)}
     values: dict[str, Any] = {}
     if _OF_A_TABLE in options:
-        raise OptionError(
-            "CREATE TABLE: Spark forgets the options of a table, and could not read it; use"
-            " CREATE TEMPORARY VIEW ... USING ... OPTIONS (...)"
-        )
+        raise OptionError(f"CREATE TABLE: {FORGOTTEN}")
     for given, text in options.items():
         field = known.get(given.lower())
         if field is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from cometmq.pipeline.cluster import Cluster, read_nameservers
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.option_reading import camel, parse_options
+from cometmq.pipeline.option_reading import FORGOTTEN, camel, parse_options
 from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import Settings
 
@@ -282,11 +282,15 @@ def read_time_ms(option: str, text: str) -> int:
 
 
 def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
-    given = {_key(name): text for name, text in options.items()}
+    given: dict[str, str] = {}
+    for name, text in options.items():
+        if given.setdefault(_key(name), text) != text:
+            raise OptionError(f"{name}: is another name of an option that says something else")
     ours = {name: text for name, text in given.items() if name not in _PASSED_OVER}
     found = parse_options(kind, ours)
     if not found.nameserver:
-        raise OptionError("nameserver: is required; write HOST:PORT, such as 127.0.0.1:9876")
+        hint = "" if ours else f". Of CREATE TABLE there are none: {FORGOTTEN}"
+        raise OptionError(f"nameserver: is required; write HOST:PORT, such as 127.0.0.1:9876{hint}")
     read_nameservers(found.nameserver)
     for name in _NOT_ZERO:
         if getattr(found, name, None) == 0:
