@@ -158,9 +158,10 @@ def test_what_is_for_streams_is_refused_of_what_is_read_once(tables: Tables) -> 
 
 def test_conditions_on_queues_and_offsets_plan_the_read(tables: Tables) -> None:
     tables.fill("pushed", 10)
-    frame = tables.read("pushed").where("queue_id = 1 AND queue_offset >= 3 AND topic = 'pushed'")
+    frame = tables.read("pushed", filterPushdown=True)
+    frame = frame.where("queue_id = 1 AND queue_offset >= 3 AND topic = 'pushed'")
     assert sorted(int(row["body"]) for row in frame.collect()) == [7, 9]
-    assert tables.read("pushed").where("queue_id = 7").count() == 0
+    assert tables.read("pushed", filterPushdown=True).where("queue_id = 7").count() == 0
 
 
 def test_several_topics_and_patterns_are_read_together(tables: Tables) -> None:

@@ -106,10 +106,20 @@ def test_what_conditions_leave_is_what_spark_would_leave(
         "topic is not null and queue_id != 0",
     ):
         wanted = every.where(condition).select("physical_offset", "queue_offset")
-        found = read(spark, root).where(condition)
+        found = read(spark, root, filterPushdown="true").where(condition)
         rows = sorted(found.select("physical_offset", "queue_offset").collect())
         assert rows == sorted(wanted.collect()), condition
         assert rows, condition
+
+
+def test_a_store_that_is_asked_by_several_conditions_has_all_rows_of_each(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark keeps what is planned with the frame, for queries whose conditions it cannot offer."""
+    frame = read(spark, unpack("clean", tmp_path))
+    every = frame.count()
+    assert 0 < frame.where("physical_offset < 1000").count() < every
+    assert frame.count() == every
 
 
 def test_a_store_reader_makes_no_rows_of_what_conditions_leave_out(tmp_path: Path) -> None:

@@ -30,11 +30,10 @@ from cometmq.pipeline.errors import (
     RefusedError,
 )
 from cometmq.pipeline.offsets import read_stream_offset
-from cometmq.pipeline.options import read_options, write_options
+from cometmq.pipeline.options import PUSHDOWN, read_options, write_options
 from cometmq.pipeline.records.rows import Reading
 from cometmq.pipeline.sink import StreamWriter
 from cometmq.pipeline.source import CometMQSource, TopicReader
-from cometmq.pipeline.spark_session import register
 from cometmq.pipeline.stream_source import TopicStreamReader
 from cometmq.pipeline.wire import Settings, connect
 
@@ -234,16 +233,22 @@ def test_trap_9_a_session_without_pushdown_reads_all_the_same(tables: Tables) ->
     pushing = CometMQSource({**options, "filterpushdown": "true"}).reader(schema=BODY)
     assert type(pushing).pushFilters is not DataSourceReader.pushFilters
     tables.fill("trap9", 4)
-    switch = "spark.sql.python.filterPushdown.enabled"
-    tables.spark.conf.set(switch, False)
+    tables.spark.conf.set(PUSHDOWN, False)
     try:
-        tables.spark.dataSource.register(CometMQSource)  # As Spark finds it by itself.
-        assert tables.read("trap9").where("queue_offset = 1").count() == 2
-        register(tables.spark)
         assert tables.read("trap9").where("queue_offset = 1").count() == 2
     finally:
-        tables.spark.conf.set(switch, True)
-        register(tables.spark)
+        tables.spark.conf.set(PUSHDOWN, True)
+
+
+def test_a_frame_that_is_asked_by_several_conditions_has_all_rows_of_each(tables: Tables) -> None:
+    """Spark keeps what is planned with the frame, for queries whose conditions it cannot offer."""
+    tables.fill("asked-again", 20)
+    frame = tables.read("asked-again")
+    assert frame.where("queue_offset = 1").count() == 2
+    assert frame.count() == 20
+    assert frame.where("queue_offset = 1 OR queue_id >= 0").count() == 20
+    some, others = (frame.where(f"queue_offset = {each}") for each in (1, 2))
+    assert some.select("queue_offset").union(others.select("queue_offset")).count() == 4
 
 
 def test_trap_10_a_batch_of_nothing_is_a_list_and_its_empty_task_has_no_rows(

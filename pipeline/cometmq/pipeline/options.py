@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 GROUP_PREFIX: Final = "group:"
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+"""Spark's switch for conditions that are offered to a source."""
 
 _ALIASES: Final = {
     "namesrv": "nameserver",
@@ -148,8 +150,9 @@ class ReadOptions(_Reaching):
     pull_bytes: int = 4 << 20
     """Of one answer of a broker, as far as it knows how."""
     filter_pushdown: bool = False
-    """Whether to plan by conditions on topic, queue, offset and time;
-    needs `spark.sql.python.filterPushdown.enabled`, which `session()` sets too."""
+    """Whether to plan by conditions on topic, queue and offset. Of a frame that is asked by others,
+    too, rows are missing then: see `PushingReader`. Needs
+    `spark.sql.python.filterPushdown.enabled`, which `session()` sets."""
 
     @property
     def topics(self) -> tuple[str, ...]:

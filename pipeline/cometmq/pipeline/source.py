@@ -56,9 +56,6 @@ FORMAT: Final = "cometmq"
 class CometMQSource(DataSource):
     """Topics as tables: `spark.read.format("cometmq").option("nameserver", ...)`."""
 
-    pushes_filters = False
-    """Whether conditions are taken that Spark offers: an error while Spark's own switch is off."""
-
     @classmethod
     def name(cls) -> str:
         """Return what `format` is given."""
@@ -73,7 +70,7 @@ class CometMQSource(DataSource):
     def reader(self, schema: Any) -> TopicReader:
         """Read a topic once."""
         options = read_options(self.options)
-        kind = PushingReader if self.pushes_filters or options.filter_pushdown else TopicReader
+        kind = PushingReader if options.filter_pushdown else TopicReader
         return kind(options, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
@@ -101,12 +98,6 @@ class CometMQSource(DataSource):
         if overwrite:
             raise OptionError("outputMode: complete would send every row again; use append")
         return StreamWriter(write_options(self.options), schema)
-
-
-class PushingSource(CometMQSource):
-    """The same, of a session that has Spark's switch on."""
-
-    pushes_filters = True
 
 
 class Executing:
@@ -178,7 +169,12 @@ class TopicReader(DataSourceReader):
 
 
 class PushingReader(TopicReader):
-    """The same, planning by conditions. Spark refuses a `pushFilters` while its switch is off."""
+    """The same, planning by conditions, for who asks for it.
+
+    Spark refuses a `pushFilters` while its switch is off. And it keeps what was planned with the
+    frame: another query of it that has no condition which can be offered, and the other side of a
+    union or a join with itself, are given the same tasks (4.2, 4.3).
+    """
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Keep the conditions that plan; all are returned, for Spark looks at each row again."""

@@ -13,17 +13,17 @@ from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.java import find_java
 from cometmq.pipeline.java_process import start_java
+from cometmq.pipeline.options import PUSHDOWN
 from cometmq.pipeline.shipping import temporary_wheel
-from cometmq.pipeline.source import CometMQSource, PushingSource
+from cometmq.pipeline.source import CometMQSource
 from cometmq.pipeline.spark_log import LOG_VARIABLE, QUIET
-from cometmq.pipeline.store_source import PushingStoreSource, StoreSource
+from cometmq.pipeline.store_source import StoreSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _EXECUTOR_PATH: Final = "spark.executorEnv.PYTHONPATH"
 
 _ARROW_UNCHECKED: Final = (
@@ -36,8 +36,8 @@ DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Without it Spark ignores what the source could do with conditions.
-    _PUSHDOWN: "true",
+    # Needed by the option `filterPushdown`.
+    PUSHDOWN: "true",
     # A task costs a third less than over TCP, a small micro-batch half.
     "spark.python.unix.domain.socket.enabled": "true",
     # Needed by transformWithState, and state is not bound to the heap.
@@ -99,14 +99,9 @@ def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSes
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to a session that was made otherwise.
-
-    They take conditions where its setting `spark.sql.python.filterPushdown.enabled` is on now:
-    while it is off, Spark refuses a reader that would.
-    """
-    takes_conditions = str(spark.conf.get(_PUSHDOWN, "")).lower() == "true"
-    spark.dataSource.register(PushingSource if takes_conditions else CometMQSource)
-    spark.dataSource.register(PushingStoreSource if takes_conditions else StoreSource)
+    """Make the formats known to a session that does not find them by itself."""
+    spark.dataSource.register(CometMQSource)
+    spark.dataSource.register(StoreSource)
 
 
 def _setting(name: str) -> str:

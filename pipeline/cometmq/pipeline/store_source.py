@@ -91,7 +91,9 @@ class StoreSource(DataSource):
 
     def reader(self, schema: Any) -> StoreReader:
         """Read a store once."""
-        return StoreReader(store_options(self.options), schema)
+        options = store_options(self.options)
+        takes_conditions = options.filter_pushdown and options.view == RECORDS
+        return (PushingStoreReader if takes_conditions else StoreReader)(options, schema)
 
     def streamReader(self, *_: object, **__: object) -> Refused:  # noqa: N802  # Spark's name
         """Refuse it, once Spark asks: it would hide what is raised here."""
@@ -104,15 +106,6 @@ class StoreSource(DataSource):
     def streamWriter(self, *_: object, **__: object) -> NoReturn:  # noqa: N802  # Spark's name
         """Refuse it, as a write."""
         raise OptionError(_NO_WRITE)
-
-
-class PushingStoreSource(StoreSource):
-    """The same, of a session that has Spark's switch for conditions on."""
-
-    def reader(self, schema: Any) -> StoreReader:
-        """Read a store once, and of its records only what conditions leave."""
-        options = store_options(self.options)
-        return (PushingStoreReader if options.view == RECORDS else StoreReader)(options, schema)
 
 
 class StoreReader(DataSourceReader):
@@ -203,7 +196,7 @@ class StoreReader(DataSourceReader):
 
 
 class PushingStoreReader(StoreReader):
-    """The same, by conditions. Spark refuses a `pushFilters` while its switch is off."""
+    """The same, by conditions, for who asks for it: see `PushingReader` of topics."""
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Keep what a record's place and head tell; Spark looks at each row again."""

@@ -41,6 +41,7 @@ from cometmq.pipeline.jobs.tables import (
     rows_as_dicts,
     span,
     stored_between,
+    taking_conditions,
     topic_table,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
@@ -286,6 +287,7 @@ class _Letters:
                 self.topic,
                 ", ".join(_COLUMNS),
                 onBadBody=self.settings.on_bad_body,
+                **taking_conditions(self.spark),
             )
             if self.are_there
             else self.spark.createDataFrame([], ddl(_COLUMNS))

@@ -19,7 +19,7 @@ from cometmq.pipeline.jobs.archive_files import (
     while_there,
 )
 from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
-from cometmq.pipeline.jobs.tables import store_table
+from cometmq.pipeline.jobs.tables import store_table, taking_conditions
 from cometmq.pipeline.store.files import folders_of
 from cometmq.pipeline.store.queues import BATCH, SIMPLE
 from cometmq.pipeline.store.splits import look
@@ -212,6 +212,7 @@ class StoreSource:
             broker=self.broker,
             onDamage=self.on_damage,
             firstOffset=start,
+            **taking_conditions(self.spark),
         )
         frame: DataFrame = reader.load(self.path)
         return frame.where(f"physical_offset >= {start} AND physical_offset < {end}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.report import Span
-from cometmq.pipeline.options import read_options, read_time_ms
+from cometmq.pipeline.options import PUSHDOWN, read_options, read_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,12 @@ def has_topics(where: Mapping[str, str], topic: str) -> bool:
     options = read_options({**where, "topic": topic})
     found = bounds.survey(options.cluster(), options, whole=True)
     return found.topics.issuperset(options.topics)
+
+
+def taking_conditions(spark: SparkSession) -> dict[str, str]:
+    """Return the option for a frame all of whose queries have conditions that it shall plan by."""
+    takes = str(spark.conf.get(PUSHDOWN, "")).lower() == "true"
+    return {"filterPushdown": "true"} if takes else {}
 
 
 def store_table(

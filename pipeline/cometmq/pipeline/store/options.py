@@ -52,6 +52,9 @@ class StoreOptions:
     """Of a survey: of which share of the log the checksums are compared, see `scan.sampled`."""
     first_offset: int = 0
     """Files of the log that end in front of this physical offset are passed over."""
+    filter_pushdown: bool = False
+    """Whether to leave out what conditions on topic, queue, place and time leave out. Of a frame
+    that is asked by others, too, rows are missing then: see `PushingReader`."""
     split_bytes: int = 0
     """Bytes of the log that one task reads, about; 0 leaves that to its size and the cores."""
 
