@@ -249,6 +249,8 @@ def test_a_frame_that_is_asked_by_several_conditions_has_all_rows_of_each(tables
     assert frame.where("queue_offset = 1 OR queue_id >= 0").count() == 20
     some, others = (frame.where(f"queue_offset = {each}") for each in (1, 2))
     assert some.select("queue_offset").union(others.select("queue_offset")).count() == 4
+    tables.fill("asked-again", 2, first=20)
+    assert (frame.count(), tables.read("asked-again").count()) == (20, 22)
 
 
 def test_trap_10_a_batch_of_nothing_is_a_list_and_its_empty_task_has_no_rows(

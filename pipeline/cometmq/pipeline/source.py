@@ -173,7 +173,7 @@ class PushingReader(TopicReader):
 
     Spark refuses a `pushFilters` while its switch is off. And it keeps what was planned with the
     frame: another query of it that has no condition which can be offered, and the other side of a
-    union or a join with itself, are given the same tasks (4.2, 4.3).
+    union or a join with itself, are given the same tasks (4.3).
     """
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
