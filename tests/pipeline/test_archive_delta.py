@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from shutil import rmtree
+from shutil import copytree, rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -189,6 +189,42 @@ def test_a_kill_around_the_data_and_a_lost_checkpoint(
     assert archived.bodies == numbers(0, 25)
     table = read_archive(archived.spark, str(archived.path))
     assert table.select("batch").distinct().count() == 3
+
+
+def test_an_old_copy_of_a_checkpoint_is_refused(archived: Archived) -> None:
+    """What it reads again ends elsewhere, and the table would lack what is between."""
+    archived.send(20)
+    archived.run()
+    checkpoint = archived.path / "_checkpoint"
+    old = copytree(checkpoint, archived.path.parent / "old")
+    archived.send(10)
+    archived.run()
+    archived.send(10)
+    rmtree(checkpoint)
+    copytree(old, checkpoint)
+    with pytest.raises(PipelineError, match=r"batch 2 is there, and ends elsewhere"):
+        archived.run(max_rows=100)
+    other = str(archived.path.parent / "other")
+    assert archived.run(checkpoint=other, adopt=True).rows == 10
+    assert archived.bodies == numbers(0, 40)
+
+
+def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived: Archived) -> None:
+    checkpoint = str(archived.path.parent / "checkpoint")
+    archived.send(10)
+    archived.run(checkpoint=checkpoint)
+    old = copytree(archived.path, archived.path.parent / "old")
+    archived.send(20)
+    archived.run(checkpoint=checkpoint)
+    rmtree(archived.path)
+    with pytest.raises(OptionError, match="lacks batches 0 to 2, which the checkpoint"):
+        archived.run(checkpoint=checkpoint)
+    copytree(old, archived.path)
+    with pytest.raises(OptionError, match="lacks batches 1 to 2, which the checkpoint"):
+        archived.run(checkpoint=checkpoint)
+    other = str(archived.path.parent / "other")
+    assert archived.run(checkpoint=other, adopt=True).rows == 20
+    assert archived.bodies == numbers(0, 30)
 
 
 def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
@@ -205,7 +205,7 @@ class _ToParquet(Archiving):
         return any(each.holds(name) for each in batches(self.folder))
 
     def _require_same(self, name: BatchName, batch_id: int) -> None:
-        """Refuse a batch that is there, but ends elsewhere: what is between would be in none."""
+        """Refuse a batch that is there, but ends elsewhere."""
 
         def look(there: list[BatchName]) -> Manifest:
             return Manifest.read(self.folder, place_of(name, there))
@@ -213,11 +213,7 @@ class _ToParquet(Archiving):
         found = while_there(self.folder, look)
         ends = self.written(name.last, batch_id).ends
         if found.name.last != name.last or found.ends != ends:
-            raise DamagedFileError(
-                f"batch {name} is there, and ends elsewhere than the checkpoint"
-                f" {self.checkpoint.path} says, which has forgotten something or is an old copy; go"
-                " on with a new --checkpoint and --adopt"
-            )
+            raise self.ends_elsewhere(name)
 
     def _manifest(self, batch: Last, seen: dict[str, Any]) -> Manifest:
         size = seen["bytes"] or 0

@@ -29,8 +29,13 @@ _TYPES: Final = {"date": "date", "hour": "int"}
 class ToDelta(Archiving):
     """An archive that is a table of Delta."""
 
-    has_all_batches = False
+    _begun: Last | None = None
     _done: Last | None = None
+
+    @property
+    def last_noted(self) -> int:
+        """The last batch that was begun: one without rows is not in the table."""
+        return -1 if self._begun is None else self._begun.number
 
     def last(self) -> Last | None:
         """Look which batch is the last one."""
@@ -45,6 +50,7 @@ class ToDelta(Archiving):
             *_NOTES, if_damaged="put it back from a copy, or archive to another folder"
         )
         begun, done = (Last(**each) if each else None for each in (said["begun"], said["done"]))
+        self._begun = begun
         there = last_batch(self.spark, self.folder) if is_delta(self.folder) else -1
         self._done = begun if begun and begun.number <= there else done
         return self._done
@@ -62,9 +68,10 @@ class ToDelta(Archiving):
 
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
         """Append it; Delta itself knows one that is there without rows."""
+        begun = self.written(number, batch_id)
+        self._require_same(begun)
         if number <= self.last_written:
             return
-        begun = self.written(number, batch_id)
         document = {"begun": asdict(begun), "done": self._done and asdict(self._done)}
         self.folder.write(json.dumps(document, indent=2) + "\n", *_NOTES)
         body = "cast(body AS string)" if self.settings.body == "text" else "body"
@@ -82,5 +89,13 @@ class ToDelta(Archiving):
             parts=self.parts,
             compression=self.settings.compression,
         )
-        self._done = begun
+        self._begun = self._done = begun
         self.guard.look(begun.ends)
+
+    def _require_same(self, batch: Last) -> None:
+        """Refuse one that was begun before, and ended elsewhere: a stream repeats its last."""
+        before = self._begun
+        if before is None or batch.query_id != before.query_id or batch.number > before.number:
+            return
+        if (batch.number, batch.ends) != (before.number, before.ends):
+            raise self.ends_elsewhere(batch.number)

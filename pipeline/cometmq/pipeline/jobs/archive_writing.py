@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import DamagedFileError, OptionError
 from cometmq.pipeline.jobs.archive_files import PARTS
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
@@ -51,9 +51,6 @@ class Last:
 class Archiving(ABC):
     """One archive that is being written."""
 
-    has_all_batches = True
-    """Whether a batch without rows leaves something in it, too."""
-
     def __init__(
         self, spark: SparkSession, settings: ArchiveSettings, report: Report, run: Run
     ) -> None:
@@ -81,6 +78,11 @@ class Archiving(ABC):
     @abstractmethod
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
         """Write one batch, unless it is there."""
+
+    @property
+    def last_noted(self) -> int:
+        """The last batch that it says anything of, be it one without rows."""
+        return self.last_written
 
     def prepare(self) -> ArchiveSettings:
         """Refuse a folder that cannot be gone on with; return the settings with where to begin."""
@@ -116,9 +118,9 @@ class Archiving(ABC):
     def refuse_missing(self) -> None:
         """Refuse an archive that lacks what the checkpoint says is done: it is not read again."""
         # One that is adopted has its batches from another checkpoint.
-        if not self.has_all_batches or self._adopted_number is not None:
+        if self._adopted_number is not None:
             return
-        first, done = self.last_written + 1, self._first_number + next_batch(self.checkpoint) - 1
+        first, done = self.last_noted + 1, self._first_number + next_batch(self.checkpoint) - 1
         if first <= done:
             raise OptionError(
                 f"to: {self.folder.path} lacks batches {first} to {done}, which the checkpoint"
@@ -154,6 +156,17 @@ class Archiving(ABC):
             if part != "topic":
                 frame = frame.withColumn(part, functions.expr(PARTS[part]))
         return frame
+
+    def ends_elsewhere(self, batch: object) -> DamagedFileError:
+        """Return what to say of a batch that is there, and not as the checkpoint says.
+
+        What is between the two ends would be in none.
+        """
+        return DamagedFileError(
+            f"batch {batch} is there, and ends elsewhere than the checkpoint {self.checkpoint.path}"
+            " says, which has forgotten something or is an old copy; go on with a new --checkpoint"
+            " and --adopt"
+        )
 
     def written(self, number: int, batch_id: int) -> Last:
         """Return what is to be said of a batch, which Spark knows before it begins."""
