@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import socket
-from contextlib import nullcontext
+import sys
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -99,6 +101,26 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
 
     monkeypatch.setattr(command, "run_in_session", without_spark)
     return CliRunner()
+
+
+def test_a_job_goes_on_where_nobody_reads_what_it_says(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind `| head`; that is no failure, nor a finding."""
+    del runner  # It is the job's function that is wanted.
+    with ExitStack() as until:
+        for name in ("stdout", "stderr"):
+            reading, writing = os.pipe()
+            os.close(reading)
+            stream = until.enter_context(os.fdopen(writing, "w"))
+            monkeypatch.setattr(sys, name, stream)
+        common: dict[str, Any] = {"master": "local[2]", "conf": (), "dry_run": False}
+        common |= {"report": None, "progress": "plain"}
+        for count, status in ((3, Outcome.DONE), (4, Outcome.FINDINGS)):
+            given = {"nameserver": "a:1", "to": "x", "count": count, "careful": True}
+            assert command.run_job(TOY, given, **common) == status
+        failing = {"nameserver": "crash", "to": "x", "count": 3, "careful": True}
+        assert command.run_job(TOY, failing, **common) == Outcome.FAILED
 
 
 @pytest.mark.parametrize(

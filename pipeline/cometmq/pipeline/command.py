@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from difflib import get_close_matches
@@ -105,12 +106,12 @@ def pipeline() -> None:
 def doctor_command(fix_java: bool, as_json: bool) -> None:
     """Look whether Spark can run here. It needs Java and packages; ten rows go there and back."""
     found: list[Finding] = []
-    for each in doctor(lambda text: click.echo(f"...   {text}", err=True), fix_java=fix_java):
+    for each in doctor(lambda text: _say(f"...   {text}", err=True), fix_java=fix_java):
         found.append(each)
         if not as_json:
-            click.echo(f"{'ok  ' if each.is_well else 'FAIL'}  {each.what}: {each.text}")
+            _say(f"{'ok  ' if each.is_well else 'FAIL'}  {each.what}: {each.text}")
     if as_json:
-        click.echo(json.dumps([each._asdict() for each in found], indent=2))
+        _say(json.dumps([each._asdict() for each in found], indent=2))
     if not all(each.is_well for each in found):
         raise SystemExit(1)
 
@@ -188,7 +189,7 @@ def run_job(
     if report:
         _write_report(job, done, report)
     if progress != "none":
-        click.echo(as_json(done.document()) if progress == "json" else _shown(done))
+        _say(as_json(done.document()) if progress == "json" else _shown(done))
     return int(done.outcome)
 
 
@@ -197,7 +198,7 @@ def _write_report(job: Job, done: Report, path: str) -> None:
     try:
         done.write(path)
     except OSError as error:
-        click.echo(f"cometmq pipeline {job.name}: --report {path}: {error.strerror}", err=True)
+        _say(f"cometmq pipeline {job.name}: --report {path}: {error.strerror}", err=True)
 
 
 def _stopped_early(job: Job, run: Run) -> Report:
@@ -216,7 +217,8 @@ def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> R
     What it did before stands in its report.
     """
     if not isinstance(error, PipelineError):
-        traceback.print_exc()  # Nobody thought of it: whoever mends it must see where it was.
+        # Nobody thought of it: whoever mends it must see where it was.
+        _say(traceback.format_exc(), err=True)
     text = in_words_of_the_command(with_the_option_of_a_folder(str(error), given))
     text = text or type(error).__name__
     done = run.report_so_far(job.name)
@@ -226,9 +228,7 @@ def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> R
     outcome = Outcome.USAGE if is_usage else Outcome.FAILED
     began = outcome is Outcome.FAILED and not isinstance(error, _AS_BEFORE) and not run.dry_run
     after = "goes on where it was" if job.goes_on else "begins anew"
-    click.echo(
-        f"cometmq pipeline {job.name}: {text}" + f"\nStarted again it {after}." * began, err=True
-    )
+    _say(f"cometmq pipeline {job.name}: {text}" + f"\nStarted again it {after}." * began, err=True)
     done.outcome = outcome
     done.details["error"] = text
     return done
@@ -270,12 +270,26 @@ def _common() -> list[click.Option]:
     ]
 
 
+def _say(text: str, *, err: bool = False) -> None:
+    """Print something; once that fails, nothing is printed there any more.
+
+    Who read it has gone, as behind `| head`, or the disk of a log is full: no reason to end a job
+    in its middle, nor for a status that says that it failed.
+    """
+    try:
+        click.echo(text, err=err)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, (sys.stderr if err else sys.stdout).fileno())
+        os.close(nowhere)
+
+
 def _plain(news: Mapping[str, Any]) -> None:
-    print("  ".join(f"{name} {value}" for name, value in news.items()), file=sys.stderr, flush=True)
+    _say("  ".join(f"{name} {value}" for name, value in news.items()), err=True)
 
 
 def _json(news: Mapping[str, Any]) -> None:
-    print(as_json(news), file=sys.stderr, flush=True)
+    _say(as_json(news), err=True)
 
 
 _PROGRESS: Final[dict[str, _Tell]] = {"plain": _plain, "json": _json, "none": lambda _news: None}
