@@ -71,6 +71,12 @@ def keeps_nothing(spark: SparkSession) -> bool:
     return bool(kept.isEmpty())
 
 
+def names_in(spark: SparkSession) -> set[str]:
+    """Return the names that the SQL of a session knows of its own: views and functions."""
+    tables = {each.name for each in spark.catalog.listTables()}
+    return tables | {row[0] for row in spark.sql("SHOW USER FUNCTIONS").collect()}
+
+
 def numbers(first: int, end: int) -> list[str]:
     """Return the bodies that `Tables.fill` sends."""
     return [str(index) for index in range(first, end)]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from tests.pipeline.store.logs import change, write_log
-from tests.pipeline.tables import keeps_nothing
+from tests.pipeline.tables import keeps_nothing, names_in
 from tests.store.apache_stores import manifest_records, unpack
 from tests.store.damaged_stores import write_small_store
 from tests.store.records import HOST
@@ -45,8 +45,10 @@ def test_apaches_stores_are_sound(spark: SparkSession, tmp_path: Path, store: st
 def test_spark_keeps_nothing_of_what_was_judged(spark: SparkSession, tmp_path: Path) -> None:
     root = unpack("clean", tmp_path)
     spark.catalog.clearCache()
+    before = names_in(spark)
     assert judged(spark, root, check="gaps,queues")["kinds"] == {}
     assert keeps_nothing(spark)
+    assert names_in(spark) == before
 
 
 def test_the_last_file_of_a_store_that_a_broker_has_open_is_open(

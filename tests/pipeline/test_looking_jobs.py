@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from tests.pipeline.store.logs import change, write_log
-from tests.pipeline.tables import Tables, keeps_nothing
+from tests.pipeline.tables import Tables, keeps_nothing, names_in
 
 from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
 from cometmq.pipeline.errors import OptionError, PipelineError
@@ -388,7 +388,9 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
 
 
 def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:
+    before = names_in(tables.spark)
     found = measured(tables, trace_topic="RMQ_SYS_TRACE_TOPIC")
+    assert names_in(tables.spark) == before
     (sends,) = (each for each in found["sends"] if each["topic"] == "died")
     assert (sends["producer"], sends["count"], sends["failed"]) == ("shop", 4, 0)
     (consumed,) = (each for each in found["consumptions"] if each["consumer"] == died)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from tests.pipeline.tables import Tables
+from tests.pipeline.tables import Tables, names_in
 
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.job import Run
@@ -72,7 +72,13 @@ def test_sql_calls_functions_of_python(tables: Tables, functions: str, tmp_path:
         udf=tuple(f"{functions}:{name}" for name in ("gross", "whole", "halves")),
         sql=f"SELECT {KEPT}, {body} AS body FROM messages",
     )
+    # What the caller has is there again, and nothing else.
+    tables.spark.range(3).createOrReplaceTempView("messages")
+    before = names_in(tables.spark)
     assert transform(tables.spark, settings).rows == 10
+    assert names_in(tables.spark) == before
+    assert tables.spark.table("messages").count() == 3
+    tables.spark.catalog.dropTempView("messages")
     sent = tables.cluster.sent("priced-out", count=10)
     wanted = [f"{number * 2}.0 {number}.0 2 none" for number in range(10)]
     assert sorted(each.body.decode() for each in sent) == sorted(wanted)

@@ -44,7 +44,7 @@ from cometmq.pipeline.jobs.checkpoint_claims import (
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
-from cometmq.pipeline.jobs.tables import kept
+from cometmq.pipeline.jobs.tables import kept, named
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
 from cometmq.pipeline.option_reading import read_size
 from cometmq.pipeline.options import read_time_ms
@@ -237,7 +237,7 @@ class _Audit:
         A run that begins with 0 is that of a topic that was deleted and made again. Offsets of
         batches count otherwise; those the entries tell.
         """
-        survey.where("kind = 'run'").createOrReplaceTempView("cometmq_audit_runs")
+        self.until.enter_context(named(survey.where("kind = 'run'"), "cometmq_audit_runs"))
         batches = ", ".join(f"'{name}'" for name in folders_of(self.settings.store, BATCH))
         found: DataFrame = self.spark.sql(
             "SELECT 'gap' AS kind, file, start, start AS end,"
@@ -255,10 +255,10 @@ class _Audit:
         """Join records and entries by their place in the log."""
         columns = "topic, queue_id, queue_offset, physical_offset, size, sys_flag, tag"
         records = self._read("records", columns=columns, unwrap="false", checksums="false")
-        with_tag_codes(records).createOrReplaceTempView(RECORDS)
+        self.until.enter_context(named(with_tag_codes(records), RECORDS))
         entries = self._read("queues").where(f"physical_offset >= {self.log.first}")
         entries = kept(entries, self.until)
-        entries.createOrReplaceTempView(ENTRIES)
+        self.until.enter_context(named(entries, ENTRIES))
         dispatched = self._dispatched(entries)
         # Behind the entries, for a topic may be deleted meanwhile.
         deleted = read_deletions(self.settings.store)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.pipeline.jobs.tables import named
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -65,12 +67,11 @@ def wrong_entries(
     entries, which all stand behind a record that has a number of theirs.
     """
     marks = spark.createDataFrame([*deleted.items()], "topic string, deleted_to bigint")
-    marks.createOrReplaceTempView(_DELETED)
     kinds = " ".join(
         f"WHEN {condition} THEN struct('{kind}' AS kind, {detail} AS detail)"
         for kind, condition, detail in _ENTRY_FINDINGS
     )
-    found: DataFrame = spark.sql(
+    sql = (
         f"SELECT CASE {kinds} END AS found, 'consumequeue' AS file, place AS start,"
         " place AS end, record_topic, record_offset, begins, first_offset, noted_from"
         " FROM (SELECT r.topic AS record_topic, r.queue_id AS record_queue,"
@@ -88,10 +89,12 @@ def wrong_entries(
         " ON r.topic = q.topic AND r.queue_id = q.queue_id"
         f" LEFT JOIN {_DELETED} d ON r.topic = d.topic)"
     )
+    with named(marks, _DELETED):
+        found = spark.sql(sql)
     wrong = found.where("found IS NOT NULL").selectExpr(
         "*", f"{_GONE_TO} OVER (PARTITION BY record_topic) AS gone_to"
     )
-    named: DataFrame = wrong.where(f"NOT coalesce({_IS_GONE}, false)").selectExpr(
+    kept: DataFrame = wrong.where(f"NOT coalesce({_IS_GONE}, false)").selectExpr(
         "found.kind AS kind", "file", "start", "end", "found.detail AS detail"
     )
-    return named
+    return kept

@@ -93,10 +93,18 @@ def load(named: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def register(spark: SparkSession, named: Iterable[str]) -> None:
-    """Make functions known to the SQL of a session."""
-    for name, function in load(named).items():
+@contextmanager
+def known(spark: SparkSession, named: Iterable[str]) -> Generator[None]:
+    """Make functions known to the SQL of a session meanwhile, those that it has not of its own."""
+    found = load(named)
+    new = [name for name in found if not spark.catalog.functionExists(name)]
+    for name, function in found.items():
         spark.udf.register(name, function)
+    try:
+        yield
+    finally:
+        for name in new:
+            spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS `{name}`")
 
 
 @contextmanager

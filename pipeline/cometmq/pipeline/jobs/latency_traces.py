@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.jobs.latency_figures import summed
+from cometmq.pipeline.jobs.tables import named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,17 +43,18 @@ def traced(messages: DataFrame) -> dict[str, DataFrame]:
     spark = messages.sparkSession
     records = messages.selectExpr("explode(split(cast(body AS string), '\\u0002')) AS record")
     fields = records.selectExpr("split(record, '\\u0001') AS f").where("size(f) > 5")
-    fields.createOrReplaceTempView("cometmq_traces")
-    sends = spark.sql(_SENDS)
-    sends.createOrReplaceTempView("cometmq_trace_sends")
-    consumed = spark.sql(_CONSUMED)
-    consumed.createOrReplaceTempView("cometmq_trace_consumed")
+    with ExitStack() as names:
+        names.enter_context(named(fields, "cometmq_traces"))
+        sends, consumed = spark.sql(_SENDS), spark.sql(_CONSUMED)
+        names.enter_context(named(sends, "cometmq_trace_sends"))
+        names.enter_context(named(consumed, "cometmq_trace_consumed"))
+        delivered, acknowledged = spark.sql(_DELIVERED), spark.sql(_ACKNOWLEDGED)
     by_consumer, retries = ("topic", "consumer"), "max(retries) AS retries"
     failed = "count_if(NOT success) AS failed"
     ended = consumed.where("ms IS NOT NULL")
     return {
         "sends": summed(sends, ("topic", "producer"), failed),
-        "deliveries": summed(spark.sql(_DELIVERED), by_consumer, retries),
-        "acknowledgements": summed(spark.sql(_ACKNOWLEDGED), by_consumer, retries),
+        "deliveries": summed(delivered, by_consumer, retries),
+        "acknowledgements": summed(acknowledged, by_consumer, retries),
         "consumptions": summed(ended, ("consumer",), failed, retries),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
@@ -10,7 +11,7 @@ from cometmq.pipeline.jobs.report import Span
 from cometmq.pipeline.options import PUSHDOWN, read_options, read_time_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
     from contextlib import ExitStack
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -94,6 +95,26 @@ def kept(frame: DataFrame, until: ExitStack) -> DataFrame:
     found: DataFrame = frame.persist()
     until.callback(found.unpersist)
     return found
+
+
+@contextmanager
+def named(frame: DataFrame, name: str) -> Generator[None]:
+    """Let SQL know a table by a name meanwhile; the session of a caller would keep that.
+
+    A view of the caller's by this name is there again behind it. Spark lets go of a table that it
+    keeps (`kept`) with its last name, so that is to end first.
+    """
+    spark = frame.sparkSession
+    is_theirs = spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
+    theirs = spark.table(name) if is_theirs else None
+    frame.createOrReplaceTempView(name)
+    try:
+        yield
+    finally:
+        if theirs is None:
+            spark.catalog.dropTempView(name)
+        else:
+            theirs.createOrReplaceTempView(name)
 
 
 def rows_as_dicts(frame: DataFrame) -> list[dict[str, Any]]:

@@ -44,6 +44,7 @@ from cometmq.pipeline.jobs.streams import (
     run_batches,
     would_read,
 )
+from cometmq.pipeline.jobs.tables import named
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.options import write_options
 from cometmq.pipeline.rows import row_form
@@ -105,8 +106,11 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
     report = run.report_of("transform", counts_bytes=True)
     transforming = _Transforming(spark, settings, report)
     checkpoint = Folder(spark, settings.checkpoint)
-    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
-        python_functions.register(spark, settings.udf)
+    with (
+        timed(report),
+        held(run, report.job, *in_folders(spark, _holds(settings))),
+        python_functions.known(spark, settings.udf),
+    ):
         stream = read_stream(spark, settings)
         report.details["columns"] = transforming.check(stream)
         check_checkpoint(checkpoint, run, report)
@@ -132,6 +136,10 @@ class _Transforming:
 
     def check(self, stream: DataFrame) -> list[str]:
         """Look whether the SQL can be; return its columns."""
+        with named(stream, _VIEW):  # That of a batch is in a session of its stream's own.
+            return self._check(stream)
+
+    def _check(self, stream: DataFrame) -> list[str]:
         with told_as("sql"):
             require_query(self.spark, self.sql)
             selected = self._selected(self._parsed(stream))
