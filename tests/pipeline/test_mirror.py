@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, WorkerLateError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
@@ -63,6 +63,29 @@ def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
     assert report.rows == 25
     assert "offsets/2 is empty, as behind a power cut; the stream goes on behind batch 1" in said[0]
     assert tables.bodies("copy-of-mirrored-cut") == numbers(0, 65)
+
+
+def test_a_mirror_waits_again_for_a_python_process_that_is_late(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.fill("mirrored-late", 3)
+    watch, late = Run.watch, [WorkerLateError("this machine is so busy")]
+
+    def busy_once(run: Run, *given: Any, **more: Any) -> None:
+        if late:
+            raise late.pop()
+        watch(run, *given, **more)
+
+    monkeypatch.setattr(Run, "watch", busy_once)
+    settings = MirrorSettings(
+        nameserver=tables.cluster.nameserver,
+        to_nameserver=tables.cluster.nameserver,
+        prefix="copy-of-",
+        topic="mirrored-late",
+        checkpoint=str(tmp_path),
+    )
+    mirror(tables.spark, settings)
+    assert tables.bodies("copy-of-mirrored-late") == numbers(0, 3)
 
 
 def test_a_mirror_takes_nothing_from_a_checkpoint_of_another_job(

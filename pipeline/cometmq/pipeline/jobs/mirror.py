@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.cluster import read_nameservers
@@ -28,8 +29,8 @@ from cometmq.pipeline.jobs.streams import (
     read_stream,
     refuse_others,
     require_cluster,
+    run_stream,
     source_options,
-    triggered,
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
     from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.options import ReadOptions, WriteOptions
@@ -118,13 +118,8 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
             checkpointLocation=settings.checkpoint,
         )
         note_job(checkpoint, report)
-        query: StreamingQuery = triggered(writer.queryName("mirror"), settings.trigger).start()
-        try:
-            keep_stream(checkpoint)
-            run.watch(query, report, settings.checkpoint)
-        finally:
-            query.stop()
-            keep_last(checkpoint)
+        begun, ended = partial(keep_stream, checkpoint), partial(keep_last, checkpoint)
+        run_stream(writer, settings, run, report, ended, begun=begun)
     return report
 
 

@@ -277,11 +277,7 @@ def run_batches(
     report: Report,
     mode: str = "append",
 ) -> None:
-    """Call `each` with every batch of a stream, until it ends or the job shall stop.
-
-    On a busy machine Spark gives up on a Python process that starts slowly, and the stream with it:
-    that is tried again some times, from where the stream is.
-    """
+    """Call `each` with every batch of a stream, until it ends or the job shall stop."""
     if run.is_stopping:  # Spark would plan the first batch before that is refused.
         report.stopped = True
         return
@@ -294,13 +290,35 @@ def run_batches(
         each(batch, batch_id)
         state.sync()  # Spark notes behind this that the batch is done.
 
+    def ended() -> None:
+        keep_done(kept, next_batch(kept) - 1)
+
     note_job(kept, report)
     writer = frame.writeStream.foreachBatch(unless_stopping).outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
+    run_stream(writer, settings, run, report, ended, refuses_batches=True)
+
+
+def run_stream(
+    writer: Any,
+    settings: StreamSettings,
+    run: Run,
+    report: Report,
+    ended: Callable[[], None],
+    *,
+    begun: Callable[[], None] = lambda: None,
+    refuses_batches: bool = False,
+) -> None:
+    """Run a stream until it ends or the job shall stop; `ended` keeps how far it came.
+
+    On a busy machine Spark gives up on a Python process that starts slowly, and the stream with it:
+    that is tried again some times, from where the stream is.
+    """
     for left in reversed(range(_TRIES)):
         query: StreamingQuery = triggered(writer.queryName(report.job), settings.trigger).start()
         try:
-            run.watch(query, report, checkpoint, refuses_batches=True)
+            begun()
+            run.watch(query, report, settings.checkpoint_folder, refuses_batches=refuses_batches)
         except WorkerLateError as error:
             if not left or run.is_stopping:
                 raise
@@ -309,7 +327,7 @@ def run_batches(
             return
         finally:
             query.stop()
-            keep_done(kept, next_batch(kept) - 1)
+            ended()
 
 
 def query_id(checkpoint: Folder) -> str | None:
