@@ -52,6 +52,18 @@ WRITING = """\
     main(sock_file, sock_file)
 """
 STOPPED = HEADER + READING + RESET + MEANWHILE + HEADER + WRITING + BROKEN
+LATE = f"""\
+{HEADER}  File "/opt/spark/pyspark/util.py", line 822, in local_connect_and_auth
+FileNotFoundError: [Errno 2] No such file or directory
+{MEANWHILE}{HEADER}  File "<frozen runpy>", line 88, in _run_code
+  File "/spark/pyspark/sql/streaming/python_streaming_source_runner.py", line 313, in <module>
+  File "/usr/lib/python3.11/contextlib.py", line 137, in __enter__
+    return next(self.gen)
+           ^^^^^^^^^^^^^^
+  File "/opt/spark/pyspark/util.py", line 828, in local_connect_and_auth
+pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] Can not open socket: tried\
+ to connect to /tmp/.2638.sock, but an error occurred: [Errno 2] No such file or directory.
+"""
 REAL = f"""\
 {HEADER}{DAEMON}  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 3414, in main
     process()
@@ -69,7 +81,7 @@ def shown(*chunks: str) -> str:
     return (b"".join([sieve.sift(each.encode()) for each in chunks]) + sieve.end()).decode()
 
 
-@pytest.mark.parametrize("noise", [IDLE, FLUSHING, STOPPED, IDLE + STOPPED + FLUSHING])
+@pytest.mark.parametrize("noise", [IDLE, FLUSHING, STOPPED, LATE, IDLE + STOPPED + FLUSHING])
 def test_known_tracebacks_are_left_out_as_a_whole(noise: str) -> None:
     assert shown(noise) == ""
     assert shown(*noise) == ""

@@ -3,8 +3,9 @@
 These are lines that it begins with, and tracebacks of its Python processes: Spark closes the
 sockets of those that it needs no more, and what they find then they tell at length. Such a
 traceback is left out as a whole, and only if each line of it is known: its files are PySpark's own,
-and its errors are those of a socket that was closed. So what a user's function or a reader raises
-is shown, with all that is chained to it.
+and its errors are those of a socket that was closed, or that is gone once a process comes which was
+slow to start, of which Spark tells, too. So what a user's function or a reader raises is shown,
+with all that is chained to it.
 """
 
 from __future__ import annotations
@@ -47,11 +48,16 @@ _ERRORS: Final = (
     b"SystemExit: -1",
 )
 """What the processes find, and how they end behind an error that they have told Spark of."""
+_LATE: Final = (
+    b"FileNotFoundError: [Errno 2] No such file or directory",
+    b"pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] ",
+)
+"""What they begin with that one finds that comes too late."""
 _BEGINNINGS: Final = (_HEADER, _FLUSHING)
-_KNOWN: Final = (*_BEGINNINGS, *_CHAINS, *_ERRORS)
+_KNOWN: Final = (*_BEGINNINGS, *_CHAINS, *_ERRORS, *_LATE)
 _FRAME: Final = re.compile(
-    rb'  File "(?:<frozen runpy>|[^"]*/(?:socket|pyspark/(?:daemon|serializers|util|worker_util|'
-    rb'sql/streaming/python_streaming_source_runner))\.py)", line \d+, in '
+    rb'  File "(?:<frozen runpy>|[^"]*/(?:contextlib|socket|pyspark/(?:daemon|serializers|util|'
+    rb'worker_util|sql/streaming/python_streaming_source_runner))\.py)", line \d+, in '
 )
 """Where a process of PySpark's can be when the other end closes its socket."""
 _ITS_OWN: Final = re.compile(rb"/pyspark/(?:daemon|\S+/python_streaming_source_runner)\.py")
@@ -104,7 +110,7 @@ class Sieve:
         if self._is_amid:
             return False
         if self._block is not None:
-            return half.startswith(b" ") or _begins(half, _KNOWN)
+            return half.startswith((b" ", *_LATE)) or _begins(half, _KNOWN)
         return self.holds_half_lines or _begins(half, (*_BEGINNINGS, *_CHAINS))
 
     def _sift_line(self, line: bytes) -> list[bytes]:
@@ -153,7 +159,7 @@ class _Block:
         elif self._open and _FRAME.match(text):
             self._code = 2  # A line of the program, and one below that shows where in it.
             self._is_its_own |= _ITS_OWN.search(text) is not None
-        elif self._open and text in _ERRORS:
+        elif self._open and (text in _ERRORS or text.startswith(_LATE)):
             self._open -= 1
         elif text in _BEGINNINGS and (self._open or self._is_followed):
             self._open += text == _HEADER
