@@ -191,6 +191,25 @@ def test_a_kill_around_the_data_and_a_lost_checkpoint(
     assert table.select("batch").distinct().count() == 3
 
 
+def test_a_kill_in_front_of_the_first_commit_leaves_no_table(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta makes the folder of its log before it writes the first file in it."""
+    archived.send(5)
+
+    def crash(*_: object, **__: object) -> None:
+        (archived.path / "_delta_log").mkdir()
+        (archived.path / "_delta_log" / ".0.json.1.tmp").touch()
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive_delta, "append_batch", crash)
+        with pytest.raises(PipelineError, match="killed"):
+            archived.run()
+    assert archived.run().rows == 5
+    assert archived.bodies == numbers(0, 5)
+
+
 def test_an_old_copy_of_a_checkpoint_is_refused(archived: Archived) -> None:
     """What it reads again ends elsewhere, and the table would lack what is between."""
     archived.send(20)

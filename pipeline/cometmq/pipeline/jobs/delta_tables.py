@@ -22,8 +22,8 @@ _LOG: Final = "_delta_log"
 
 
 def is_delta(folder: Folder) -> bool:
-    """Whether a folder is a table of Delta."""
-    return folder.exists(_LOG)
+    """Whether a folder is a table of Delta: it has a commit, in front of which a kill may come."""
+    return folder.has_name(lambda name: name[0].isdigit(), _LOG)
 
 
 def refuse_delta(folder: Folder, instead: str) -> None:

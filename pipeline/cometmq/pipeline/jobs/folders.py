@@ -14,7 +14,7 @@ from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.writable import require_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -141,6 +141,14 @@ class Folder:
         with _told(self.path):
             listed = self._system.listStatus(self._path_class(self.of(*names)))
             return sorted(each.getPath().getName() for each in listed)
+
+    def has_name(self, is_such: Callable[[str], bool], *names: str) -> bool:
+        """Whether there is such a name in a folder; behind the first one no more are looked at."""
+        if not self.exists(*names):
+            return False
+        with _told(self.path):
+            listed = self._system.listStatus(self._path_class(self.of(*names)))
+            return any(is_such(each.getPath().getName()) for each in listed)
 
     def files(self, *names: str) -> list[tuple[str, int]]:
         """Return all files below a folder, each with its bytes; none of one that is not there."""
