@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Iterable
 from contextlib import suppress
 
 import pytest
@@ -150,6 +151,37 @@ def test_whatever_fails_while_a_segment_is_made_it_can_be_made_later(
     with pytest.raises(OSError, match="refused"):
         segments.obtain(0)
     assert len(segments) == 0
+class DiskOfItsOwn(SimulatedFileSystem):
+    """A disk on which the log's folder is a mount point, or a link to another one."""
+
+    def immovable(self, folders: Iterable[str]) -> str | None:
+        return LOG if LOG in folders else None
+
+    def rename(self, source: str, target: str) -> None:
+        if not source.startswith(f"{LOG}/") and target.startswith(f"{LOG}/"):
+            raise OSError(errno.EXDEV, "Invalid cross-device link", source, None, target)
+        super().rename(source, target)
+
+
+def test_a_log_on_a_disk_of_its_own_gets_its_segments_there() -> None:
+    disk = DiskOfItsOwn()
+    disk.make_directories(LOG)
+    segments = Segments(disk, LOG, SIZE)
+    segments.obtain(0)
+    disk.hook = refuse("rename")
+    with pytest.raises(OSError, match="refused"):
+        segments.obtain(SIZE)
+    segments.obtain(SIZE)
+    made = [f"{0:020d}", f"{SIZE:020d}"]
+    assert names(disk) == made
+    disk.make_directories(f"{LOG}/.new")  # As a kill leaves it.
+    make_file(disk, ".new/segment", SIZE // 2)
+    again = Segments(disk, LOG, SIZE)
+    again.remove_spare()
+    again.obtain(2 * SIZE)
+    assert names(disk) == [*made, f"{2 * SIZE:020d}"]
+
+
     segments.obtain(0)
     assert names(disk) == [f"{0:020d}"]
 

@@ -3,8 +3,10 @@
 A segment is made whole before its first record: allocated to its full length under another name,
 outside of the folder, synced, and only then renamed into the row. So a segment has its blocks (a
 write into it cannot find the disk full), a power cut leaves none half-made, and Apache, which
-refuses to start over a file of another length, never sees one. The next segment is made ahead of
-need by `prepare`, which a background thread may run; everything else belongs to one thread.
+refuses to start over a file of another length, never sees one. Where the folder is a link or a
+mount point, nothing outside of it can be renamed into it: a folder in it is the place then, which
+Apache leaves alone. The next segment is made ahead of need by `prepare`, which a background thread
+may run; everything else belongs to one thread.
 
 Files and maps are opened when first needed and closed again, least recently used first, beyond
 `maps_max`. What holds data that is not synced stays open: a file that is closed and opened again
@@ -96,6 +98,7 @@ class Segments:
         self._read_only = read_only
         self._maps_max = maps_max
         self._spare_path = f"{directory}.new"
+        self._spare_folder = f"{directory}/.new"
         self._making = Lock()
         self._prepared: Segment | None = None
         self._pinned: list[tuple[int, Mapping]] = []  # With the start of their segments.
@@ -271,24 +274,30 @@ class Segments:
     def _make(self, start: int) -> Segment:
         path = f"{self.directory}/{start:020d}"
         filesystem = self._filesystem
+        spare = self._spare_path
+        if filesystem.immovable([self.directory]) is not None:  # It may be on a disk of its own.
+            filesystem.make_directories(self._spare_folder)
+            spare = f"{self._spare_folder}/segment"
         try:
-            file = filesystem.open(self._spare_path, create=True)
+            file = filesystem.open(spare, create=True)
             try:
                 file.allocate(self.size)
                 file.sync()
             finally:
                 file.close()
-            filesystem.rename(self._spare_path, path)
-        except OSError:
+            filesystem.rename(spare, path)
+        finally:
             self.remove_spare()
-            raise
         filesystem.sync_directory(self.directory)
         return Segment(filesystem, path, self.size, read_only=False)
 
     def remove_spare(self) -> None:
-        """Remove what a `prepare` that was cut off left behind."""
-        with suppress(FileNotFoundError):
-            self._filesystem.remove(self._spare_path)
+        """Remove what a `prepare` leaves behind, were it cut off."""
+        for path in (self._spare_path, f"{self._spare_folder}/segment"):
+            with suppress(FileNotFoundError):
+                self._filesystem.remove(path)
+        with suppress(OSError):  # It may stay: folders in there are left alone.
+            self._filesystem.remove_directory(self._spare_folder)
 
     def complete(self, segment: Segment) -> None:
         """Give a segment its full length and its blocks back; what is missing becomes zeros."""
