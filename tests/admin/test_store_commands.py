@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,17 @@ def test_reading_commands_work_on_apache_stores_and_change_no_byte(
         assert result.exit_code == 0, result.output
         assert result.stderr == ""
     assert fingerprint(root) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_store_whose_segments_are_no_multiple_of_a_page_is_taken(
+    command: tuple[str, ...],
+) -> None:
+    disk = small_store(replace(SMALL, segment_size=5000))
+    disk.remove(f"{ROOT}/checkpoint")  # As Apache leaves it, which notes no sizes.
+    disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    result = run(*command, ROOT, *SHAPE, disk=disk)
+    assert result.exit_code == 0, result.output
 
 
 def test_stat_tells_what_is_in_a_store(tmp_path: Path) -> None:

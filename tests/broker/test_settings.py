@@ -122,6 +122,18 @@ def test_a_broker_conf_of_apache_means_the_same_here() -> None:
     ]
 
 
+def test_sizes_of_files_are_those_that_apache_makes_of_its_keys() -> None:
+    keys = (
+        "mappedFileSizeCommitLog",
+        "mappedFileSizeConsumeQueue",
+        "mapperFileSizeBatchConsumeQueue",
+    )
+    store = configured(BASE, dict.fromkeys(keys, "1000001")).config.store
+    assert store.segment_size == 1_000_001
+    assert store.consume_queue_file_size == 1_000_020  # Rounded up to whole entries.
+    assert store.batch_consume_queue_file_size == 1_000_040
+
+
 def test_all_that_a_broker_of_apache_says_of_itself_is_known_here() -> None:
     theirs = captured()
     config, (warning,) = configured(BASE, theirs)
@@ -166,7 +178,7 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("listen_port", True, "'True' is not an integer"),
         ("topics_max", "0", "not positive"),
         ("topics_max", "1MiB", "'1MiB' is not an integer"),
-        ("segment_size", "5000", "not a positive multiple"),
+        ("segment_size", "4000", "less than 4096"),
         ("retention_size_max", "10GB", "or one with KiB, MiB or GiB right behind it"),
         ("retention_size_max", "10", "less than one segment"),
         ("retention_hours", "0", "not positive"),

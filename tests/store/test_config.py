@@ -25,7 +25,7 @@ def test_the_delay_levels_are_apaches() -> None:
     ("name", "value"),
     [
         ("segment_size", 0),
-        ("segment_size", 4097),
+        ("segment_size", 4095),
         ("consume_queue_file_size", 30),
         ("batch_consume_queue_file_size", 45),
         ("message_size_max", 0),

@@ -64,6 +64,15 @@ def test_the_size_is_read_from_the_files_that_are_there(disk: SimulatedFileSyste
     assert Segments(disk, LOG, SIZE).size == 4096
 
 
+def test_a_size_that_is_no_multiple_of_a_page_is_one_if_it_is_asked_for_or_several_have_it(
+    disk: SimulatedFileSystem,
+) -> None:
+    make_file(disk, f"{0:020d}", 5000)
+    assert Segments(disk, LOG, 5000).size == 5000
+    make_file(disk, f"{5000:020d}", 5000)
+    assert Segments(disk, LOG, SIZE).size == 5000
+
+
 def test_a_file_without_a_length_is_not_counted_and_its_name_is_taken_over(
     disk: SimulatedFileSystem,
 ) -> None:
@@ -142,15 +151,6 @@ def test_a_full_disk_leaves_no_half_made_segment_and_room_is_enough_to_go_on(
     assert len(segments) == 2
 
 
-@pytest.mark.parametrize("verb", ["create", "allocate", "sync", "rename", "sync_directory"])
-def test_whatever_fails_while_a_segment_is_made_it_can_be_made_later(
-    disk: SimulatedFileSystem, verb: str
-) -> None:
-    segments = Segments(disk, LOG, SIZE)
-    disk.hook = refuse(verb)
-    with pytest.raises(OSError, match="refused"):
-        segments.obtain(0)
-    assert len(segments) == 0
 class DiskOfItsOwn(SimulatedFileSystem):
     """A disk on which the log's folder is a mount point, or a link to another one."""
 
@@ -182,6 +182,15 @@ def test_a_log_on_a_disk_of_its_own_gets_its_segments_there() -> None:
     assert names(disk) == [*made, f"{2 * SIZE:020d}"]
 
 
+@pytest.mark.parametrize("verb", ["create", "allocate", "sync", "rename", "sync_directory"])
+def test_whatever_fails_while_a_segment_is_made_it_can_be_made_later(
+    disk: SimulatedFileSystem, verb: str
+) -> None:
+    segments = Segments(disk, LOG, SIZE)
+    disk.hook = refuse(verb)
+    with pytest.raises(OSError, match="refused"):
+        segments.obtain(0)
+    assert len(segments) == 0
     segments.obtain(0)
     assert names(disk) == [f"{0:020d}"]
 

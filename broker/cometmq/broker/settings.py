@@ -14,6 +14,7 @@ unknown keys as Apache does: `reconfigured`.
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.broker.apache_keys import APACHE_KEYS
@@ -27,7 +28,12 @@ from cometmq.proto.settings import (
     parse_setting,
     unknown_setting,
 )
-from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.config import (
+    BATCH_CONSUME_QUEUE_ENTRY_SIZE,
+    CONSUME_QUEUE_ENTRY_SIZE,
+    Flush,
+    StoreConfig,
+)
 from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
@@ -100,6 +106,15 @@ def _write_seconds(duration_ms: int) -> str:
     return str(duration_ms // 1000)
 
 
+def _read_whole_entries(text: str, *, name: str, entry_size: int) -> int:
+    """Read the size of a queue's files, which Apache rounds up to whole entries."""
+    return -(-int(parse_setting(name, 0, text)) // entry_size) * entry_size
+
+
+def _files_of(name: str, entry_size: int) -> _Same:
+    return _Same(name, partial(_read_whole_entries, name=name, entry_size=entry_size))
+
+
 def _read_hours(text: str) -> object:
     return parse_setting("", (), text.replace(";", ","))
 
@@ -147,8 +162,10 @@ MAPPED: Final = {
     "listenPort": _Same("listen_port"),
     "longPollingEnable": _Same("long_polling_enable"),
     "mappedFileSizeCommitLog": _Same("segment_size"),
-    "mappedFileSizeConsumeQueue": _Same("consume_queue_file_size"),
-    "mapperFileSizeBatchConsumeQueue": _Same("batch_consume_queue_file_size"),
+    "mappedFileSizeConsumeQueue": _files_of("consume_queue_file_size", CONSUME_QUEUE_ENTRY_SIZE),
+    "mapperFileSizeBatchConsumeQueue": _files_of(
+        "batch_consume_queue_file_size", BATCH_CONSUME_QUEUE_ENTRY_SIZE
+    ),
     "maxFilterMessageSize": _Same("read_scan_size_max"),
     "maxHashSlotNum": _Same("index_slots"),
     "maxIndexNum": _Same("index_items"),

@@ -15,7 +15,7 @@ from cometmq.store.index.index_format import COUNT_MAX, IndexShape
 
 CONSUME_QUEUE_ENTRY_SIZE = 20
 BATCH_CONSUME_QUEUE_ENTRY_SIZE = 46
-_PAGE_SIZE = 4096
+_SEGMENT_SIZE_MIN = 4096
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -170,9 +170,9 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings that no store could work with."""
-        if self.segment_size < _PAGE_SIZE or self.segment_size % _PAGE_SIZE:
+        if self.segment_size < _SEGMENT_SIZE_MIN:
             raise StoreFormatError(
-                f"segment_size: {self.segment_size} is not a positive multiple of {_PAGE_SIZE}"
+                f"segment_size: {self.segment_size} is less than {_SEGMENT_SIZE_MIN}"
             )
         delays = self.delay_levels_ms
         if not 1 <= len(delays) <= DELAY_LEVELS_MAX or min(delays) < 0:

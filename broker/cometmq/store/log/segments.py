@@ -104,7 +104,7 @@ class Segments:
         self._pinned: list[tuple[int, Mapping]] = []  # With the start of their segments.
         self._open: dict[int, Segment] = {}  # The longest unused first.
         entries = _entries(filesystem, directory)
-        self.size = known_size or _size_of(directory, entries) or size
+        self.size = known_size or _size_of(directory, entries, size) or size
         self._row = self._checked_row(entries, is_size_known=known_size is not None)
 
     def _checked_row(self, entries: list[Entry], *, is_size_known: bool) -> dict[int, Segment]:
@@ -380,12 +380,13 @@ def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
     return entries
 
 
-def _size_of(directory: str, entries: list[Entry]) -> int | None:
+def _size_of(directory: str, entries: list[Entry], asked: int) -> int | None:
     if not entries:
         return None
     counts = Counter(entry.size for entry in entries)
     size = max(counts, key=lambda size: (counts[size], size))  # One of them may be cut short.
-    if size == 0 or (len(entries) == 1 and size % PAGE_SIZE):
+    # Of a lone one, nothing else tells that it is whole.
+    if size == 0 or (len(entries) == 1 and size % PAGE_SIZE and size != asked):
         raise StoreFormatError(
             f"its {size} bytes are no length of a whole file;"
             " the end of it is missing: restore it from a copy",
