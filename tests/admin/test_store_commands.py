@@ -512,6 +512,28 @@ def test_a_segment_that_is_missing_in_the_middle_is_mended_as_its_refusal_says(r
     assert "lost: T queue 0 offset 9" in run("repair", "--dry-run", real).stdout
     assert run("repair", "--yes", real).exit_code == 0
     write_small_store(RealFileSystem(), real)
+@pytest.mark.parametrize("has_checksums", [True, False])
+def test_repair_says_what_a_damage_may_have_ruined_that_nobody_can_check(
+    has_checksums: bool,
+) -> None:
+    """One that begins in the properties of a record, and goes on over the next."""
+    config = replace(SMALL, record_crc=has_checksums)
+    disk = small_store(config)
+    second = offsets_of(run("dump", "--json", ROOT, disk=disk))[1]
+    overwrite(disk, f"{ROOT}/commitlog/{0:020d}", second - 3, b"Z" * 20)
+    result = run("repair", "--dry-run", ROOT, disk=disk)
+    found = json.loads(run("repair", "--dry-run", "--json", ROOT, disk=disk).stdout)
+    if has_checksums:
+        assert found["stepped_over"][0]["physical_offset"] == 0
+        assert "not checked" not in result.stdout
+        assert found["doubted_blocks"] == []
+        return
+    assert found["stepped_over"][0]["physical_offset"] == second
+    assert "(properties, times) of other records in 0..4096; look at them" in result.stdout
+    assert found["doubted_blocks"] == [{"physical_offset": 0, "size": 4096}]
+    assert run("repair", "--yes", ROOT, disk=disk).stdout.count("not checked: ") == 1
+
+
     assert run("verify", real).exit_code == 0
 
 

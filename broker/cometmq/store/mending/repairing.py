@@ -89,6 +89,8 @@ class Plan:
     end_offset: int = 0
     blocks: list[Block] = field(default_factory=list[Block])
     """Sealed blocks whose checksum alone is wrong: every record in them is sound by its own."""
+    doubted: list[Block] = field(default_factory=list[Block])
+    """The same where something in them, or in front of them, is mended, and their checksums go."""
     accepts_blocks: bool = False
     """Whether their checksums are made anew from what stands there."""
     missing_to: int | None = None
@@ -152,8 +154,29 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
         is_kept = changed_from is None or block.physical_offset + block.size <= changed_from
         if block.is_sound is False and is_kept:
             plan.blocks.append(block)
+        elif block.is_sound is False and _is_doubted(plan, block, store.start.checked_from):
+            plan.doubted.append(block)
         if number % BLOCKS_A_STEP == 0:
             yield Progress("blocks", block.physical_offset - first, total - first)
+
+
+def _is_doubted(plan: Plan, block: Block, checked_from: int) -> bool:
+    """Whether anything stays in a block that only its checksum covers, which is wrong.
+
+    What ruined a record may have begun in the properties of the one in front. Of a block in which
+    heads are written right, these tell why it is wrong.
+    """
+    start, end = block.physical_offset, block.physical_offset + block.size
+    gone = [step.damage[:2] for step in plan.steps]
+    if plan.cut_at is not None:
+        gone.append((plan.cut_at, max(end, plan.cut_at)))
+    left = block.size
+    for first, behind in gone:
+        left -= max(0, min(behind, end) - max(first, start))
+    is_explained = left == block.size and any(
+        head.start < end and head.end > start for head in plan.heads
+    )
+    return left > 0 and start < checked_from and not is_explained
 
 
 def _read(

@@ -260,12 +260,7 @@ def _show_plan(
         say(f"{inspected.root}: the log is sound; there is nothing to repair")
         return
     will = "" if is_done else "would be "
-    for block in plan.blocks:
-        what = f"{will}accepted" if plan.accepts_blocks else "not accepted"
-        say(
-            f"{what}: block of {block.size} bytes at physical offset {block.physical_offset}, which"
-            " differs from its checksum"
-        )
+    _show_blocks(inspected, plan, will)
     for head in plan.heads:
         say(
             f"{will}written right: the record of {head.end - head.start} bytes at physical offset"
@@ -292,6 +287,22 @@ def _show_plan(
         say(f"kept: {path}")
     if is_done and not (plan.is_tail_only or plan.is_log_kept):
         say("The next start brings the ConsumeQueues and the index in line.")
+
+
+def _show_blocks(inspected: Inspected, plan: Plan, will: str) -> None:
+    """Say which sealed blocks are not what was sealed."""
+    for block in plan.blocks:
+        what = f"{will}accepted" if plan.accepts_blocks else "not accepted"
+        say(
+            f"{what}: block of {block.size} bytes at physical offset {block.physical_offset}, which"
+            " differs from its checksum"
+        )
+    for block in plan.doubted:
+        span = f"{block.physical_offset}..{block.physical_offset + block.size}"
+        say(
+            f"not checked: what only a block's checksum covers (properties, times) of other records"
+            f" in {span}; look at them: `cometmq store dump --physical {span} {inspected.root}`"
+        )
 
 
 def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
@@ -380,6 +391,9 @@ def _plan_document(
         "torn_tail_only": plan.is_tail_only,
         "wrong_blocks": [
             {"physical_offset": block.physical_offset, "size": block.size} for block in plan.blocks
+        ],
+        "doubted_blocks": [
+            {"physical_offset": block.physical_offset, "size": block.size} for block in plan.doubted
         ],
         "blocks_accepted": is_done and plan.accepts_blocks,
         "kept": kept,
