@@ -154,6 +154,19 @@ def test_a_store_that_apache_wrote_is_sound(name: str, tmp_path: Path) -> None:
     assert report.unsettled_entries == report.unsettled_items == 0
 
 
+def test_light_queues_of_apache_are_left_out_with_a_note(tmp_path: Path) -> None:
+    """Their entries lead to records of other topics (`INNER_MULTI_DISPATCH`)."""
+    root = unpack("clean", tmp_path)
+    queue = root / "consumequeue" / "%LMQ%light" / "0"
+    queue.mkdir(parents=True)
+    name = f"{0:020d}"
+    (queue / name).write_bytes((root / "consumequeue" / "S_mix" / "0" / name).read_bytes())
+    report = verified(RealFileSystem(), str(root))
+    assert report.is_sound, report.findings
+    (note,) = report.notes
+    assert note.startswith("of Apache's light queues (%LMQ%), 1 here, nothing is checked")
+
+
 def test_a_store_that_we_wrote_is_sound() -> None:
     report = verified(small_store())
     assert report.findings == []

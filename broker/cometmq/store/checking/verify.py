@@ -31,6 +31,7 @@ from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.looking.unlisted import unlisted_of, unlisted_text
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.entry_journal import JOURNAL_FOLDER
+from cometmq.store.queues.record_check import LIGHT_QUEUE_PREFIX
 from cometmq.store.starting.folder import queue_folders
 from cometmq.store.starting.recovery import missing_files
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME
@@ -168,6 +169,13 @@ class _Pass:
             list(queue_folders(store.filesystem, f"{store.root}/{folder}"))
             for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
         )
+        found = len(simple)
+        simple = [each for each in simple if not each[0].startswith(LIGHT_QUEUE_PREFIX)]
+        if len(simple) < found:
+            self._report.notes.append(
+                f"of Apache's light queues ({LIGHT_QUEUE_PREFIX}), {found - len(simple)} here,"
+                " nothing is checked: their entries lead to records of other topics"
+            )
         queues = chain(
             self._queues.finish(log.damages, log.end_offset, iter(simple)),
             self._batches.finish(log.damages, iter(batch)),

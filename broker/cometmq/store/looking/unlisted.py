@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.store.disk.names import some_of
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.queues.record_check import LIGHT_QUEUE_PREFIX
 from cometmq.store.starting.folder import queue_folders
 from cometmq.store.tables import TOPICS
 
@@ -28,7 +29,7 @@ _OF_BROKERS: Final = frozenset(
         *("TRANS_CHECK_MAX_TIME_TOPIC", "TBW102", "CHECKPOINT_TOPIC"),
     }
 )
-_BEGIN_AS_BROKERS: Final = ("rmq_sys_", "RMQ_SYS_")
+_BEGIN_AS_BROKERS: Final = ("rmq_sys_", "RMQ_SYS_", LIGHT_QUEUE_PREFIX)
 _ENDS_AS_BROKERS: Final = "_REPLY_TOPIC"
 
 
