@@ -384,6 +384,18 @@ def test_a_reader_that_has_seen_enough_is_told_nothing(command: str, real: str) 
     assert (ended.returncode, ended.stderr) == (1, b"")
 
 
+def test_what_the_encoding_of_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "cometmq.admin", "store", "dump", "--topic", "S_mix"]
+    ended = subprocess.run(
+        [*program, str(unpack("clean", tmp_path))],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert rb"K1 \u952e1" in ended.stdout
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, ("dump", "--json"), ("stat", "--queues")])
 def test_output_that_cannot_be_written_is_not_the_disk_of_the_store(
     command: tuple[str, ...], real: str
@@ -500,18 +512,6 @@ def test_repair_says_which_record_it_writes_right_and_keeps_its_message(real: st
     assert run("verify", real).exit_code == 0
 
 
-def test_a_segment_that_is_missing_in_the_middle_is_mended_as_its_refusal_says(real: str) -> None:
-    segment = Path(real) / "commitlog" / f"{4096:020d}"
-    segment.unlink()
-    for command in (("stat",), ("verify",), ("repair", "--dry-run")):
-        said = told(run(*command, real), 1)
-        assert f"{segment}: missing, while those before and behind it are there" in said
-        assert "`truncate -s 4096`" in said
-        assert "`cometmq store repair --dry-run`" in said
-    segment.write_bytes(bytes(4096))
-    assert "lost: T queue 0 offset 9" in run("repair", "--dry-run", real).stdout
-    assert run("repair", "--yes", real).exit_code == 0
-    write_small_store(RealFileSystem(), real)
 @pytest.mark.parametrize("has_checksums", [True, False])
 def test_repair_says_what_a_damage_may_have_ruined_that_nobody_can_check(
     has_checksums: bool,
@@ -534,6 +534,18 @@ def test_repair_says_what_a_damage_may_have_ruined_that_nobody_can_check(
     assert run("repair", "--yes", ROOT, disk=disk).stdout.count("not checked: ") == 1
 
 
+def test_a_segment_that_is_missing_in_the_middle_is_mended_as_its_refusal_says(real: str) -> None:
+    segment = Path(real) / "commitlog" / f"{4096:020d}"
+    segment.unlink()
+    for command in (("stat",), ("verify",), ("repair", "--dry-run")):
+        said = told(run(*command, real), 1)
+        assert f"{segment}: missing, while those before and behind it are there" in said
+        assert "`truncate -s 4096`" in said
+        assert "`cometmq store repair --dry-run`" in said
+    segment.write_bytes(bytes(4096))
+    assert "lost: T queue 0 offset 9" in run("repair", "--dry-run", real).stdout
+    assert run("repair", "--yes", real).exit_code == 0
+    write_small_store(RealFileSystem(), real)
     assert run("verify", real).exit_code == 0
 
 

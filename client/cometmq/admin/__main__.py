@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from io import TextIOWrapper
 
 NEEDED = ("click", "rich")
 
@@ -22,6 +23,9 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(1)
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        # A name may have what the terminal's encoding lacks: escaped, and no end of the command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     from cometmq.admin.program import program
 
     program(prog_name="cometmq")

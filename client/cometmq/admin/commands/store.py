@@ -21,6 +21,7 @@ from cometmq.admin.render import (
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import StoreError, disk_error_text
+from cometmq.store.index.index_format import COUNT_MAX
 from cometmq.store.looking.inspection import looking_at
 from cometmq.store.looking.summary import summarize
 from cometmq.store.looking.unlisted import unlisted_text
@@ -90,12 +91,12 @@ _ARGUMENTS: Final = (
     click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
     click.option(
         "--index-slots",
-        type=click.IntRange(min=1),
+        type=click.IntRange(min=1, max=COUNT_MAX),
         help="Slots of an index file; needed where the files do not tell.",
     ),
     click.option(
         "--index-items",
-        type=click.IntRange(min=2),
+        type=click.IntRange(min=2, max=COUNT_MAX),
         help="Items of an index file; needed where the files do not tell.",
     ),
 )
