@@ -216,7 +216,7 @@ def first_immovable(folders: Iterable[str]) -> str | None:
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
             mounts = mount_points(table.read())
-    except FileNotFoundError:  # Not Linux.
+    except OSError:  # Not Linux, or nobody may see it.
         mounts = set[str]()
     for path in folders:
         if os.path.islink(path) or os.path.ismount(path) or os.path.realpath(path) in mounts:

@@ -99,6 +99,7 @@ class Segments:
         self._maps_max = maps_max
         self._spare_path = f"{directory}.new"
         self._spare_folder = f"{directory}/.new"
+        self._is_apart: bool | None = None  # Whether it may be on a disk of its own.
         self._making = Lock()
         self._prepared: Segment | None = None
         self._pinned: list[tuple[int, Mapping]] = []  # With the start of their segments.
@@ -275,7 +276,9 @@ class Segments:
         path = f"{self.directory}/{start:020d}"
         filesystem = self._filesystem
         spare = self._spare_path
-        if filesystem.immovable([self.directory]) is not None:  # It may be on a disk of its own.
+        if self._is_apart is None:
+            self._is_apart = filesystem.immovable([self.directory]) is not None
+        if self._is_apart:
             filesystem.make_directories(self._spare_folder)
             spare = f"{self._spare_folder}/segment"
         try:
