@@ -126,11 +126,29 @@ def killed_with_batches() -> SimulatedFileSystem:
     return disk
 
 
-def send_batch(wired: Wired) -> int:
+def killed_with_a_backup(newest: TopicConfig) -> SimulatedFileSystem:
+    """A store that lost the table of topics, but not its backup, which has all but the newest one.
+
+    It was killed before an entry of that one was written.
+    """
+    disk = SimulatedFileSystem()
+    wired = Wired(CONFIG, disk, threads=False)
+    for config in (TOPICS[2], newest):
+        wired.broker.state.topics.put(config, 0)
+        wired.save()
+    send(wired, TOPICS[2].topic_name, 0)
+    assert send_batch(wired, newest.topic_name) == 0
+    disk = disk.kill()
+    disk.remove(f"{CONFIG.store_path}/config/topics.json")
+    assert disk.exists(f"{CONFIG.store_path}/config/topics.json.bak")
+    return disk
+
+
+def send_batch(wired: Wired, topic: str = "B") -> int:
     """Send three messages; returns the number of the first."""
     peer = wired.connect()
-    body = encode_batch("B", [BatchItem(b"one of three")] * 3)
-    request = send_request("B", body, code=320, batch=True)
+    body = encode_batch(topic, [BatchItem(b"one of three")] * 3)
+    request = send_request(topic, body, code=320, batch=True)
     wired.give(peer, wired.frame(peer, request))
     wired.sync()
     wired.save()
@@ -156,6 +174,26 @@ def test_the_batches_of_a_topic_say_of_which_kind_it_is_where_nothing_else_does(
     wired.close()
     wired = Wired(CONFIG, disk, threads=False)
     assert wired.broker.store.max_offset("B", 0) == 10
+    wired.close()
+    assert not verified(disk, root, store).findings
+
+
+@pytest.mark.parametrize("newest", TOPICS[:2], ids=["ordinary", "of batches"])
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_the_newest_topic_is_not_gone_where_only_the_backup_of_the_table_is_left(
+    is_rebuilt: bool, newest: TopicConfig
+) -> None:
+    disk, topic = killed_with_a_backup(newest), newest.topic_name
+    root, store = CONFIG.store_path, CONFIG.store
+    assert not any("lacks" in note for note in verified(disk, root, store).notes)
+    if is_rebuilt:
+        done = Rebuilt()
+        for _ in rebuild(inspect(disk, root, store), done, 0):
+            pass
+        assert not done.deleted_topics
+    wired = Wired(CONFIG, disk, threads=False)
+    assert wired.broker.store.max_offset(topic, 0) == 3
+    assert send_batch(wired, topic) == 3
     wired.close()
     assert not verified(disk, root, store).findings
 

@@ -82,6 +82,8 @@ class Inspected:
     """From where the next start would read the log."""
     topics: frozenset[str] | None
     """The topics of Apache's table; None when the store has none, or a damaged one."""
+    knows_all_topics: bool
+    """Whether that is all of them: the backup of a table of ours lacks what was made last."""
     damaged_tables: dict[str, str]
     """By path, the files of `config/` that a start refuses, and why."""
     deletions: Deletions
@@ -120,7 +122,7 @@ class Inspected:
         """Whether the queues of a topic are batch queues.
 
         By their files, else by its attribute, or, if it is in no table, by what they were. Where
-        there is no table the log tells of one whose first entries nobody came to write.
+        no table has all topics the log tells of one whose first entries nobody came to write.
         """
         if self.holds(BATCH_FOLDER, topic):
             return True
@@ -130,9 +132,8 @@ class Inspected:
             return False
         if topic in self.ended_topics:
             return self.ended_topics[topic]
-        is_unlisted = self.topics is None
         return self._has_begun(BATCH_FOLDER, topic) or (
-            is_unlisted and topic in self.log_batches.topics
+            not self.knows_all_topics and topic in self.log_batches.topics
         )
 
     def is_kind_known(self, topic: str) -> bool:
@@ -151,7 +152,7 @@ class Inspected:
 
         The table may be of an older copy: a topic of ours that was deleted is not in the list.
         """
-        return self.topics is not None and not self.is_kind_known(topic)
+        return self.knows_all_topics and not self.is_kind_known(topic)
 
     def holds(self, folder: str, topic: str) -> bool:
         """Whether a topic has queues there, and not only what others put there, or what is gone."""
@@ -200,7 +201,7 @@ def inspect(
         consume_queue_file_size=sizes.queue_file,
         batch_consume_queue_file_size=sizes.batch_queue_file,
     )
-    topics, batch_topics = _load_topics(filesystem, root)
+    topics, batch_topics, from_backup = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     known = {topic: topic in batch_topics for topic in topics or ()}
@@ -220,6 +221,8 @@ def inspect(
         opened_by=opened_by,
         start=start,
         topics=topics,
+        # Of others' stores it is the good one behind a crash, and no mark says what is gone.
+        knows_all_topics=topics is not None and not (from_backup and checkpoint.claims),
         damaged_tables=damaged_tables(filesystem, root),
         deletions=deletions,
         delay_levels=load_delay_levels(
@@ -279,17 +282,20 @@ def _stores_in(filesystem: FileSystem, root: str, entries: list[Entry]) -> list[
     return [path for path in paths if filesystem.exists(f"{path}/{LOG_FOLDER}")]
 
 
-def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
-    """Return the topics of Apache's table, and those of them that have batch queues."""
+def _load_topics(
+    filesystem: FileSystem, root: str
+) -> tuple[frozenset[str] | None, frozenset[str], bool]:
+    """Return the topics of Apache's table, those with batch queues, and if it is the backup."""
     try:
-        tree = TableFile(filesystem, f"{root}/config", TOPICS).load(_check_topics).tree
+        loaded = TableFile(filesystem, f"{root}/config", TOPICS).load(_check_topics)
     except StoreFormatError:
-        return None, frozenset()  # The queues say which topics there are.
-    table: Any = tree.get("topicConfigTable")
+        return None, frozenset(), False  # The queues say which topics there are.
+    table: Any = loaded.tree.get("topicConfigTable")
     if not isinstance(table, dict):
-        return None, frozenset()
+        return None, frozenset(), False
     topics = cast("dict[str, Any]", table)
-    return frozenset(topics), frozenset(filter(lambda name: _is_batch(topics[name]), topics))
+    batch_topics = frozenset(filter(lambda name: _is_batch(topics[name]), topics))
+    return frozenset(topics), batch_topics, loaded.from_backup
 
 
 def _check_topics(tree: dict[str, Any]) -> None:
