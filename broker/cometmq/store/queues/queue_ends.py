@@ -140,6 +140,13 @@ class _Kinds(msgspec.Struct):
     index_shape: IndexShape | None = None
 
 
+class _Sizes(msgspec.Struct):
+    """The same for who does not ask for the queues: to make 80,000 of them takes 0.2 s."""
+
+    file_sizes: tuple[int, int] | None = None
+    index_shape: IndexShape | None = None
+
+
 def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
     """Read the list; None when there is none, or it is damaged: then nobody knows.
 
@@ -162,12 +169,12 @@ def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
 def listed_sizes(filesystem: FileSystem, root: str) -> Sizes | None:
     """Return how long files are by the list, for when they were torn, or the checkpoint is lost."""
     try:
-        kinds = _FILE.load(filesystem, root, _Kinds)
+        sizes = _FILE.load(filesystem, root, _Sizes)
     except BodyError:
         return None
-    if kinds is None or kinds.file_sizes is None or kinds.index_shape is None:
+    if sizes is None or sizes.file_sizes is None or sizes.index_shape is None:
         return None
-    return Sizes(*kinds.file_sizes, kinds.index_shape)
+    return Sizes(*sizes.file_sizes, sizes.index_shape)
 
 
 def save_queue_ends(filesystem: FileSystem, root: str, ends: Ends, sizes: Sizes) -> None:
