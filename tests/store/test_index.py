@@ -20,7 +20,7 @@ from cometmq.store.index.index_format import (
     SLOT,
     IndexHeader,
     IndexShape,
-    last_before,
+    begun_before,
     positive_hash,
 )
 
@@ -157,13 +157,13 @@ def test_a_torn_header_does_not_hide_the_newest_file_of_the_checkpoint() -> None
     newest = IndexHeader(2, 3, 2000, 2900, 3, 20)
     behind = IndexHeader(3, 4, 3000, 3900, 3, 20)
     torn = IndexHeader(0, 0, 0, 0, 0, 20)
-    assert last_before([whole, newest, behind], 3000) == 1
-    assert last_before([whole, newest, torn, behind], 3000) == 1
-    assert last_before([whole, newest, behind, torn], 3000) == 1
-    assert last_before([whole, newest, IndexHeader()], 3000) == 1
-    assert last_before([behind, torn], 3000) == 1
-    assert last_before([behind], 3000) == 1
-    assert last_before([], 3000) == 0
+    assert begun_before([whole, newest, behind], 3000) == [0, 1]
+    assert begun_before([whole, newest, torn, behind], 3000)[-1:] == [1]
+    assert begun_before([whole, newest, behind, torn], 3000)[-1:] == [1]
+    assert begun_before([whole, newest, IndexHeader()], 3000)[-1:] == [1]
+    assert begun_before([behind, torn], 3000)[-1:] == [1]
+    assert begun_before([behind], 3000) == []
+    assert begun_before([], 3000) == []
 
 
 def test_what_is_waiting_bounds_the_settled_offset() -> None:

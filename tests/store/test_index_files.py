@@ -143,7 +143,8 @@ def test_a_torn_item_behind_those_that_were_synced_refuses_nothing(torn: bytes |
     assert verified(disk).is_sound
 
 
-def test_so_do_not_zeros_in_front_of_one_where_the_first_records_have_expired() -> None:
+@pytest.mark.parametrize("torn", [b"\x07", ITEM.pack(7, 0, 0, 0)])
+def test_so_do_not_zeros_in_front_of_one_where_the_first_records_have_expired(torn: bytes) -> None:
     config = replace(OFTEN, index_items=4000)
     disk = small_store(config, close=False).kill()
     path, _, offsets = newest_synced_in_part(disk)
@@ -151,7 +152,7 @@ def test_so_do_not_zeros_in_front_of_one_where_the_first_records_have_expired() 
     least = config.index_shape.items_at + (1 + len(offsets)) * ITEM_SIZE
     file = disk.open(path)
     file.resize(least)
-    file.write(b"\x07", least + 2 * ITEM_SIZE)
+    file.write(torn, least + 2 * ITEM_SIZE)
     disk.remove(f"{ROOT}/commitlog/{0:020d}")
     assert open_small_store(disk, config).close(1)
     assert verified(disk, config=config).is_sound

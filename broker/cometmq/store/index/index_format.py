@@ -104,15 +104,16 @@ class IndexHeader:
         return IndexHeader(self.end_time, self.end_time, self.end_offset, self.end_offset)
 
 
-def last_before(headers: Sequence[IndexHeader], physical_offset: int) -> int:
-    """Return the number of the last file that begins before an offset; how many, if none does.
+def begun_before(headers: Sequence[IndexHeader], physical_offset: int) -> list[int]:
+    """Return the numbers of the files that begin before an offset.
 
-    A torn header behind it may say anything, but not that its file follows the one before.
+    A torn header behind them may say anything, but not that its file follows the one before.
     """
-    found, end = len(headers), 0
+    found, end = list[int](), 0
     for number, header in enumerate(headers):
         if header.next_item > 1 and end <= header.begin_offset < physical_offset:
-            found, end = number, header.end_offset
+            found.append(number)
+            end = header.end_offset
     return found
 
 

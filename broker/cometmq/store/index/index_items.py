@@ -174,6 +174,11 @@ class IndexItems:
             count = min(CHUNK_ITEMS, end - first)
             yield first, Items.of(self._read(number, first, count))
 
+    def at(self, file: IndexedFile, number: int) -> tuple[int, int]:
+        """Return the hash and the physical offset of one item of a file."""
+        (item,) = self._read(self._files.index(file), number, 1)
+        return int(item["hash"]), int(item["offset"])
+
     def _read(self, file: int, number: int, count: int) -> npt.NDArray[np.void]:
         held, first, items = self._chunk
         if held != file or not first <= number <= number + count <= first + len(items):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.index.index_format import IndexHeader, last_before
+from cometmq.store.index.index_format import IndexHeader, begun_before
 
 if TYPE_CHECKING:
     from cometmq.store.index.index_file import IndexFile
@@ -42,8 +42,8 @@ def _verify(folder: IndexFolder, below: int, count_sound: CountSound, *, chains:
     case: it was the newest when the checkpoint was taken, and its slots in memory.
     """
     files, predecessor = folder.files, IndexHeader()
-    last = last_before([known.header for known in files], below)
-    doubted = files[-2:] if chains else [*files[last:][:1], *files[-1:]]
+    begun = begun_before([known.header for known in files], below)[-1:]
+    doubted = files[-2:] if chains else [*(files[each] for each in begun), *files[-1:]]
     for number, known in enumerate(files):
         header = known.header
         full = header.next_item >= folder.shape.items and known not in doubted

@@ -25,11 +25,7 @@ from cometmq.store.queues.queue_ends import (
 from cometmq.store.starting.folder import LOG_FOLDER, check_writable, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight
 from cometmq.store.starting.found import Found, History, find_journal, is_ours, was_left_clean
-from cometmq.store.starting.index_files import (
-    fit_index,
-    refuse_shortened_index,
-    was_index_synced,
-)
+from cometmq.store.starting.index_files import fit_index, was_index_synced
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.tail_check import Successions
@@ -240,7 +236,6 @@ class _Stock:
             placed = successions.placed
             refuse_shortened(found.queues, found.segments, placed, found.is_batch_topic)
         if not clean and was_index_synced(filesystem, root, found):
-            refuse_shortened_index(filesystem, root, found)
             from cometmq.store.starting.damaged_items import find_damaged_item  # It needs numpy.
 
             found = found._replace(damaged_item=find_damaged_item(filesystem, root, found))
