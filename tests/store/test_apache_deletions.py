@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
-from tests.store.apache_stores import config, unpack
+from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
+from tests.store.apache_stores import DELETED_TOPICS, config, unpack
 from tests.store.damaged_stores import verified
 
 from cometmq.store.disk.filesystem import RealFileSystem
@@ -40,15 +42,39 @@ def delete(root: Path, topics: tuple[str, ...]) -> None:
     path.write_text(json.dumps(tree))
 
 
-def opened(root: Path) -> MessageStore:
+def opened(root: Path, disk: SimulatedFileSystem | None = None) -> MessageStore:
+    """Open it, or what `on_a_disk` made of it."""
     batches = {
         topic: settings.get("attributes", {}).get("queue.type") == "BatchCQ"
         for topic, settings in topics_of(root).items()
     }
-    settings = config("clean")
     return MessageStore.open(
-        str(root), settings, now_ms=NOW_MS, is_batch_topic=batches.get, threads=False
+        str(root),
+        config("clean"),
+        now_ms=NOW_MS,
+        filesystem=disk,
+        is_batch_topic=batches.get,
+        threads=False,
     )
+
+
+def on_a_disk(root: Path) -> SimulatedFileSystem:
+    """Put a store on a simulated disk, in the folder of the same name."""
+    disk = SimulatedFileSystem()
+    folders = {root, *root.parents}
+    for path in root.rglob("*"):
+        if path.is_dir():
+            folders.add(path)
+            continue
+        disk.make_directories(str(path.parent))
+        file = disk.open(str(path), create=True)
+        file.write(path.read_bytes(), 0)
+        file.sync()
+        file.close()
+    for folder in sorted(folders):
+        disk.make_directories(str(folder))
+        disk.sync_directory(str(folder))
+    return disk
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -76,6 +102,29 @@ def test_they_stay_deleted(
     store.commit()
     assert store.close(NOW_MS)
     assert not verified(RealFileSystem(), str(root), config("clean")).findings
+
+
+def test_so_they_do_where_the_first_start_is_killed(tmp_path: Path) -> None:
+    """Those whose records stand in front of others, too: a store that was killed gets them back."""
+    root = unpack("clean", tmp_path)
+    delete(root, GONE)
+    apaches = on_a_disk(root)
+    number, was_killed = 0, True
+    while was_killed:
+        number += 1
+        disk = apaches.kill()
+        disk.hook = KillAt(disk.operations + number)
+        try:
+            opened(root, disk)
+            was_killed = False
+        except Killed:
+            disk = disk.power_cut(Random(number)) if number % 2 else disk.kill()
+            store = opened(root, disk)
+            for topic in (*GONE, *DELETED_TOPICS):
+                assert store.max_offset(topic, 0) == 0, (number, topic)
+            assert store.close(NOW_MS)
+            assert not verified(disk, str(root), config("clean")).findings, number
+    assert number > 15
 
 
 def without_files(tmp_path: Path) -> Path:

@@ -2,7 +2,9 @@
 
 Until the store is accepted, by `taking_stock`, nothing but the lock is touched: a refusal leaves
 every byte as it was. Then `abort` is written, then a checkpoint that is true whatever happens next,
-and only then is anything cut, erased or written again.
+and only then is anything cut, erased or written again. Where another program shut the store down
+the checkpoint comes first: with `abort` alone that would pass for killed, and topics that it
+deleted would come back.
 """
 
 from __future__ import annotations
@@ -115,7 +117,9 @@ class Opening:
     def _open(self, lock: File) -> Opened:
         found = self._take_stock()
         self._config = found.config
-        self._mark.put(self._process_id)
+        is_of_others = found.history is History.FOREIGN and found.checkpoint.claims is None
+        if not is_of_others:
+            self._mark.put(self._process_id)
         catch_up = CatchUp(
             found,
             unsynced_size_max=self._config.unsynced_size_max,
@@ -130,6 +134,8 @@ class Opening:
         found.deletions.save_noted()  # Once there is a checkpoint of ours, nothing tells of them.
         claims = self._first_claims(found, replay_from)
         self._promise(found, claims)
+        if is_of_others:
+            self._mark.put(self._process_id)
         if found.history is History.BROKEN_OFF:
             # Not of what is read for the index alone: the queues are cut where theirs begins.
             self._forget_behind(found, found.start.replay_from)
