@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from io import TextIOWrapper
 
 NEEDED = ("click", "rich")
 
@@ -23,9 +22,10 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(1)
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        # A name may have what the terminal's encoding lacks: escaped, and no end of the command.
-        sys.stdout.reconfigure(errors="backslashreplace")
+    # A name may have what the terminal's encoding lacks: escaped, and no end of the command.
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and sys.stdout.errors == "strict":
+        reconfigure(errors="backslashreplace")
     from cometmq.admin.program import program
 
     program(prog_name="cometmq")
