@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipeline import quick_spark
 from tests.pipeline.tables import Tables
 
 from cometmq.pipeline import wire
@@ -21,22 +20,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def spark_starts_quickly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Leave out of each start of Spark, and of its Python processes, what a test has nothing of.
+def spark_starts_quickly(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Start Spark in half the time, but where a test wants it as users have it.
 
-    Java's better compiler, which takes more of the processor than it saves in some minutes; and the
-    zip that PySpark is in a second time: its processes would compile that anew, each of them, while
-    the same lies compiled in `site-packages`. Both are as users have them in `test_docs` and
-    `test_standalone` (`programs.as_users_have_it`).
+    Those are in `test_docs` and `test_standalone` (`programs.as_users_have_it`).
     """
-    pyspark = find_spec("pyspark")
     with pytest.MonkeyPatch.context() as patch:
-        if pyspark is not None and pyspark.origin is not None:
-            home = tmp_path_factory.mktemp("spark-home")
-            for part in ("bin", "jars", "sbin"):
-                (home / part).symlink_to(Path(pyspark.origin).parent / part)
-            patch.setenv("SPARK_HOME", str(home))
-        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        if any(item.get_closest_marker("spark") for item in request.session.items):
+            own = tmp_path_factory.getbasetemp()
+            shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+            for name, value in quick_spark.environment(shared).items():
+                patch.setenv(name, value)
         yield
 
 
