@@ -118,7 +118,9 @@ async def test_a_reply_is_kept_for_as_long_as_its_request_waits() -> None:
         pass
 
     parts = SimpleNamespace(
-        config=ClientConfig(), producer=SimpleNamespace(pack=pack, send_reply=send)
+        config=ClientConfig(),
+        packing=SimpleNamespace(pack=pack),
+        producer=SimpleNamespace(send_reply=send),
     )
     asked = {names.CLUSTER: "c", names.CORRELATION_ID: "7", names.REPLY_TO_CLIENT: "me"}
     for properties in (asked, {**asked, names.TTL: "300"}):
