@@ -210,10 +210,11 @@ FORGED: dict[str, Forge] = {
 def with_damaged_item(
     number: int, forged: Forge, config: StoreConfig = OFTEN
 ) -> SimulatedFileSystem:
-    """A killed store of which an item is damaged that was synced, and not the last of those."""
+    """A killed store of which an item is damaged that was synced; the last of those is -1."""
     disk = small_store(config, close=False).kill()
     path, data, offsets = newest_synced_in_part(disk)
     assert number < len(offsets)
+    number = number if number > 0 else len(offsets) + 1 + number
     at = SMALL.index_shape.items_at + number * ITEM_SIZE
     file = disk.open(path)
     file.write(forged(ITEM.unpack_from(data, at)), at)
@@ -222,7 +223,7 @@ def with_damaged_item(
 
 
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
-@pytest.mark.parametrize("number", [2, 5])
+@pytest.mark.parametrize("number", [2, 5, -2, -1])
 def test_the_keys_behind_a_damaged_item_of_a_killed_store_are_made_anew(
     number: int, forged: Forge, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,11 +237,12 @@ def test_the_keys_behind_a_damaged_item_of_a_killed_store_are_made_anew(
 
 
 @pytest.mark.parametrize("moment", list(Moment))
-def test_so_they_are_when_that_start_is_killed(moment: Moment) -> None:
+@pytest.mark.parametrize("item", [2, -1])
+def test_so_they_are_when_that_start_is_killed(item: int, moment: Moment) -> None:
     number, was_killed = 0, True
     while was_killed:
         number += 1
-        disk = with_damaged_item(2, FORGED["zeros"])
+        disk = with_damaged_item(item, FORGED["zeros"])
         disk.hook = KillAt(disk.operations + number, moment)
         try:
             open_small_store(disk, OFTEN)

@@ -40,10 +40,17 @@ class DamagedItem(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """The last sound item of a file, or what the file begins with."""
+    """The last sound item at the front of a file; what the file begins with where there is none."""
 
-    key_hash: int | None
+    number: int
     offset: int
+    hashes: list[int]
+    """Of the items of its record here, up to it."""
+
+    def is_all_of(self, hashes: list[int]) -> bool:
+        """Whether these are of all keys of the record, the first of which may be in other files."""
+        begins_file = self.number == len(self.hashes)
+        return self.hashes == (hashes[-self.number :] if begins_file else hashes)
 
 
 def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> DamagedItem | None:
@@ -62,23 +69,25 @@ def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> Damage
             is_short = whole < file.header.next_item
             if not is_short and file is not files[begun[-1]]:
                 continue  # It was full, and nothing is written to it any more.
-            last, damaged = _look(items, file, min(whole, file.header.next_item), found, check)
-            if damaged is not None:
-                return DamagedItem(
-                    file.path, damaged, max(last.offset, found.segments.first_offset)
-                )
-            until = min(below, file.header.end_offset + 1)
-            if is_short and _lacks_synced(found, check, last, until):
-                raise wrong_size(file.path, file.size, shape)
+            end = min(whole, file.header.next_item)
+            last, is_damaged = _look(items, file, end, found, check)
+            # Whether the last ones are there the log tells, where the start reads it anyway.
+            if not is_damaged and (is_short or last.offset >= found.start.scan_from):
+                is_damaged = _lacks_synced(found, check, last, file.header.end_offset)
+                if is_damaged and is_short:
+                    raise wrong_size(file.path, file.size, shape)
+            if is_damaged:
+                resume = max(last.offset, found.segments.first_offset)
+                return DamagedItem(file.path, last.number + 1, resume)
     return None
 
 
 def _look(
     items: IndexItems, file: IndexedFile, end: int, found: Found, check: RecordCheck
-) -> tuple[_Last, int | None]:
-    """Return the last item that a repair keeps of those up to a number, and the damaged one."""
+) -> tuple[_Last, bool]:
+    """Return the last item up to a number that counts, and whether a synced one stands behind."""
     below, least = found.complete_to, 0
-    last, bad = None, end
+    last: _Last | None = None
     for first, chunk in items.chunks(file, end):
         begin = 0
         if last is None:
@@ -86,24 +95,30 @@ def _look(
             if begin == len(chunk.offsets):
                 least = int(chunk.offsets[-1])
                 continue
-            bad = first + begin
-            last = _last_sound(items, file, bad, check)
+            last = _last_sound(items, file, first + begin, check)
         synced = range(max(last.offset, found.segments.first_offset), below)
         if _holds_synced(chunk, begin, synced, check):
-            return last, bad
-    return last or _last_sound(items, file, bad, check), None
+            return last, True
+    return last or _last_sound(items, file, end, check), False
 
 
 def _last_sound(items: IndexItems, file: IndexedFile, end: int, check: RecordCheck) -> _Last:
     """Return the last item in front of a number that is of the record that it leads to.
 
-    The last ones may not have been synced, and a power cut may have torn them.
+    The last ones may not have been synced, and a power cut may have torn them. All those of a
+    record are looked at together, as by the repair of the file.
     """
-    for number in range(end - 1, 0, -1):
+    number = end - 1
+    while number > 0:
         key_hash, offset = items.at(file, number)
-        if check.count_items(offset, (key_hash,)):
-            return _Last(key_hash, offset)
-    return _Last(None, file.header.begin_offset)
+        hashes = [key_hash]
+        while number > 1 and items.at(file, number - 1)[1] == offset:
+            number -= 1
+            hashes.insert(0, items.at(file, number)[0])
+        if sound := check.count_items(offset, hashes):
+            return _Last(number + sound - 1, offset, hashes[:sound])
+        number -= 1
+    return _Last(0, file.header.begin_offset, [])
 
 
 def _holds_synced(chunk: Items, begin: int, synced: range, check: RecordCheck) -> bool:
@@ -117,12 +132,13 @@ def _holds_synced(chunk: Items, begin: int, synced: range, check: RecordCheck) -
     )
 
 
-def _lacks_synced(found: Found, check: RecordCheck, last: _Last, until: int) -> bool:
-    """Whether records behind an item, in front of an offset, have keys, and are there."""
+def _lacks_synced(found: Found, check: RecordCheck, last: _Last, end_offset: int) -> bool:
+    """Whether records behind an item, up to an offset, were synced, have keys, and are there."""
+    until = min(found.complete_to, end_offset + 1)
     try:
         for offset in _records(found, max(last.offset, found.segments.first_offset), until):
             hashes = check.hashes_of(offset)
-            if hashes and (offset > last.offset or hashes[-1] != last.key_hash):
+            if hashes and (offset > last.offset or not last.is_all_of(hashes)):
                 return True
     except CorruptionError:
         return True  # It does not lead to a record, so it is not what was synced.
