@@ -255,6 +255,7 @@ def test_a_table_of_delta_is_never_read_as_the_files_that_it_has(
 ) -> None:
     """Those of versions that are over are among them."""
     (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("{}\n")
     tables.spark.range(3).write.parquet(str(tmp_path / "batch=000000"))
     with pytest.raises(OptionError, match="from: Delta's JARs are not there: say --packages"):
         read_archive(tables.spark, str(tmp_path))
