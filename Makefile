@@ -90,7 +90,7 @@ test: install ## Run the fast tests (TESTS=tests).
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 --no-loadscope-reorder --ignore=tests/interop --ignore=tests/crash)
+	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 --ignore=tests/interop --ignore=tests/crash)
 
 .PHONY: test-pythons
 test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.14 (PYTHONS=...), that are installed here.

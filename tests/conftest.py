@@ -22,11 +22,6 @@ for name in ("FORCE", "MAX"):
     os.environ.setdefault(f"COMETMQ_DISK_USED_PERCENT_{name}", "100")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest."""
-    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
-
-
 def pytest_collection_finish() -> None:
     """Have the garbage collections of a test look at what is its own, not at thousands of tests."""
     gc.freeze()

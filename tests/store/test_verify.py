@@ -195,7 +195,6 @@ def test_a_flipped_byte_of_the_log_is_found_or_of_a_listed_field() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.longest
 def test_every_flipped_byte_of_the_log_is_found_or_of_a_listed_field() -> None:
     assert unseen_fields(small_store(UNSEALED), 1) == UNCOVERED_FIELDS
 
