@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 
-def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_path: Path) -> None:
-    tables.cluster.send("mirrored", b"0", key="k", tag="t", properties={"a": "b"})
-    settings = MirrorSettings(
+def copying(topic: str, tables: Tables, checkpoint: Path, **more: Any) -> MirrorSettings:
+    """Return what copies a topic within the cluster."""
+    return MirrorSettings(
         nameserver=tables.cluster.nameserver,
         to_nameserver=tables.cluster.nameserver,
         prefix="copy-of-",
-        topic="mirrored",
-        checkpoint=str(tmp_path),
+        topic=topic,
+        checkpoint=str(checkpoint),
+        **more,
     )
+
+
+def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_path: Path) -> None:
+    tables.cluster.send("mirrored", b"0", key="k", tag="t", properties={"a": "b"})
+    settings = copying("mirrored", tables, tmp_path)
     assert mirror(tables.spark, settings).rows == 1
     for path in (tmp_path / "commits").iterdir():
         path.unlink()
@@ -44,14 +50,7 @@ def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
 ) -> None:
     """It has no hand in its batches, so what Spark notes of them may be lost with them."""
     tables.fill("mirrored-cut", 60)
-    settings = MirrorSettings(
-        nameserver=tables.cluster.nameserver,
-        to_nameserver=tables.cluster.nameserver,
-        prefix="copy-of-",
-        topic="mirrored-cut",
-        checkpoint=str(tmp_path),
-        max_rows=20,
-    )
+    settings = copying("mirrored-cut", tables, tmp_path, max_rows=20)
     assert mirror(tables.spark, settings).batches == [0, 1, 2]
     for note in ("offsets/2", "offsets/.2.crc"):
         (tmp_path / note).write_bytes(b"")
@@ -77,13 +76,7 @@ def test_a_mirror_waits_again_for_a_python_process_that_is_late(
         watch(run, *given, **more)
 
     monkeypatch.setattr(Run, "watch", busy_once)
-    settings = MirrorSettings(
-        nameserver=tables.cluster.nameserver,
-        to_nameserver=tables.cluster.nameserver,
-        prefix="copy-of-",
-        topic="mirrored-late",
-        checkpoint=str(tmp_path),
-    )
+    settings = copying("mirrored-late", tables, tmp_path)
     mirror(tables.spark, settings)
     assert tables.bodies("copy-of-mirrored-late") == numbers(0, 3)
 
@@ -93,18 +86,19 @@ def test_a_mirror_takes_nothing_from_a_checkpoint_of_another_job(
 ) -> None:
     """That could not go back: it would do again, and otherwise, what it has done."""
     tables.fill("mirrored-wrongly", 3)
-    given: dict[str, Any] = {
-        "nameserver": tables.cluster.nameserver,
-        "topic": "mirrored-wrongly",
-        "checkpoint": str(tmp_path / "checkpoint"),
-    }
-    archive(tables.spark, ArchiveSettings(**given, to=str(tmp_path / "archive")))
+    archiving = ArchiveSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="mirrored-wrongly",
+        checkpoint=str(tmp_path / "checkpoint"),
+        to=str(tmp_path / "archive"),
+    )
+    archive(tables.spark, archiving)
     for note in ("offsets/0", "offsets/.0.crc"):
         (tmp_path / "checkpoint" / note).write_bytes(b"")
     before = sorted((tmp_path / "checkpoint").rglob("*"))
-    copying = MirrorSettings(**given, to_nameserver=tables.cluster.nameserver, prefix="copy-of-")
+    settings = copying("mirrored-wrongly", tables, tmp_path / "checkpoint")
     with pytest.raises(OptionError, match="was begun by archive, and"):
-        mirror(tables.spark, copying)
+        mirror(tables.spark, settings)
     assert sorted((tmp_path / "checkpoint").rglob("*")) == before
 
 
@@ -112,14 +106,7 @@ def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
     tables: Tables, tmp_path: Path
 ) -> None:
     tables.fill("mirrored-anew", 50)
-    settings = MirrorSettings(
-        nameserver=tables.cluster.nameserver,
-        to_nameserver=tables.cluster.nameserver,
-        prefix="copy-of-",
-        topic="mirrored-anew",
-        checkpoint=str(tmp_path),
-        fail_on_data_loss=False,
-    )
+    settings = copying("mirrored-anew", tables, tmp_path, fail_on_data_loss=False)
     mirror(tables.spark, settings)
     tables.cluster.admin.delete_topic("mirrored-anew")
     tables.fill("mirrored-anew", 60, first=100)
