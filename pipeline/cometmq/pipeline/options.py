@@ -55,6 +55,7 @@ _TAGS = re.compile(r"\S+|[^=<>()']*\|\|[^=<>()']*")
 """A word, or words with `||` between them, which SQL92 does not have."""
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}", re.ASCII)
 _SQL_SIGNS = re.compile(r"[=<>()']")
+_SQL_WORDS = re.compile(r"\b(AND|OR|NOT|IS|BETWEEN)\b", re.ASCII | re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -212,6 +213,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     _check_topics(found)
     if sum(map(bool, (found.filter, found.tags, found.sql_filter))) > 1:
         raise OptionError("filter: give one of `filter`, `tags` and `sqlFilter`")
+    _check_filter(found)
     for edge in ("starting", "ending"):
         given = {_key(name) for name in options}
         if {f"{edge}offsets", f"{edge}timestamp"} <= given:
@@ -233,6 +235,17 @@ def check_bad_body(said: str, option: str = "onBadBody") -> None:
     """Refuse what an option says that is to be done at bodies that are not as their flags say."""
     if said not in ("fail", "skip"):
         raise OptionError(f"{option}: {said!r} is neither fail nor skip")
+
+
+def _check_filter(found: ReadOptions) -> None:
+    """Refuse words beside each other: to brokers they would be the first of them, in SQL92."""
+    if not found.filter or found.expression[1] == "TAG":
+        return
+    if not (_SQL_SIGNS.search(found.filter) or _SQL_WORDS.search(found.filter)):
+        raise OptionError(
+            f"filter: {found.filter!r} is neither tags, such as 'paid || refused', nor SQL92, such"
+            " as 'amount > 100'"
+        )
 
 
 def _check_order(found: ReadOptions) -> None:
