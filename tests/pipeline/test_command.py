@@ -277,6 +277,7 @@ MISTAKES = {
     "aggregate --topic t --to-topic t --checkpoint c": "to-topic: t is read, so all",
     "dlq --group g --redrive true --to %DLQ%g": "to: %DLQ%g is what is read",
     "dlq --group g --redrive true --to=": "to: say the name of a topic",
+    "dlq --group g --to again": "redrive: say what is sent again",
     "dlq --group g --cluster-by colour": "cluster-by: 'colour'",
     "dlq --group g --until then": "until: 'then' is no time",
     "dlq --group g --since 2 --until 1": "until: '1' is not behind since, '2'",

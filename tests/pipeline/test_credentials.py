@@ -175,7 +175,7 @@ def test_a_task_does_not_ask_again_whose_certificate_is_refused(
 
 
 def test_secrets_are_not_shown_by_settings(there: Guarded) -> None:
-    found = DlqSettings(nameserver="h:1", group="g", credentials=there.credentials, to="copies")
+    found = DlqSettings(nameserver="h:1", group="g", credentials=there.credentials)
     assert SECRET not in repr(found)
     assert ACCESS_KEY in repr(found)
 

@@ -130,6 +130,10 @@ class DlqSettings:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
         stored_between(self)  # Looks at the times.
         require_file("receipts", self.receipts, is_read=True)
+        if not self.redrive and (self.to != ORIGIN or self.receipts):
+            raise OptionError(
+                "redrive: say what is sent again, `true` for all; to and receipts are about that"
+            )
 
     @property
     def where(self) -> dict[str, str]:
