@@ -27,5 +27,7 @@ def read_place(text: str) -> Place | None:
     if kind == TOPIC:
         topic, _, path = rest.partition("@")
         return Place(kind, path, topic) if topic and path else None
-    path, _, topic = rest.partition("#")
+    path, mark, topic = rest.rpartition("#")  # A folder may have one in its name, a topic none.
+    if not mark:
+        path, topic = rest, ""
     return Place(kind, path, topic) if kind in KINDS and path else None
