@@ -871,6 +871,11 @@ def test_a_stream_has_no_end(tables: Tables, option: str) -> None:
         reader(tables, "T", **{option: value})
 
 
+def test_a_stream_takes_no_conditions(tables: Tables) -> None:
+    with pytest.raises(OptionError, match="filterPushdown: is for what is read once"):
+        reader(tables, "T", filterPushdown="true")
+
+
 def test_a_stream_can_begin_behind_all_that_there_is(tables: Tables) -> None:
     tables.fill("future", 3)
     stream = reader(tables, "future", startingTimestamp="2999-01-01")

@@ -66,6 +66,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise OptionError(
                     f"{camel(name)}: a stream has no end; Trigger.AvailableNow reads what there is"
                 )
+        if options.filter_pushdown:
+            raise OptionError("filterPushdown: is for what is read once; Spark offers streams none")
         self.options = options
         self.executing = Executing(options, columns_of(schema))
         self._cluster = options.cluster()
