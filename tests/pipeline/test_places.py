@@ -14,6 +14,7 @@ from cometmq.pipeline.jobs.places import Place, read_place
         ("archive:/data/o", Place("archive", "/data/o", "")),
         ("store:/data/o#orders", Place("store", "/data/o", "orders")),
         ("archive:/disk#1/o#orders", Place("archive", "/disk#1/o", "orders")),
+        ("archive:/disk#1/o", Place("archive", "/disk#1/o", "")),
         ("archive:/disk#1/o#", Place("archive", "/disk#1/o", "")),
         ("archive:#orders", None),
         ("topic:orders", None),

@@ -27,7 +27,7 @@ def read_place(text: str) -> Place | None:
     if kind == TOPIC:
         topic, _, path = rest.partition("@")
         return Place(kind, path, topic) if topic and path else None
-    path, mark, topic = rest.rpartition("#")  # A folder may have one in its name, a topic none.
-    if not mark:
+    path, mark, topic = rest.rpartition("#")
+    if not mark or "/" in topic:  # Folders may have a # in their names, topics neither of both.
         path, topic = rest, ""
     return Place(kind, path, topic) if kind in KINDS and path else None
