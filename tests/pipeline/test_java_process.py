@@ -103,6 +103,31 @@ def test_a_signal_that_nothing_is_done_about_here_is_left_to_the_system() -> Non
         signal.signal(signal.SIGTERM, before)
 
 
+ENDING = """
+import atexit, os, subprocess, sys
+from cometmq.pipeline.java_process import Stderr, _end
+
+read, write = os.pipe()
+java = subprocess.Popen(
+    ["sh", "-c", "read _; echo ending >&2; exec sleep 1"], stdin=subprocess.PIPE, stderr=write
+)
+os.close(write)
+atexit.register(_end, java, Stderr(read))
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_java_ends_changes_no_status_and_says_nothing(number: int) -> None:
+    """That takes seconds; a Ctrl-C ended in a traceback, a SIGTERM in a status of its own."""
+    process = subprocess.Popen([sys.executable, "-c", ENDING], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "ending\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 3
+
+
 SCRIPT = """
 from cometmq.pipeline import session
 

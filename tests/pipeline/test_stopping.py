@@ -288,6 +288,32 @@ def test_the_start_of_spark_is_told_and_how_long_it_took(monkeypatch: pytest.Mon
     assert re.search(r"^seconds: 0.0\nstart_seconds: [0-9.]+$", done.stdout, re.MULTILINE)
 
 
+class Ending(Session):
+    """A session whose Java ends while it is asked to stop."""
+
+    def stop(self) -> None:
+        """Nobody answers."""
+        raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize(("ended", "status"), [("it ended", 0), ("", 3)])
+def test_a_java_that_ends_once_all_is_done_fails_no_job(
+    monkeypatch: pytest.MonkeyPatch, ended: str, status: int
+) -> None:
+    """It was a traceback, and a status 3 of a job that had done all."""
+
+    def idle(spark: object, settings: Settings, run: Run) -> Report:
+        assert isinstance(spark, Ending)
+        assert settings.what == "x"
+        return run.report_of("toy")
+
+    told = iter(["", ended, ended])
+    monkeypatch.setattr("cometmq.pipeline.java_ended.how_java_ended", lambda *_: next(told))
+    done = toy_in(Ending, monkeypatch, Job("toy", Settings, idle, "A toy."))
+    assert done.exit_code == status
+    assert ("Traceback" in done.stderr) is (status == 3)
+
+
 def test_spark_is_started_so_that_no_file_here_hides_a_module_of_pythons(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,10 +12,13 @@ from contextlib import suppress
 from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
 _LOGGERS: Final = (None, "py4j.clientserver", "py4j.java_gateway")
 """What they tell it to; one of them to the root."""
@@ -33,6 +36,16 @@ def how_java_ended(seconds: float = _SECONDS) -> str:
     if java.returncode is None:
         return ""
     return f"the Java process that Spark runs in ended before the job did, {_how(java.returncode)}"
+
+
+def stop_unless_java_ended(spark: SparkSession) -> None:
+    """End a session behind a job, whose Java may end of itself meanwhile: the job is over."""
+    try:
+        if not how_java_ended(0):
+            spark.stop()
+    except (Py4JError, OSError):
+        if not how_java_ended():
+            raise
 
 
 def _how(status: int) -> str:

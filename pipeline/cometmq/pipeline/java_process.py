@@ -135,9 +135,12 @@ def _end(java: Popen[bytes], stderr: Stderr) -> None:
     """Have it end, as it would when this process has, and wait for its last words.
 
     What threads ask it meanwhile it does not answer any more, which py4j would tell in length, and
-    so would the server that counts for Spark, where its connection ends.
+    so would the server that counts for Spark, where its connection ends. A signal that asks this
+    process to end comes too late to change anything but the exit status, which says what was done.
     """
     assert java.stdin is not None
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     logging.disable()
     if (context := SparkContext._active_spark_context) is not None:
         vars(context._accumulatorServer)["handle_error"] = _say_nothing

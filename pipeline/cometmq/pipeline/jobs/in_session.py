@@ -35,7 +35,11 @@ def run_in_session(
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger
 
-        from cometmq.pipeline.java_ended import how_java_ended, say_nothing_of_its_end
+        from cometmq.pipeline.java_ended import (
+            how_java_ended,
+            say_nothing_of_its_end,
+            stop_unless_java_ended,
+        )
         from cometmq.pipeline.spark_session import open_session
 
         for name in _REPEATING:
@@ -61,8 +65,7 @@ def run_in_session(
             raise
         raise ours(error) from error
     finally:
-        if not how_java_ended(0):
-            spark.stop()
+        stop_unless_java_ended(spark)
 
 
 def _of_start(error: Exception) -> str:
