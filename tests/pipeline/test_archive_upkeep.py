@@ -523,12 +523,16 @@ def test_other_folders_or_columns_than_an_archive_has_are_refused(
         archived.grow(0, **more)
 
 
-def test_a_topic_of_digits_keeps_its_name(tables: Tables, tmp_path: Path) -> None:
-    archived = Archived(tables, "007", tmp_path)
+def test_a_topic_of_digits_and_a_folder_like_a_pattern_keep_their_names(
+    tables: Tables, three_batches: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(three_batches, tmp_path / "archive1")  # What the pattern would be of.
+    archived = Archived(tables, "007", tmp_path / "archive[1]")
     archived.grow(4)
     archived.grow(4)
     archived.compact()
-    rows = read_archive(tables.spark, str(tmp_path)).select("topic", "batch").distinct().collect()
+    found = read_archive(tables.spark, str(archived.path))
+    rows = found.select("topic", "batch").distinct().collect()
     assert sorted((row["topic"], row["batch"]) for row in rows) == [("007", 0), ("007", 1)]
 
 

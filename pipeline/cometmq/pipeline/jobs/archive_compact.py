@@ -24,6 +24,7 @@ from cometmq.pipeline.jobs.archive_files import (
     COMPACTING,
     COMPRESSIONS,
     FROM_BATCH,
+    NO_PATTERNS,
     Manifest,
     batches,
     merged_away,
@@ -182,8 +183,9 @@ class _Compacting:
         if batch.name not in self._known_columns:
             files = self.folder.files(batch.name.folder)
             of = [self.folder.of(batch.name.folder, path) for path, _ in files[:1]]
-            frame = self._spark.read.parquet(*of).drop(FROM_BATCH) if of else None
-            self._known_columns[batch.name] = frame.schema.json() if frame is not None else ""
+            frame = self._spark.read.options(**NO_PATTERNS).parquet(*of) if of else None
+            known = frame.drop(FROM_BATCH).schema.json() if frame is not None else ""
+            self._known_columns[batch.name] = known
         return self._known_columns[batch.name]
 
     def _is_worth_it(self, group: Sequence[_Batch]) -> bool:

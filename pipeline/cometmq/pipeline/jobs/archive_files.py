@@ -58,6 +58,8 @@ _NAME: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _FOLDER: Final = "batch="
 _SUFFIX: Final = ".json"
 _Seen = TypeVar("_Seen")
+NO_PATTERNS: Final = {"__globPaths__": "false"}
+"""For reads: a folder that is called `a[1]` is that, and not `a1`. Spark does not document it."""
 _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
@@ -314,7 +316,7 @@ def read_files(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFram
     # Spark would take a topic of digits for a number.
     spark.conf.set(_INFERRED, "false")
     try:
-        frame: DataFrame = spark.read.option("basePath", base).parquet(*paths)
+        frame: DataFrame = spark.read.options(**NO_PATTERNS, basePath=base).parquet(*paths)
     finally:
         spark.conf.set(_INFERRED, inferred)
     typed = {"batch": "int(batch)", "date": "date(date)", "hour": "int(hour)"}
