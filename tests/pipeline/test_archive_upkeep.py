@@ -543,6 +543,21 @@ def test_a_dry_compaction_says_what_it_would_do(archived: Archived) -> None:
     assert archived.names == ["000000", "000001", "000002"]
 
 
+def test_a_compaction_that_shall_stop_looks_at_no_more_batches(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked at all of an archive first, which takes minutes where there are thousands."""
+
+    def look(_compacting: _Compacting, _batch: object) -> str:
+        pytest.fail("it looked")
+
+    run = Run()
+    run.stop()
+    monkeypatch.setattr(_Compacting, "_columns", look)
+    settings = CompactSettings(archive=str(archived.path))
+    assert archive_compact(archived.tables.spark, settings, run).stopped
+
+
 def test_a_file_that_is_replaced_has_no_checksum_of_the_old_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:

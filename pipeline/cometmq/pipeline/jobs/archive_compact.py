@@ -104,9 +104,8 @@ def archive_compact(
     with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
             compacting.clean_up()
-        for group in compacting.groups():
+        for group in compacting.groups(run):
             if run.is_stopping:
-                report.stopped = True
                 break
             before = sum(len(sizes) for each in group for sizes in each.files.values())
             if run.dry_run:
@@ -125,6 +124,7 @@ def archive_compact(
                 rows=rows,
                 files=f"{before} to {after}",
             )
+        report.stopped = run.is_stopping
     return report
 
 
@@ -147,10 +147,10 @@ class _Compacting:
         for path in [*merged_away(self.folder), *never_there]:
             self.folder.remove(path)
 
-    def groups(self) -> Iterator[list[_Batch]]:
-        """Yield neighbours that become one batch with fewer files."""
+    def groups(self, run: Run) -> Iterator[list[_Batch]]:
+        """Yield neighbours that become one batch with fewer files, until the job shall stop."""
         group: list[_Batch] = []
-        for each in self._batches():
+        for each in self._batches(run):
             size = sum(one.size for one in group) + each.size
             if group and not (
                 size <= self._settings.batch_bytes and self._go_together(group, each)
@@ -162,8 +162,10 @@ class _Compacting:
         if group and self._is_worth_it(group):
             yield group
 
-    def _batches(self) -> Iterator[_Batch]:
+    def _batches(self, run: Run) -> Iterator[_Batch]:
         for name in batches(self.folder):
+            if run.is_stopping:  # To look at thousands of them takes minutes.
+                return
             files: dict[str, list[int]] = defaultdict(list)
             for path, size in self.folder.files(name.folder):
                 files[path.rpartition("/")[0]].append(size)
