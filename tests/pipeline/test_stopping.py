@@ -308,7 +308,11 @@ def test_a_java_that_ends_once_all_is_done_fails_no_job(
         return run.report_of("toy")
 
     told = iter(["", ended, ended])
-    monkeypatch.setattr("cometmq.pipeline.java_ended.how_java_ended", lambda *_: next(told))
+
+    def how(_seconds: float = 0) -> str:
+        return next(told)
+
+    monkeypatch.setattr("cometmq.pipeline.java_ended.how_java_ended", how)
     done = toy_in(Ending, monkeypatch, Job("toy", Settings, idle, "A toy."))
     assert done.exit_code == status
     assert ("Traceback" in done.stderr) is (status == 3)
