@@ -246,6 +246,32 @@ def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived
     assert archived.bodies == numbers(0, 30)
 
 
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
+    archived: Archived, is_repeated: bool
+) -> None:
+    """They were in none; and of a batch that is repeated Delta says that it is there."""
+    archived.send(20)
+    archived.run()
+    restore = f"RESTORE TABLE delta.`{archived.path}` TO VERSION AS OF"
+    archived.spark.sql(f"{restore} 0")
+    if is_repeated:
+        archived.forget_the_last_commit()
+    archived.send(10)
+    with pytest.raises(OptionError, match="restored to a version that lacks batches 1 to 1"):
+        archived.run(adopt=True)
+    if is_repeated:
+        archived.spark.sql(f"{restore} 1")
+        archived.run()
+    else:
+        other = str(archived.path.parent / "other")
+        assert archived.run(checkpoint=other, adopt=True).rows == 20
+    assert archived.bodies == numbers(0, 30)
+    table = read_archive(archived.spark, str(archived.path))
+    numbered = {row["batch"] for row in table.select("batch").distinct().collect()}
+    assert numbered == ({0, 1, 2} if is_repeated else {0, 2, 3})
+
+
 def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> None:
     archived.send(4)
     assert archived.run(filter="NOSUCH").rows == 0

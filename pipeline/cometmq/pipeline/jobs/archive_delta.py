@@ -9,14 +9,21 @@ tell, whose column `batch` has its number. What is in folders that begin so, Del
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.delta import require_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import MANIFESTS
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
-from cometmq.pipeline.jobs.delta_tables import append_batch, is_delta, last_batch
+from cometmq.pipeline.jobs.delta_tables import (
+    append_batch,
+    ends_of_rows,
+    is_delta,
+    last_batch,
+    was_restored,
+)
+from cometmq.pipeline.jobs.streams import query_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +60,27 @@ class ToDelta(Archiving):
         self._begun = begun
         there = last_batch(self.spark, self.folder) if is_delta(self.folder) else -1
         self._done = begun if begun and begun.number <= there else done
+        if begun and begun.number > there and is_delta(self.folder) and was_restored(self.folder):
+            self._go_back(begun, there)
         return self._done
+
+    def _go_back(self, begun: Last, there: int) -> None:
+        """Refuse a table that was restored to a version from before its last batches.
+
+        Its stream has them behind it, and Delta leaves out what that repeats. Another one reads
+        them again, under new numbers, for the old ones may be known to a replay.
+        """
+        is_adopted = self._done is not None and self._done.query_id != begun.query_id
+        if is_adopted:  # By one that was killed in front of its first commit.
+            return
+        if begun.query_id == query_id(self.checkpoint):
+            raise OptionError(
+                f"to: {self.folder.path} was restored to a version that lacks batches {there + 1}"
+                f" to {begun.number}, and the checkpoint {self.checkpoint.path} says that they are"
+                " done: their messages would be in none. Restore the version in front of that, or"
+                " go on with a new --checkpoint and --adopt, which reads them again"
+            )
+        self._begun = self._done = replace(begun, ends=ends_of_rows(self.spark, self.folder))
 
     def observed(self, frame: DataFrame) -> DataFrame:
         """Count what Parquet's manifests say."""

@@ -5,7 +5,8 @@ Such an archive is read by Delta alone, for its folder has files of versions tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.delta import require_delta
 from cometmq.pipeline.errors import OptionError
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
 
 _LOG: Final = "_delta_log"
+_COMMIT: Final = ".json"
+"""What the name of a commit ends in."""
+_APPENDED: Final = "WRITE"
+_RESTORED: Final = "RESTORE"
 
 
 def is_delta(folder: Folder) -> bool:
@@ -49,6 +54,28 @@ def last_batch(spark: SparkSession, folder: Folder) -> int:
     (row,) = read_delta(spark, folder).selectExpr("max(batch) AS last").collect()
     last: int | None = row["last"]
     return -1 if last is None else last
+
+
+def was_restored(folder: Folder) -> bool:
+    """Whether somebody has put an earlier version back since the last batch was appended."""
+    for name in reversed(folder.names(_LOG)):
+        if not (name[0].isdigit() and name.endswith(_COMMIT)):
+            continue
+        for line in folder.read(_LOG, name).splitlines():
+            operation = json.loads(line).get("commitInfo", {}).get("operation")
+            if operation in (_APPENDED, _RESTORED):
+                return bool(operation == _RESTORED)
+    return False
+
+
+def ends_of_rows(spark: SparkSession, folder: Folder) -> dict[str, Any]:
+    """Return the offsets behind the last rows that there are, by topic, broker and queue."""
+    queues = read_delta(spark, folder).groupBy("topic", "broker", "queue_id")
+    ends: dict[str, Any] = {}
+    for row in queues.agg({"queue_offset": "max"}).collect():
+        topic, broker, queue_id, last = row
+        ends.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = last + 1
+    return ends
 
 
 def append_batch(
