@@ -16,6 +16,7 @@ from tests.store.damaged_stores import files_of, verified
 from tests.store.records import HOST, messages_in
 
 from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.disk.filesystem import Space
 from cometmq.store.errors import StoreNotWriteableError
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
@@ -442,6 +443,31 @@ def test_a_full_disk_waits_for_no_regular_checkpoint_before_old_segments_go() ->
     assert refused > 1
     assert life.store.first_offset > 50 * SEGMENT
     assert life.bodies("A")[-1] == 2000
+
+
+class BusyDisk(SimulatedFileSystem):
+    """A disk that others write to all the time: each look at it finds less room."""
+
+    asked = 0
+
+    def space(self, path: str) -> Space:
+        self.asked += 1
+        space = super().space(path)
+        return space._replace(free=space.free - self.asked)
+
+
+def test_of_a_full_disk_that_others_write_to_no_more_goes_than_has_to() -> None:
+    """Two looks at the same disk passed for two disks, one of which no removal made room on."""
+    life = Life(replace(CONFIG, retention_size_max=None), BusyDisk(total=64 * SEGMENT))
+    life.disk.now_ms = life.now_ms  # Nothing is old enough to go by itself.
+    life.put(300, ("A",))
+    life.upkeep()
+    kept = len(life.files("commitlog"))
+    assert kept > 10
+    filler = life.disk.open("/filler", create=True)
+    filler.allocate(life.disk.space("/").free - 8 * SEGMENT)
+    life.upkeep()
+    assert 1 <= kept - len(life.files("commitlog")) <= 3
 
 
 def test_a_quota_below_what_a_checkpoint_waits_for_holds() -> None:

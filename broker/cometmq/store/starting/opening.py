@@ -274,11 +274,14 @@ class Opening:
         self, found: Found, sealing: Sealing, jobs: Jobs, checkpointer: Checkpointer
     ) -> Expiry:
         filesystem, segments, config = self._filesystem, found.segments, self._config
+        folders = [segments.directory]
+        if filesystem.immovable(folders):  # Else it is one disk, which must not be counted twice.
+            folders.append(self._root)
         retention = Retention(
             filesystem,
             segments,
             config,
-            paths=(segments.directory, self._root),
+            paths=folders,
             follow=found.queues.correct_min,
             settled_offset=lambda: checkpointer.claims.recover_from,
             on_held=checkpointer.bring_queues_to_files,
