@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -94,6 +96,18 @@ def test_what_the_disk_says_of_one_is_told_as_that(tmp_path: Path) -> None:
         assert f"; it is a {LEADS_NOWHERE}: mount what it leads to" in disk_error_text(
             refused.value
         )
+
+
+def test_the_room_where_a_log_is_that_may_be_on_another_disk_is_shown(tmp_path: Path) -> None:
+    """The folder of the store may have room while puts are refused for the disk of the log."""
+    root = tmp_path / "s"
+    write_small_store(RealFileSystem(), str(root))
+    assert "log's disk" not in run("stat", str(root)).stdout
+    (root / "commitlog").rename(tmp_path / "log")
+    (root / "commitlog").symlink_to(tmp_path / "log")
+    assert re.search(r"^log's disk  .* free of ", run("stat", str(root)).stdout, re.MULTILINE)
+    document = json.loads(run("stat", "--json", str(root)).stdout)
+    assert document["log_disk"]["total"] == document["disk"]["total"] > 0
 
 
 def test_what_others_put_beside_is_left_alone_though_it_leads_nowhere(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from cometmq.store.upkeep.checkpoint import Longs
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem, Space
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.looking.summary import Summary
 
@@ -237,9 +237,9 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         "files",
         ", ".join(_size_text(name, n, summary.rooms[name]) for name, n in summary.sizes.items()),
     )
-    disk = summary.disk
-    used = 100 * (disk.total - disk.free) // max(1, disk.total)
-    yield "disk", f"{size_text(disk.free)} free of {size_text(disk.total)} ({used} % used)"
+    yield "disk", _space_text(summary.disk)
+    if summary.log_disk is not None:
+        yield "log's disk", _space_text(summary.log_disk)
 
 
 def _damages(inspected: Inspected, summary: Summary) -> Iterator[str]:
@@ -272,6 +272,11 @@ def _damages(inspected: Inspected, summary: Summary) -> Iterator[str]:
         yield f"{problem}; a start refuses the store"
 
 
+def _space_text(disk: Space) -> str:
+    used = 100 * (disk.total - disk.free) // max(1, disk.total)
+    return f"{size_text(disk.free)} free of {size_text(disk.total)} ({used} % used)"
+
+
 def _size_text(name: str, size: int, room: int) -> str:
     sparse = f" ({size_text(room)} on disk)" if room < size else ""
     return f"{name} {size_text(size)}{sparse}"
@@ -289,7 +294,9 @@ def _topics(summary: Summary) -> Iterator[tuple[str, int, int]]:
 def _document(inspected: Inspected, summary: Summary) -> dict[str, Any]:
     claims = inspected.checkpoint.claims
     document = asdict(summary)
-    document["disk"] = {"total": summary.disk.total, "free": summary.disk.free}
+    for name in ("disk", "log_disk"):
+        space = document[name]
+        document[name] = None if space is None else {"total": space.total, "free": space.free}
     return {
         "store": inspected.root,
         "clean": inspected.is_clean,
