@@ -134,6 +134,7 @@ class _Pass:
         store, first = self._store, self._report.first_offset
         noted = store.start.synced_offset if store.is_clean else None
         total = max(first + 1, noted or store.segments.end_offset)
+        yield Progress("log", 0, total - first)  # The first record may be far behind a hole.
         step = first + STEP_BYTES
         take_index, take_queue = self._index.take, self._queues.take
         topics, deletions = self._topics, store.deletions
@@ -196,6 +197,7 @@ class _Pass:
 
 
 def _counted(stage: str, steps: Iterable[None], total: int) -> Iterator[Progress]:
+    yield Progress(stage, 0, total)
     for number, _ in enumerate(steps, 1):
         yield Progress(stage, number, total)
 
