@@ -162,6 +162,7 @@ spark: install-spark ## Test the Spark pipeline.
 	$(call tests-on-all-cores,-m 'spark and not slow' --durations=5 tests/pipeline)
 
 .PHONY: spark-full
+spark-full: export COMETMQ_SPARK_COMPILES := 1
 spark-full: install-spark ## The same, and streams whose driver, workers and broker are killed (ROUNDS=30).
 	$(call tests,-m spark tests/pipeline)
 	$(BIN)/python -m tests.pipeline.kills --rounds $(ROUNDS)

@@ -2,8 +2,10 @@
 
 Java's better compiler, which takes more of the processor than it saves in some minutes; the reading
 of Spark's 15,000 classes, which all but the first start take from an archive, made once for all
-processes of the tests; and the zip that PySpark is in a second time: its processes would compile
-that anew, each of them, while the same lies compiled in `site-packages`.
+processes of the tests; the zip that PySpark is in a second time: its processes would compile that
+anew, each of them, while the same lies compiled in `site-packages`; and the Java that Spark writes
+and compiles for each query, a quarter of the time of a test: it reckons some rows without as well.
+`make spark-full` has that as users have it, by `COMETMQ_SPARK_COMPILES=1`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from pathlib import Path
 from typing import Final
 
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_INTERPRETED: Final = """
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+"""
 
 _LEARN: Final = """
 import sys
@@ -47,6 +53,9 @@ def environment(shared: Path) -> dict[str, str]:
             home.mkdir()
             for part in ("bin", "jars", "sbin"):
                 (home / part).symlink_to(Path(pyspark.origin).parent / part)
+            if os.environ.get("COMETMQ_SPARK_COMPILES") != "1":
+                (home / "conf").mkdir()
+                (home / "conf" / "spark-defaults.conf").write_text(_INTERPRETED)
             _make_archive(home, archive)
     options = JAVA_OPTIONS
     if archive.exists():
