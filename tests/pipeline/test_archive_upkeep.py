@@ -122,6 +122,7 @@ def test_many_batches_become_one_with_the_same_messages(archived: Archived) -> N
     assert not list((archived.path / "_compacting").iterdir())
 
 
+@pytest.mark.slow
 def test_what_was_compacted_grows_and_is_compacted_again(tables: Tables, tmp_path: Path) -> None:
     archived = Archived(tables, "compacted-again", tmp_path)
     for _ in range(3):
@@ -215,7 +216,7 @@ def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
     assert archived.bodies == numbers(0, 10)
 
 
-@pytest.mark.parametrize("first_lost", [1, 0])
+@pytest.mark.parametrize("first_lost", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_an_archive_that_lacks_what_its_checkpoint_says_is_done_is_refused(
     tables: Tables, tmp_path: Path, first_lost: int
 ) -> None:
@@ -342,7 +343,7 @@ def merge_behind(monkeypatch: pytest.MonkeyPatch, archived: Archived, call: str)
     monkeypatch.setattr(archive_files, "read_files", reading)
 
 
-@pytest.mark.parametrize("more", [{}, {"rate": 4}])
+@pytest.mark.parametrize("more", [{}, pytest.param({"rate": 4}, marks=pytest.mark.slow)])
 def test_a_replay_goes_on_with_a_batch_that_is_merged_before_it_is_sent(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
@@ -362,7 +363,7 @@ def test_a_replay_goes_on_with_a_batch_that_is_merged_before_it_is_sent(
     assert archived.tables.bodies(topic) == numbers(0, 30)
 
 
-@pytest.mark.parametrize("differing", [False, True])
+@pytest.mark.parametrize("differing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_comparison_begins_again_where_batches_are_merged_while_it_reads_them(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, differing: bool, tmp_path: Path
 ) -> None:
@@ -694,7 +695,9 @@ def test_a_vacuum_that_is_stopped_leaves_the_rest_to_the_next(archived: Archived
     assert (report.stopped, len(report.details["removed"])) == (False, 2)
 
 
-@pytest.mark.parametrize("dies", ["behind it", "in its middle"])
+@pytest.mark.parametrize(
+    "dies", [pytest.param("behind it", marks=pytest.mark.slow), "in its middle"]
+)
 def test_a_vacuum_that_is_killed_at_any_removal_leaves_the_rest_to_the_next_and_takes_no_batch(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:

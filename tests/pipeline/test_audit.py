@@ -31,7 +31,14 @@ def judged(spark: SparkSession, root: Path, **settings: Any) -> dict[str, Any]:
     return audit(spark, AuditSettings(store=str(root), **settings)).document()
 
 
-@pytest.mark.parametrize("store", ["clean", "killed", "ext"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        pytest.param("clean", marks=pytest.mark.slow),
+        "killed",
+        pytest.param("ext", marks=pytest.mark.slow),
+    ],
+)
 def test_apaches_stores_are_sound(spark: SparkSession, tmp_path: Path, store: str) -> None:
     root = unpack(store, tmp_path)
     found = judged(spark, root, split_size="20000")

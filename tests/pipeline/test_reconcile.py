@@ -51,7 +51,14 @@ def counts(report: Report) -> tuple[int, int, int]:
     return details["missing"], details["extra"], details["changed"]
 
 
-@pytest.mark.parametrize("level", ["count", "checksum", "full"])
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param("count", marks=pytest.mark.slow),
+        pytest.param("checksum", marks=pytest.mark.slow),
+        "full",
+    ],
+)
 def test_an_archive_holds_what_its_topic_holds(
     tables: Tables, topic: str, tmp_path: Path, level: str
 ) -> None:
@@ -150,9 +157,11 @@ def test_a_mirror_is_compared_by_what_its_messages_are(
     assert [(each["left_many"], each["right_many"]) for each in report.details["shown"]] == [(1, 3)]
 
 
-@pytest.mark.parametrize("level", ["checksum", "full"])
+@pytest.mark.parametrize("level", [pytest.param("checksum", marks=pytest.mark.slow), "full"])
 @pytest.mark.parametrize(
-    "how", [{"by": "content"}, {"ignore_broker": True}], ids=["content", "place"]
+    "how",
+    [pytest.param({"by": "content"}, marks=pytest.mark.slow), {"ignore_broker": True}],
+    ids=["content", "place"],
 )
 def test_a_copy_that_is_compressed_otherwise_is_the_same(
     tables: Tables, tmp_path: Path, level: str, how: dict[str, Any]

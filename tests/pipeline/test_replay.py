@@ -174,7 +174,7 @@ def test_how_fast_a_replay_goes_is_said_once(more: dict[str, Any], said: str) ->
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("rate", [0, 7, 1000])
+@pytest.mark.parametrize("rate", [0, 7, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_replay_that_was_stopped_inside_a_batch_goes_on_there_at_any_rate(
     tables: Tables, archived_at_once: str, tmp_path: Path, rate: int
 ) -> None:

@@ -138,6 +138,7 @@ def test_the_only_topic_of_users_is_found_in_the_log(live: Tables, tmp_path: Pat
     assert live.bodies("only-topic") == numbers(0, 300)
 
 
+@pytest.mark.slow
 def test_topics_of_apaches_store_are_listed_but_those_of_its_brokers(
     live: Tables, tmp_path: Path
 ) -> None:
