@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import suppress
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
@@ -99,7 +100,6 @@ class Segments:
         self._maps_max = maps_max
         self._spare_path = f"{directory}.new"
         self._spare_folder = f"{directory}/.new"
-        self._is_apart: bool | None = None  # Whether it may be on a disk of its own.
         self._making = Lock()
         self._prepared: Segment | None = None
         self._pinned: list[tuple[int, Mapping]] = []  # With the start of their segments.
@@ -273,12 +273,9 @@ class Segments:
             log.error("puts are refused: %s", self.lack)
 
     def _make(self, start: int) -> Segment:
-        path = f"{self.directory}/{start:020d}"
+        path, spare = f"{self.directory}/{start:020d}", self._spare_path
         filesystem = self._filesystem
-        spare = self._spare_path
-        if self._is_apart is None:
-            self._is_apart = filesystem.immovable([self.directory]) is not None
-        if self._is_apart:
+        if self.is_apart:
             filesystem.make_directories(self._spare_folder)
             spare = f"{self._spare_folder}/segment"
         try:
@@ -293,6 +290,11 @@ class Segments:
             self.remove_spare()
         filesystem.sync_directory(self.directory)
         return Segment(filesystem, path, self.size, read_only=False)
+
+    @cached_property
+    def is_apart(self) -> bool:
+        """Whether it may be on a disk of its own: its folder is a link, or a mount point."""
+        return self._filesystem.immovable([self.directory]) is not None
 
     def remove_spare(self) -> None:
         """Remove what a `prepare` leaves behind, were it cut off."""

@@ -104,7 +104,6 @@ def summarize(store: Inspected) -> Summary:
     segments = store.segments
     opening = next(iter(LogScan(segments, segments.first_offset)), None)
     folders = [entry.name for entry in store.filesystem.list(store.root) if entry.is_directory]
-    is_apart = store.filesystem.immovable([segments.directory]) is not None
     missing_end = LogCheck(store).missing_end()
     safe_offset = store.start.synced_offset if store.start.is_noted else None
     if missing_end is not None or (safe_offset or 0) <= max(end, 1):  # An empty store says 1.
@@ -143,7 +142,7 @@ def summarize(store: Inspected) -> Summary:
         sizes={name: size for name, (size, _) in taken.items()},
         rooms={name: room for name, (_, room) in taken.items()},
         disk=store.filesystem.space(store.root),
-        log_disk=store.filesystem.space(segments.directory) if is_apart else None,
+        log_disk=store.filesystem.space(segments.directory) if segments.is_apart else None,
     )
 
 

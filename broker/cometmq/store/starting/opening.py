@@ -274,14 +274,13 @@ class Opening:
         self, found: Found, sealing: Sealing, jobs: Jobs, checkpointer: Checkpointer
     ) -> Expiry:
         filesystem, segments, config = self._filesystem, found.segments, self._config
-        folders = [segments.directory]
-        if filesystem.immovable(folders):  # Else it is one disk, which must not be counted twice.
-            folders.append(self._root)
+        # One disk must not be counted twice.
+        apart = (self._root,) if segments.is_apart else ()
         retention = Retention(
             filesystem,
             segments,
             config,
-            paths=folders,
+            paths=(segments.directory, *apart),
             follow=found.queues.correct_min,
             settled_offset=lambda: checkpointer.claims.recover_from,
             on_held=checkpointer.bring_queues_to_files,
