@@ -28,7 +28,7 @@ from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.looking.findings import Report
 from cometmq.store.looking.inspection import inspect
 
-MANY = int(os.environ.get("BAD_REQUESTS", "240"))
+MANY = int(os.environ.get("BAD_REQUESTS", "120"))
 """Of each code in the slow form; some 8 minutes for 3,000."""
 IS_RANDOM = "BAD_REQUESTS" in os.environ
 """Otherwise the same requests each time: whoever looks for new ones says how many."""

@@ -185,6 +185,7 @@ def test_a_stream_goes_on_behind_notes_that_a_power_cut_left_empty(
     assert (archived.names, archived.bodies) == (["000000", "000001", "000002"], numbers(0, 12))
 
 
+@pytest.mark.slow
 def test_a_power_cut_in_front_of_the_first_batch_leaves_a_stream_that_begins_anew(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -288,6 +289,7 @@ def test_files_that_do_not_hold_what_the_manifests_say_are_not_compacted(
     assert archived.names == ["000000", "000001", "000002"]
 
 
+@pytest.mark.slow
 def test_what_another_compaction_has_merged_meanwhile_is_not_merged_again(
     archived: Archived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,6 +461,7 @@ def test_merging_that_came_to_no_end_is_cleared_away_by_the_next(archived: Archi
     assert archived.folders == ["batch=000000-000002"]
 
 
+@pytest.mark.slow
 def test_batches_with_other_columns_stay_apart_and_empty_ones_between_do_not(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -478,6 +481,7 @@ def test_batches_with_other_columns_stay_apart_and_empty_ones_between_do_not(
     assert replay(tables.spark, settings, Run(dry_run=True)).details["would_send"] == 12
 
 
+@pytest.mark.slow
 def test_the_folders_of_a_compacted_archive_have_the_names_that_they_had(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -496,6 +500,7 @@ def test_the_folders_of_a_compacted_archive_have_the_names_that_they_had(
     assert (archived.names, folders()) == (["000000-000001"], before)
 
 
+@pytest.mark.slow
 def test_an_archive_in_which_nothing_passed_can_be_gone_on_with_and_replayed(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -524,6 +529,7 @@ def test_other_folders_or_columns_than_an_archive_has_are_refused(
         archived.grow(0, **more)
 
 
+@pytest.mark.slow
 def test_a_topic_of_digits_and_a_folder_like_a_pattern_keep_their_names(
     tables: Tables, three_batches: Path, tmp_path: Path
 ) -> None:
@@ -780,6 +786,7 @@ def test_a_replay_goes_on_behind_batches_that_were_merged_since(
     assert tables.bodies("again-merged") == numbers(0, 18)
 
 
+@pytest.mark.slow
 def test_another_checkpoint_that_adopts_an_archive_numbers_its_batches_behind(
     tables: Tables, tmp_path: Path
 ) -> None:

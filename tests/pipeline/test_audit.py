@@ -238,6 +238,7 @@ def test_a_topic_that_was_deleted_and_made_anew_lacks_no_entries(
     assert judged(spark, tmp_path)["kinds"].keys() == {"missing entry"}
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_anew_is_known_where_nobody_notes_deletions(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_table_has_null_in_the_place_of_a_body_that_is_skipped(tables: Tables)
     assert tables.read(TOPIC, onBadBody="skip").where("body IS NULL").count() == 1
 
 
+@pytest.mark.slow
 def test_a_mirror_copies_what_has_no_body_and_leaves_out_what_it_is_told_to_skip(
     tables: Tables, where: dict[str, Any]
 ) -> None:
@@ -198,6 +199,7 @@ def test_dead_letters_that_nobody_can_read_are_left_where_they_are_and_counted(
     assert dlq(tables.spark, DlqSettings(**settings)).details["redriven"] == 3
 
 
+@pytest.mark.slow
 def test_sql_and_windows_do_not_see_a_body_that_is_skipped(
     tables: Tables, where: dict[str, Any], tmp_path: Path
 ) -> None:

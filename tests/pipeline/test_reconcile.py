@@ -118,6 +118,7 @@ def test_spark_keeps_nothing_of_what_was_compared(
     assert keeps_nothing(tables.spark)
 
 
+@pytest.mark.slow
 def test_what_came_later_is_missing_unless_only_the_common_part_counts(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_tag_that_became_a_key_is_another_message(
     assert counts(compared(tables, *sides, level=level, by="content")) == (1, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_topic_that_a_side_has_not_is_no_lost_archive_and_two_such_are_not_the_same(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_read_only_target_is_a_failure_also_of_the_first_batch_and_the_job_goe
     assert tables.bodies("shut-out") == numbers(0, 5)
 
 
+@pytest.mark.slow
 def test_a_guarded_broker_that_lets_nobody_make_the_topic_says_what_to_do(
     tables: Tables,
     transformed: Callable[..., Result],

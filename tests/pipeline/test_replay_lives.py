@@ -87,6 +87,7 @@ def test_both_lives_of_a_topic_are_replayed_each_message_once(
     assert earlier.startswith("2 batches, which is all that there is")
 
 
+@pytest.mark.slow
 def test_both_lives_in_one_file_of_a_log_are_replayed_in_their_order(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:
@@ -229,6 +230,7 @@ def gave_up(tables: Tables, topic: str, body: bytes) -> None:
     assert len(tables.cluster.dead_letters(group, count=1)) == 1
 
 
+@pytest.mark.slow
 def test_dead_letters_of_a_topic_that_was_made_anew_are_copied_too(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:

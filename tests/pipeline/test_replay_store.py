@@ -78,6 +78,7 @@ def test_a_topic_of_a_live_store_is_replayed_once_and_what_came_since_by_the_nex
     assert {message.user_properties["replayed"] for message in sent} == {"true"}
 
 
+@pytest.mark.slow
 def test_what_a_store_gave_an_archive_does_not_give_again(
     live: Tables, topic: str, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_part_by_time_and_condition_of_a_copy_of_the_log_alone(
     assert live.bodies(f"{topic}-again") == numbers(0, 7)
 
 
+@pytest.mark.slow
 def test_the_only_topic_of_users_is_found_in_the_log(live: Tables, tmp_path: Path) -> None:
     write_log(tmp_path / "store", [b"%d" % number for number in range(300)])
     settings = replaying(live, tmp_path / "store", tmp_path / "cp", to_topic="only-topic")

@@ -364,6 +364,7 @@ def test_a_window_is_sent_whenever_it_changed(tables: Tables, tmp_path: Path) ->
     assert sorted(bodies) == [2, 3]
 
 
+@pytest.mark.slow
 def test_a_window_that_is_again_what_it_was_is_sent_again(tables: Tables, tmp_path: Path) -> None:
     settings = AggregateSettings(
         nameserver=tables.cluster.nameserver,
@@ -473,6 +474,7 @@ def test_a_checkpoint_that_another_job_began_is_refused(
     assert mirror(tables.spark, copying).rows == 2
 
 
+@pytest.mark.slow
 def test_a_backlog_in_several_batches_makes_nothing_late(
     spark: SparkSession, rocketmq: Cluster, tmp_path: Path
 ) -> None:

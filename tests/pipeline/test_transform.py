@@ -202,6 +202,7 @@ def test_a_subquery_about_messages_is_refused(tables: Tables, tmp_path: Path) ->
         transform(tables.spark, settings)
 
 
+@pytest.mark.slow
 def test_sql_may_look_into_tables_that_do_not_stream(tables: Tables, tmp_path: Path) -> None:
     tables.fill("joined-in", 6)
     prices = tables.spark.createDataFrame([(n, f"p{n}") for n in range(4)], "id int, price string")
