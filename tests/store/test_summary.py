@@ -12,14 +12,17 @@ from tests.store.damaged_stores import (
     ROOT,
     SMALL,
     contents,
+    open_small_store,
     overwrite,
     small_store,
     write_small_store,
 )
+from tests.store.records import HOST
 
 from cometmq.admin.program import program
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.summary import Summary, summarize
 from cometmq.store.mending.repairing import Plan, carry_out, make_plan
@@ -78,6 +81,27 @@ def test_a_log_that_breaks_off_in_front_of_what_was_synced_is_told(
         assert (summary.end_offset, summary.safe_offset) == (offset, safe_offset)
         text = f"no sound record begins at {offset}, and the log was safe on the disk up to"
         assert f"{text} {safe_offset}: run `cometmq store verify`" in stat(disk)
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_messages_that_no_file_of_a_queue_has_yet_are_told(more: int) -> None:
+    disk = small_store()
+    store = open_small_store(disk)
+    assert "yet" not in stat(disk)
+    for _ in range(1 + more):
+        store.put("T", 0, b"half", b"", Origin(1, 1, HOST, 0x4))  # Which no queue ever gets.
+        store.put("T", 0, b"late", b"", Origin(1, 1, HOST))
+        store.commit()
+    noun = "messages" if more else "message"
+    text = f"{1 + more} {noun} more at the end of the log, in no file of a queue yet"
+    assert f"{text}\n" in stat(disk)
+    disk = disk.kill()
+    assert f"{text}: the next start puts {'them' if more else 'it'} there\n" in stat(disk)
+    killed = summary_of(disk)
+    open_small_store(disk).close(1)
+    found = summary_of(disk)
+    assert (killed.behind_queues, found.behind_queues) == (1 + more, 0)
+    assert found.messages == killed.messages + killed.behind_queues
 
 
 def stat(disk: SimulatedFileSystem) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.errors import REBUILD, CorruptionError, StoreFormatError
 from cometmq.store.looking.findings import Finding, Kind
 from cometmq.store.looking.queue_files import AboutQueue, QueueFiles
-from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
+from cometmq.store.messages.dispatch import batch_entry, has_entry
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
@@ -191,7 +190,7 @@ def check_not_given_twice(
 
     We note it when a topic is deleted, so it is no topic that was made again.
     """
-    if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+    if not has_entry(message):
         return
     topic, queue_id, ours_from = message.topic, message.queue_id, store.start.ours_from
     number, table = message.queue_offset, queues.table(is_batch=is_batch)

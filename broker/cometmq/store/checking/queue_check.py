@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.wrong_heads import WrongHeads, is_in, name_of, read_record
 from cometmq.store.log.log_scan import NEVER
@@ -27,7 +26,7 @@ from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Finding, Kind
 from cometmq.store.looking.queue_files import AboutQueue
 from cometmq.store.looking.right_heads import Place, placed
-from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_code
+from cometmq.store.messages.dispatch import entry_tags_code, has_entry
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
@@ -151,7 +150,7 @@ class QueueCheck:
 
     def take(self, message: StoredMessage, topic: str) -> None:
         """Take the next record of the log."""
-        if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+        if not has_entry(message):
             if is_filler(message):
                 self.heads.note_filler(message.physical_offset)
             return

@@ -13,6 +13,7 @@ from cometmq.store.log.log_scan import LogScan
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.looking.unlisted import unlisted_of
 from cometmq.store.looking.waiting_entries import attach_journals
+from cometmq.store.messages.dispatch import has_entry, message_count
 from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.queues.queue_ends import NO_RECORD, QueueKey
 
@@ -69,6 +70,11 @@ class Summary:
     last_time: int | None
     queues: list[QueueSummary]
     short_queues: list[ShortQueue]
+    behind_queues: int
+    """Messages at the log's end that no file of a queue names yet, as far as this looked for them.
+
+    A broker that runs has their entries in memory, and a start behind a kill makes them.
+    """
     unlisted_topics: dict[str, int]
     """Topics with queues, of which config/topics.json has no entry, and how many they have."""
     index_slots: int
@@ -97,7 +103,7 @@ class Summary:
 def summarize(store: Inspected) -> Summary:
     """Sum up a store; may read what a start would have to read, some seconds at most."""
     queues, last = _queues(store)
-    end, last_time = _end(store, last)
+    end, last_time, behind_queues = _end(store, last)
     shape = store.config.index_shape
     files = list(read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape))
     is_closed = store.is_clean and load_off(store.filesystem, store.root) is None
@@ -118,6 +124,7 @@ def summarize(store: Inspected) -> Summary:
         last_time=last_time,
         queues=queues,
         short_queues=_short(store, queues),
+        behind_queues=0 if store.is_clean else behind_queues,
         unlisted_topics=unlisted_of(store),
         index_slots=shape.slots,
         index_items=shape.items,
@@ -147,14 +154,14 @@ def summarize(store: Inspected) -> Summary:
 
 
 def _queues(store: Inspected) -> tuple[list[QueueSummary], int]:
-    """Return all queues, and the last record that one of them knows of."""
+    """Return all queues, and the last record that one of them knows of; -1 if none knows any."""
     tables = ConsumeQueues(
         store.filesystem, store.root, store.config, clean=store.is_clean, read_only=True
     )
     tables.correct_min(store.segments.first_offset)
     attach_journals(store, tables)
     found: list[QueueSummary] = []
-    last = 0
+    last = -1
     try:
         for table, is_batch in ((tables.simple, False), (tables.batch, True)):
             for queue in table.walk():
@@ -180,8 +187,8 @@ def _short(store: Inspected, queues: list[QueueSummary]) -> list[ShortQueue]:
     ]
 
 
-def _end(store: Inspected, last: int) -> tuple[int, int | None]:
-    """Return the end of the log and the time of its last record."""
+def _end(store: Inspected, last: int) -> tuple[int, int | None, int]:
+    """Return the end of the log, the time of its last record, and the messages behind `last`."""
     segments, scan_from = store.segments, store.start.scan_from
     # Behind a clean stop of others a start reads much; what a queue names behind an unclean one may
     # have been cut, and what is in front may be asked.
@@ -191,12 +198,14 @@ def _end(store: Inspected, last: int) -> tuple[int, int | None]:
         if not segments.first_offset <= begin < segments.end_offset:
             continue
         scan = LogScan(segments, begin)
-        time = None
+        time, behind = None, 0
         for message in scan:
             time = message.store_timestamp
+            if message.physical_offset > last and has_entry(message):
+                behind += message_count(message)
         if time is not None:
-            return scan.end_offset, time
-    return segments.first_offset, None
+            return scan.end_offset, time, behind
+    return segments.first_offset, None, 0
 
 
 def _taken(filesystem: FileSystem, folder: str) -> tuple[int, int]:

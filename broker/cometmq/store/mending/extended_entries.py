@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.looking.queue_files import QueueFiles
-from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_code
+from cometmq.store.messages.dispatch import entry_tags_code, has_entry
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
@@ -28,7 +27,7 @@ class ExtendedEntries:
 
     def address(self, message: StoredMessage, levels: DelayLevels) -> int | None:
         """Return the address that a record's entry holds, if it holds one that is right."""
-        if not self._exists or message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+        if not self._exists or not has_entry(message):
             return None
         store, topic, queue_id = self._store, message.topic, message.queue_id
         files = self._files.get((topic, queue_id))

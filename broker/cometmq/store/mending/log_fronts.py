@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.mending.lost_in_damage import Gap, Gaps
 from cometmq.store.mending.lost_messages import Front, Fronts
-from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, message_count
+from cometmq.store.messages.dispatch import has_entry, message_count
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
@@ -69,5 +68,5 @@ class FrontsOfLog:
 
     def _has_entry(self, message: StoredMessage) -> bool:
         """Whether a queue has an entry for a record."""
-        is_seen = message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY
+        is_seen = has_entry(message)
         return is_seen and not self._store.deletions.covers(message)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.known_ends import files_of, queue_keys
 from cometmq.store.checking.wrong_heads import read_record
@@ -22,7 +21,7 @@ from cometmq.store.log.log_scan import NEVER
 from cometmq.store.mending.lost_messages import Front
 from cometmq.store.mending.placeholders import Lost, least_size
 from cometmq.store.messages.admission import BATCH_COUNT_MAX
-from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, message_count
+from cometmq.store.messages.dispatch import has_entry, message_count
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.queues.queue_ends import QueueKey
@@ -74,7 +73,7 @@ def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
     if size != room and not (damage.is_last and room < size <= store.segments.size):
         return
     record = read_record(store.segments, damage.start, size)
-    if record is None or record.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+    if record is None or not has_entry(record):
         return
     topic, count = record.topic_raw.decode("utf-8", "replace"), message_count(record)
     is_deleted = store.deletions.covers(record) or store.is_deleted_topic(topic)

@@ -124,7 +124,7 @@ def place_record(
 
 def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry | None:
     """Return the entry of a record in a batch topic; None when it has none."""
-    if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+    if not has_entry(message):
         return None
     inner = bool(message.sys_flag & SysFlag.INNER_BATCH)
     return BatchEntry(
@@ -135,6 +135,11 @@ def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry | Non
         _number(message, "INNER_BASE", 0) if inner else message.queue_offset,
         _number(message, "INNER_NUM", 1) if inner else 1,
     )
+
+
+def has_entry(message: StoredMessage) -> bool:
+    """Whether a queue has an entry of a record: all but halves that wait or are rolled back."""
+    return message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY
 
 
 def message_count(message: StoredMessage) -> int:

@@ -209,6 +209,11 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         f"{count_text(summary.messages, 'message')} in"
         f" {count_text(len(summary.queues), 'queue')} of {count_text(topics, 'topic')}",
     )
+    if summary.behind_queues:
+        messages = count_text(summary.behind_queues, "message")
+        them = "it" if summary.behind_queues == 1 else "them"
+        then = "" if inspected.opened_by is not None else f": the next start puts {them} there"
+        yield "note", f"{messages} more at the end of the log, in no file of a queue yet{then}"
     for problem in _damages(inspected, summary):
         yield "damage", problem
     if summary.unlisted_topics:
