@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from dataclasses import replace
@@ -9,7 +10,9 @@ from zlib import crc32
 
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
+from tests.store.records import refuse
 
+from cometmq.store.disk.sync import Syncer
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index_format import IndexShape
 from cometmq.store.upkeep.checkpoint import (
@@ -126,6 +129,21 @@ def test_a_note_raises_the_synced_offset_and_the_next_checkpoint_voids_it(
     assert load_checkpoint(disk, PATH).claims == replace(CLAIMS, synced_offset=500_000)
     written.close()
     written.note_synced(700_000)
+
+
+def test_a_note_that_a_full_disk_does_not_take_is_not_missed(
+    disk: SimulatedFileSystem, written: CheckpointFile
+) -> None:
+    """On btrfs and ZFS each write needs room; it ended the broker, as a sync that failed."""
+    syncer = Syncer(CLAIMS.synced_offset, note=written.note_synced, on_change=lambda: None)
+    disk.hook = refuse("write", code=errno.ENOSPC)
+    syncer.request(600_000)
+    syncer.step()
+    assert syncer.failure is None
+    assert syncer.synced_offset == 600_000
+    assert load_checkpoint(disk, PATH).claims == CLAIMS
+    written.note_synced(700_000)
+    assert load_checkpoint(disk, PATH).claims == replace(CLAIMS, synced_offset=700_000)
 
 
 def test_any_flipped_bit_lowers_what_is_claimed_or_changes_nothing(

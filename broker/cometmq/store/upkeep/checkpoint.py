@@ -281,8 +281,12 @@ class CheckpointFile:
         self._filesystem.sync_directory(self._path.rpartition("/")[0])
 
     def note_synced(self, synced_offset: int) -> None:
-        """Note how far the log is synced; nothing waits for the note itself to be."""
-        with self._lock:
+        """Note how far the log is synced; nothing waits for the note itself to be.
+
+        Nor for the disk to take it: where nothing is written in place (btrfs, ZFS) a full one may
+        not, and the older note that stays claims less.
+        """
+        with self._lock, suppress(OSError):
             if self._file is not None:
                 self._file.write(_NOTE.pack((synced_offset,), self._crc), _NOTE.position)
 
