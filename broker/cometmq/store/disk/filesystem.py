@@ -71,6 +71,8 @@ class Space(NamedTuple):
 
     total: int
     free: int
+    device: int = 0
+    """Which partition that is: who looks twice may find other numbers of the same one."""
 
 
 class Mapping(Protocol):
@@ -369,7 +371,8 @@ class RealFileSystem:
         """The partition that a path is on, without what is kept for others, as `df` counts."""
         stat = os.statvfs(path)
         reserved = stat.f_bfree - stat.f_bavail
-        return Space((stat.f_blocks - reserved) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+        total = (stat.f_blocks - reserved) * stat.f_frsize
+        return Space(total, stat.f_bavail * stat.f_frsize, os.stat(path).st_dev)
 
 
 def _entry(found: os.DirEntry[str]) -> Entry | None:

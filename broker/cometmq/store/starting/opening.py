@@ -274,13 +274,11 @@ class Opening:
         self, found: Found, sealing: Sealing, jobs: Jobs, checkpointer: Checkpointer
     ) -> Expiry:
         filesystem, segments, config = self._filesystem, found.segments, self._config
-        # One disk must not be counted twice.
-        apart = (self._root,) if segments.is_apart else ()
         retention = Retention(
             filesystem,
             segments,
             config,
-            paths=(segments.directory, *apart),
+            paths=(segments.directory, self._root),
             follow=found.queues.correct_min,
             settled_offset=lambda: checkpointer.claims.recover_from,
             on_held=checkpointer.bring_queues_to_files,

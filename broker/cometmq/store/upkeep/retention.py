@@ -293,9 +293,11 @@ class Retention:
             yield SegmentFile(segment.start, self._segments.size, modified_ms)
 
     def _spaces(self) -> list[Space]:
+        """Look at each partition once: what goes makes room on the first one only."""
         spaces: list[Space] = []
         for path in self._paths:
             space = self._filesystem.space(path)
-            if space not in spaces:
+            # A subvolume of btrfs has a number of its own, and the room of all of them.
+            if all(space.device != each.device and space[:2] != each[:2] for each in spaces):
                 spaces.append(space)
         return spaces
