@@ -277,6 +277,21 @@ def test_dump_picks_what_is_asked_for(options: tuple[str, ...], offsets: list[in
     assert [record["queue_offset"] for record in found] == offsets
 
 
+def test_dump_finds_by_time_what_was_stored_around_a_clock_that_was_set_back() -> None:
+    disk, hour = SimulatedFileSystem(), 3_600_000
+    store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
+    periods = [hour * 500_000, hour * 499_999, hour * 500_000 + 60_000]
+    for begin in periods:
+        for now_ms in range(begin, begin + 40):  # Two files of the log, at least.
+            store.put("T", 0, bytes(500), b"", Origin(now_ms, now_ms, HOST))
+            store.commit()
+    assert store.close(1)
+    for number, begin in enumerate(periods):
+        times = ("--since", str(begin), "--until", str(begin + 1000))
+        found = offsets_of(run("dump", "--json", *times, ROOT, disk=disk), "queue_offset")
+        assert found == list(range(40 * number, 40 * number + 40))
+
+
 def test_dump_shows_the_records_that_reach_into_a_range() -> None:
     disk = small_store()
     whole = offsets_of(run("dump", "--json", ROOT, disk=disk))
@@ -294,8 +309,8 @@ def test_dump_shows_the_records_that_reach_into_a_range() -> None:
         assert "like 65536..131072" in told(run("dump", "--physical", wrong, ROOT, disk=disk), 2)
 
 
-def offsets_of(result: Result) -> list[int]:
-    return [json.loads(line)["physical_offset"] for line in result.stdout.splitlines()]
+def offsets_of(result: Result, of: str = "physical_offset") -> list[int]:
+    return [json.loads(line)[of] for line in result.stdout.splitlines()]
 
 
 def test_the_records_of_a_damaged_block_are_shown_by_the_command_that_verify_names() -> None:

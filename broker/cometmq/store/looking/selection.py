@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.looking.queue_files import QueueFiles
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.log.segments import Segment
     from cometmq.store.looking.inspection import Inspected
 
 CLOCK_SLACK_MS: Final = 600_000
-"""How far store times may go back within a log: a record behind one that is later by more than
-this than the last that is wanted is not looked for."""
+"""How far store times may go back within a file of the log, where the next one does not tell that
+the clock was set back: a record behind one that is later by more than this than the last that is
+wanted is not looked for."""
+
+_LOOK_SIZE: Final = 4 << 20
+"""Of a record of which the store time alone is looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +90,15 @@ class Selection:
         takes, until_ms = self._wanted.takes, self._wanted.until_ms
         at, end = self._wanted.physical_offset, self._wanted.physical_end
         last = None if at is None else max(at, (end or 0) - 1)
+        stays_to = 0 if until_ms is None else self._last_begun(until_ms)
         for message in self.log:
             if takes(message):
                 yield message
             if last is not None and message.physical_offset + message.size > last:
                 return
-            if until_ms is not None and message.store_timestamp > until_ms + CLOCK_SLACK_MS:
+            if until_ms is None or message.physical_offset < stays_to:
+                continue
+            if message.store_timestamp > until_ms + CLOCK_SLACK_MS:
                 return
 
     def _start(self) -> int:
@@ -102,20 +111,40 @@ class Selection:
             return segments.first_offset if segment is None else segment.start
         starts = [segments.first_offset]
         if wanted.since_ms is not None:
-            starts.append(self._segment_of(wanted.since_ms - CLOCK_SLACK_MS))
+            starts.append(self._first_reached(wanted.since_ms - CLOCK_SLACK_MS))
         if None not in (wanted.topic, wanted.queue_id, wanted.from_offset):
             starts.append(self._record_of_entry())
         return max(starts)
 
-    def _segment_of(self, time_ms: int) -> int:
-        """Return the start of the last segment whose first record is older than a time."""
-        starts = [segment.start for segment in self._store.segments]
-        behind = bisect_left(starts, time_ms, key=self._time_at)
-        return starts[max(0, behind - 1)] if starts else 0
+    def _first_reached(self, time_ms: int) -> int:
+        """Return the start of the segment in front of the first one that begins at a time or later.
 
-    def _time_at(self, start: int) -> int:
-        message = self._message_at(start)
-        return 1 << 62 if message is None else message.store_timestamp
+        Each is asked: where the clock was set back, they are not in the order of their times.
+        """
+        before = self._store.segments.first_offset
+        for segment in self._store.segments:
+            begun_ms = self._begun_ms(segment)
+            if begun_ms is None or begun_ms >= time_ms:
+                break
+            before = segment.start
+        return before
+
+    def _last_begun(self, time_ms: int) -> int:
+        """Return the start of the last segment that begins at a time or earlier; 0 without one."""
+        for segment in reversed(list(self._store.segments)):
+            begun_ms = self._begun_ms(segment)
+            if begun_ms is not None and begun_ms <= time_ms:
+                return segment.start
+        return 0
+
+    def _begun_ms(self, segment: Segment) -> int | None:
+        """Return the store time of the first record of a segment; None where none can be read."""
+        file = self._store.segments.file(segment)
+        size = int.from_bytes(file.read(4, 0), "big")
+        try:
+            return read_message(file.read(min(size, _LOOK_SIZE), 0)).store_timestamp
+        except MessageError:
+            return None
 
     def _record_of_entry(self) -> int:
         """Return where the queue says that the first record is, if there is such a record."""
