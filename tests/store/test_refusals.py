@@ -299,7 +299,10 @@ def test_the_lock_of_another_process_is_respected_and_it_is_named() -> None:
     [
         (errno.EACCES, "run it as the user that the store belongs to"),
         (errno.EPERM, "chattr"),
-        (errno.ENOSPC, "make room"),
+        (errno.ENOSPC, "df -i"),
+        (errno.EDQUOT, "raise the quota"),
+        (errno.EFBIG, "ulimit -f"),
+        (errno.EMFILE, "ulimit -n"),
         (errno.EIO, "from a copy"),
     ],
 )

@@ -162,7 +162,11 @@ _WHAT_TO_DO: Final = {
     errno.EACCES: "run it as the user that the store belongs to",
     errno.EPERM: "run it as the user that the store belongs to, and look for `chattr +i`",
     errno.EROFS: "mount it for writing, or copy the store elsewhere",
-    errno.ENOSPC: "make room on the disk",
+    errno.ENOSPC: "make room on the disk (`df`, and `df -i` for its number of files)",
+    errno.EDQUOT: "make room, or raise the quota of the user, the group or the folder",
+    errno.EFBIG: "raise the limit for the length of a file (`ulimit -f`), or see what the file"
+    " system allows",
+    errno.EMFILE: "raise the limit for open files (`ulimit -n`)",
     errno.ENOENT: "it vanished meanwhile: is a broker at work here? Run it again",
     errno.EEXIST: "a file is where a folder has to be: move it elsewhere",
     errno.ENOTDIR: "a file is where a folder has to be: move it elsewhere",
