@@ -19,6 +19,7 @@ from cometmq.proto.sysflag import SysFlag
 from cometmq.store.errors import (
     CorruptionError,
     MessageIllegalError,
+    StoreFormatError,
     StoreNotWriteableError,
 )
 from cometmq.store.log.log_scan import LogScan
@@ -246,3 +247,34 @@ def test_a_queue_id_that_a_start_would_refuse_is_refused() -> None:
     store.commit()
     assert store.end_offset == 0
     assert store.close(9001)
+
+
+class CaseBlindDisk(SimulatedFileSystem):
+    """A disk that takes `A` for `a` in names, as far as it is asked here."""
+
+    def exists(self, path: str) -> bool:
+        return super().exists(path.lower())
+
+
+def test_where_the_disk_takes_two_topics_for_one_folder_only_the_first_is_taken() -> None:
+    """Their queues had the same files, and consumers of one got the messages of the other."""
+    store = MessageStore.open("/s", CONFIG, now_ms=1, filesystem=CaseBlindDisk(), threads=False)
+    store.put("orders", 0, b"x", b"", ORIGIN)
+    for put in (
+        lambda: store.put("Orders", 0, b"x", b"", ORIGIN),
+        lambda: store.put("Orders", 0, b"x", QUICK, ORIGIN),
+        lambda: store.put_batch("ORDERS", 1, [(0, b"x", b"")], ORIGIN),
+    ):
+        with pytest.raises(StoreFormatError, match="for that of topic orders: send to a topic"):
+            put()
+    store.put("orders", 1, b"x", b"", ORIGIN)
+    store.put("others", 0, b"x", b"", ORIGIN)
+    store.delete_topics(["orders"] if store.commit() else [])
+    store.put("Orders", 0, b"x", b"", ORIGIN)
+    store.commit()
+    assert store.close(9001)
+    store = MessageStore.open(
+        "/s", CONFIG, now_ms=1, filesystem=SimulatedFileSystem(), threads=False
+    )
+    for topic in ("orders", "Orders"):
+        store.put(topic, 0, b"x", b"", ORIGIN)

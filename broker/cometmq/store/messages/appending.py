@@ -372,6 +372,7 @@ class Appender(QuickPuts):
 
     def _admit(self, topic: str) -> Topic:
         """Check a topic that was not seen before, and note what puts need of it."""
+        self._queues.check_spelling(topic)
         found = admit_topic(topic, is_batch=self._is_batch_topic(topic))
         self._topics[topic] = found
         return found

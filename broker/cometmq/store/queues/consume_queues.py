@@ -15,7 +15,7 @@ so that a second crash starts from there again.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.disk.open_files import OpenFiles
@@ -200,6 +200,23 @@ class ConsumeQueues:
     def topics(self) -> set[str]:
         """Return the topics that have a queue."""
         return {*self.simple.topics(), *self.batch.topics()}
+
+    def check_spelling(self, topic: str) -> None:
+        """Refuse a topic whose files would be another's, where the disk takes `A` for `a`."""
+        if not self._is_case_blind:
+            return
+        for other in self.topics():
+            if other != topic and other.casefold() == topic.casefold():
+                raise StoreFormatError(
+                    f"this file system takes its folder for that of topic {other}: send to a topic"
+                    " that differs in more than upper and lower case, or move the store to a file"
+                    " system that tells them apart",
+                    f"{self._root}/{SIMPLE_FOLDER}/{topic}",
+                )
+
+    @cached_property
+    def _is_case_blind(self) -> bool:
+        return self._filesystem.exists(f"{self._root}/{SIMPLE_FOLDER.upper()}")
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
         """Return a queue if there is one; the one that has messages, should both kinds have it."""
