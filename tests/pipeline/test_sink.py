@@ -102,12 +102,16 @@ def test_bodies_as_they_are_stored_are_not_sent_as_if_they_were_the_message(
         (folder / "0".zfill(20)).write_bytes(b"")
         reader = tables.spark.read.format("cometmq-store").options(decompress="false")
         frame = reader.load(str(tmp_path)).select("topic", "body")
+        own = reader.schema("body BINARY").load(str(tmp_path))
     else:
         given = {"decompress": "false", "startingOffsets": "earliest"}
         frame = getattr(tables, way)("compressed", **given).selectExpr("topic AS to_topic", "body")
+        own = getattr(tables, way)("compressed", "body BINARY", **given)
     write = partial(tables.copy, checkpoint=tmp_path) if way == "stream" else tables.write
     with pytest.raises(PySparkException, match="column body: was read with decompress=false"):
         write(frame, topic="compressed-copy")
+    with pytest.raises(PySparkException, match="decompress: a schema of your own does not tell"):
+        write(own, topic="compressed-copy")
     plain = tables.read("compressed").selectExpr("'plain' AS to_topic", "body")
     tables.write(plain)
     assert tables.cluster.sent("plain", count=1)[0].body == b"x" * 9000

@@ -152,8 +152,13 @@ def checked_columns(names: Sequence[str], table: Mapping[str, Column] = COLUMNS)
     return tuple(names)
 
 
-def columns_of(schema: Any, table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
-    """Return the columns that a user's schema asks for; types other than ours are refused."""
+def columns_of(
+    schema: Any, table: Mapping[str, Column] = COLUMNS, *, are_stored: bool = False
+) -> tuple[str, ...]:
+    """Return the columns that a user's schema asks for; types other than ours are refused.
+
+    So are bodies that `are_stored`, if the schema does not say so of them: see `STORED`.
+    """
     names = checked_columns([each.name for each in schema.fields], table)
     for field in schema.fields:
         said, ours = field.dataType.simpleString().lower(), table[field.name].spark_type.lower()
@@ -165,6 +170,11 @@ def columns_of(schema: Any, table: Mapping[str, Column] = COLUMNS) -> tuple[str,
             raise OptionError(
                 f"schema: column {field.name} is NOT NULL, which a source cannot promise: leave"
                 " that out"
+            )
+        if are_stored and field.name == "body" and STORED not in field.metadata:
+            raise OptionError(
+                "decompress: a schema of your own does not tell whoever writes its bodies that some"
+                " are compressed: name columns by the option `columns`"
             )
     return names
 

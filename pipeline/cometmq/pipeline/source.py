@@ -144,7 +144,7 @@ class TopicReader(DataSourceReader):
             if getattr(options, name):
                 raise OptionError(f"{camel(name)}: is for streams, and this is read once")
         self.options = options
-        self.executing = Executing(options, columns_of(schema))
+        self.executing = Executing(options, columns_of(schema, are_stored=not options.decompress))
         self.conditions: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:

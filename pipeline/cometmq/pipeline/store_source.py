@@ -112,7 +112,8 @@ class StoreReader(DataSourceReader):
     """Reads one view of a store."""
 
     def __init__(self, options: StoreOptions, schema: Any) -> None:
-        self.columns = columns_of(schema, TABLES[options.view])
+        table = TABLES[options.view]
+        self.columns = columns_of(schema, table, are_stored=not options.decompress)
         self.options = options
         self.conditions: list[Filter] = []
 

@@ -69,7 +69,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.filter_pushdown:
             raise OptionError("filterPushdown: is for what is read once; Spark offers streams none")
         self.options = options
-        self.executing = Executing(options, columns_of(schema))
+        self.executing = Executing(options, columns_of(schema, are_stored=not options.decompress))
         self._cluster = options.cluster()
         self._initial: dict[str, Any] | None = None
         self._no_beginning: OptionError | DataLossError | None = None
