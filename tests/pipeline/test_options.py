@@ -69,6 +69,7 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "topicPattern": "T"}, "not by both"),
         ({**NAMESERVER, "topic": " , "}, "names none"),
         ({**NAMESERVER, "topicPattern": "("}, "topicPattern: no regular expression"),
+        ({**NAMESERVER, "topicPattern": "a{99999999999}"}, "topicPattern: no regular expression"),
         ({**NAMESERVER, "topic": "T", "startingOffset": "x"}, "did you mean startingOffsets?"),
         ({"option.topic": "T", "topic": "T", "provider": "cometmq"}, "use CREATE TEMPORARY VIEW"),
         ({**NAMESERVER, "topic": "T", "failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe'"),

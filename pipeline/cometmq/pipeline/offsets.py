@@ -31,6 +31,7 @@ Spark compares these documents as text, so their members are in order, always th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -43,6 +44,7 @@ V = TypeVar("V")
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
+_QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")  # Not 00, which would name queue 0 again.
 
 
 class First(NamedTuple):
@@ -141,8 +143,6 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
                 queue = Queue(topic, broker, _queue_id(option, queue_id))
                 if queue not in known:
                     raise OptionError(f"{option}: there is no queue {queue}")
-                if queue in found:  # As "0" and as "00".
-                    raise OptionError(f"{option}: queue {queue} is named twice")
                 found[queue] = _offset(option, queue, offset)
     return found
 
@@ -189,7 +189,7 @@ def _object(option: str, said: object, what: str) -> dict[str, Any]:
 
 
 def _queue_id(option: str, text: str) -> int:
-    if text.isascii() and text.isdigit():
+    if _QUEUE_ID.fullmatch(text):
         return int(text)
     raise OptionError(f"{option}: {text!r} is no number of a queue")
 

@@ -267,7 +267,7 @@ def _check_topics(found: ReadOptions) -> None:
     if found.topic_pattern:
         try:
             re.compile(found.topic_pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise OptionError(f"topicPattern: no regular expression: {error}") from None
 
 

@@ -26,6 +26,7 @@ def test_options_are_told_apart_without_regard_to_case() -> None:
         ({"path": "/s", "sample": "1.5"}, r"sample: 1\.5 is no share above 0, up to 1"),
         ({"path": "/s", "checksums": "no"}, "checksums: 'no' is neither true nor false"),
         ({"path": "/s", "topic": " , "}, "topic: ',' names none"),
+        ({"path": "/s", "topic": "T", "view": "index"}, "topic: is for records and queues"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_with_its_name(

@@ -77,6 +77,10 @@ def store_options(options: Mapping[str, str]) -> StoreOptions:
         raise OptionError(f"splitBytes: {found.split_bytes} is under {_SPLIT_SIZE_MIN}")
     if not 0 < found.sample <= 1:
         raise OptionError(f"sample: {found.sample} is no share above 0, up to 1")
+    if found.topic and found.view not in (RECORDS, QUEUES):
+        raise OptionError(
+            f"topic: is for records and queues; the view {found.view} is of all topics"
+        )
     if found.topic and not found.topics:
         raise OptionError(f"topic: {found.topic!r} names none")
     return found
