@@ -16,6 +16,8 @@ from tests.store.records import HOST
 
 from cometmq.pipeline.jobs.audit import AuditSettings, audit
 from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.store.places import first_since
+from cometmq.pipeline.store.splits import look
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.log.turn import Origin
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from cometmq.pipeline.store.splits import Log
 
 pytestmark = pytest.mark.spark
 
@@ -67,6 +71,22 @@ def test_the_last_file_of_a_store_that_a_broker_has_open_is_open(
     verdicts = list(judged(spark, root, check="log")["files"].values())
     assert verdicts.count("open") == 1
     assert set(verdicts) == {"sound", "open"}
+
+
+def test_an_audit_says_how_far_it_read_of_a_log_that_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store").mkdir()
+    *_, last = write_log(tmp_path / "store", [b"x"] * 4)
+
+    def since(log: Log, since_ms: int) -> int:
+        write_log(tmp_path / "store", [b"x"] * 5)
+        assert log.end == last + (log.end - log.last)
+        return first_since(log, since_ms)
+
+    monkeypatch.setattr("cometmq.pipeline.jobs.audit.first_since", since)
+    found = judged(spark, tmp_path / "store", check="log", since="0")
+    assert (found["rows"], found["end"]) == (5, look(str(tmp_path / "store")).end)
 
 
 def test_an_audit_finds_each_kind_of_damage(

@@ -15,7 +15,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
-from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
+from cometmq.pipeline.jobs.reconcile import JOB, ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.report import Outcome, Report
 
 if TYPE_CHECKING:
@@ -212,6 +212,10 @@ def test_a_topic_that_a_side_has_not_is_no_lost_archive_and_two_such_are_not_the
         reconcile(tables.spark, settings, Run(dry_run=True))
     with pytest.raises(OptionError, match="left, right: neither has a message"):
         compared(tables, f"{to}#{topic}", place(tables, topic), until="2001-01-01T00:00:00Z")
+    look = JOB.look
+    assert look is not None
+    with pytest.raises(OptionError, match=r"^right: nope: no such topic on"):
+        look(ReconcileSettings(left=place(tables, topic), right=place(tables, "nope")))
 
 
 def test_a_topic_that_an_archive_found_empty_is_compared(

@@ -75,16 +75,16 @@ def _topics(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
     return options.topics if options.topic else cluster.topics_like(options.topic_pattern)
 
 
-def require_topics(found: Survey, options: ReadOptions) -> None:
+def require_topics(found: Survey, options: ReadOptions, said_by: str = "topic") -> None:
     """Refuse to read topics that do not exist, or that nobody may read."""
     if absent := [each for each in options.topics if each not in found.topics]:
         raise OptionError(
-            f"topic: {', '.join(absent)}: no such topic on {options.nameserver};"
+            f"{said_by}: {', '.join(absent)}: no such topic on {options.nameserver};"
             " `cometmq topic list` shows those that there are"
         )
     readable = {queue.topic for queue in found.queues}
     if closed := [each for each in options.topics if each not in readable]:
-        raise OptionError(f"topic: {', '.join(closed)}: none of its brokers lets read")
+        raise OptionError(f"{said_by}: {', '.join(closed)}: none of its brokers lets read")
 
 
 def wanted(cluster: Cluster, options: ReadOptions, found: Survey) -> dict[Queue, Bounds]:

@@ -318,6 +318,8 @@ class _Audit:
                 report.rows += row["records"]
                 report.size = (report.size or 0) + row["bytes"]
                 compared += row["compared"]
+                # Its reader looked later, and so did the broker go on.
+                report.details["end"] = max(report.details["end"], row["end"])
             else:
                 kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["rows"]
                 damaged.add(row["file"])
@@ -371,6 +373,7 @@ def _by_file(every: DataFrame) -> list[Row]:
         expr("sum(count) AS records"),
         expr("sum(size) AS bytes"),
         expr("sum(compared) AS compared"),
+        expr("max(end) AS end"),
     )
     found: list[Row] = counted.collect()
     return found

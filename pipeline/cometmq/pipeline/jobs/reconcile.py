@@ -141,7 +141,7 @@ def _look(settings: ReconcileSettings) -> None:
         if place.kind == STORE:
             check_store(place.path)
         if place.kind == TOPIC:
-            require_topics(settings.where(side), place.topic)
+            require_topics(settings.where(side), place.topic, side)
 
 
 class _Reconciling:

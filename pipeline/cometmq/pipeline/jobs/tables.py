@@ -28,10 +28,11 @@ def topic_table(
     return frame
 
 
-def require_topics(where: Mapping[str, str], topic: str) -> None:
-    """Refuse topics that do not exist; for `Job.look`."""
+def require_topics(where: Mapping[str, str], topic: str, said_by: str = "topic") -> None:
+    """Refuse topics that do not exist; for `Job.look`. `said_by` is the setting that names them."""
     options = read_options({**where, "topic": topic})
-    bounds.require_topics(bounds.survey(options.cluster(), options, whole=True), options)
+    found = bounds.survey(options.cluster(), options, whole=True)
+    bounds.require_topics(found, options, said_by)
 
 
 def has_topics(where: Mapping[str, str], topic: str) -> bool:
