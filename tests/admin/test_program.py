@@ -33,6 +33,19 @@ def test_one_that_is_like_none_is_told_alone() -> None:
     assert done.stderr.endswith("Error: No such command 'zzzz'.\n")
 
 
+@pytest.mark.parametrize("line", ["send orders x", "store stat x", "--help"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_ctrl_c_that_comes_while_a_command_is_imported_ends_it_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, line: str, wrapped: bool
+) -> None:
+    def interrupted(_: str) -> None:
+        raise BaseExceptionGroup("", [KeyboardInterrupt()]) if wrapped else KeyboardInterrupt
+
+    monkeypatch.setattr("cometmq.admin.program.import_module", interrupted)
+    done = CliRunner().invoke(program, line.split())
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "\nInterrupted\n")
+
+
 def without(modules: tuple[str, ...], folder: Path, *line: str) -> tuple[int, str, str]:
     """Run the program where these modules are not installed: what it wrote, and its status."""
     hide = "; ".join(f"sys.modules[{module!r}] = None" for module in modules)

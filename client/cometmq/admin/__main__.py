@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 
+from cometmq.admin.interrupts import interrupts_told
+
 NEEDED = ("click", "rich")
 
 
@@ -26,9 +28,10 @@ def main() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None and sys.stdout.errors == "strict":
         reconfigure(errors="backslashreplace")
-    from cometmq.admin.program import program
+    with interrupts_told():
+        from cometmq.admin.program import program
 
-    program(prog_name="cometmq")
+        program(prog_name="cometmq")
 
 
 if __name__ == "__main__":

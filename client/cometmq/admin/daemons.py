@@ -301,7 +301,10 @@ def say_ready(**addresses: object) -> None:
 
     settle_memory()
     parts = [f"{name}={address}" for name, address in addresses.items() if address is not None]
-    print(" ".join(["cometmq ready", *parts]), flush=True)
+    try:
+        print(" ".join(["cometmq ready", *parts]), flush=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 async def run_one(

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import click
 
+from cometmq.admin.interrupts import interrupts_told
+
 _ELSEWHERE: Final = {
     "bench": "cometmq.admin.commands.bench",
     "broker": "cometmq.admin.commands.broker",
@@ -49,10 +51,16 @@ class _Program(click.Group):
             return command
         return super().get_command(ctx, cmd_name)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read the command line; to list the commands imports them."""
+        with interrupts_told():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. Many import what they need only then."""
         try:
-            return super().invoke(ctx)
+            with interrupts_told():
+                return super().invoke(ctx)
         except ModuleNotFoundError as error:
             raise _what_to_install(ctx.invoked_subcommand or "", error) from error
 
