@@ -112,7 +112,7 @@ def read(
     return [
         row["body"]
         for chunk in chunks(wanted, pulling)
-        for batch in record_batches(chunk.data, ALL_COLUMNS, broker=chunk.broker)
+        for batch in record_batches(chunk.data, ALL_COLUMNS, broker=chunk.queue.broker)
         for row in batch.to_pylist()
     ]
 

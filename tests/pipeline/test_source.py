@@ -13,7 +13,12 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from pyspark.errors import PySparkException
 from tests.pipeline.tables import Tables, numbers
 
+from cometmq.pipeline.cluster import Queue
 from cometmq.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
+from cometmq.pipeline.errors import DamagedRecordError
+from cometmq.pipeline.fetching import Chunk
+from cometmq.pipeline.options import read_options
+from cometmq.pipeline.source import Executing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,6 +211,20 @@ def test_what_cannot_be_read_is_said(tables: Tables, options: dict[str, str], sa
     with pytest.raises(PySparkException) as caught:
         tables.read(**options).collect()
     assert said in str(caught.value)
+
+
+def test_an_answer_that_is_no_records_is_told_with_its_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Apache's broker gives records out that its disk has damaged."""
+
+    def torn(*_: object) -> list[Chunk]:
+        return [Chunk(b"x" * 200, Queue("T", "broker-a", 3), 0, 9)]
+
+    monkeypatch.setattr("cometmq.pipeline.source.chunks", torn)
+    reading = Executing(read_options({"nameserver": "127.0.0.1:1", "topic": "T"}), ("body",))
+    with pytest.raises(DamagedRecordError, match=r"^answer of T/broker-a/3: no sound"):
+        list(reading.read(()))
 
 
 def test_an_end_in_front_of_the_beginning_is_refused(tables: Tables) -> None:

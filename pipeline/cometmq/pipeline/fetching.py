@@ -32,6 +32,7 @@ from cometmq.pipeline.retrying import Pauses
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.planning import Range
     from cometmq.pipeline.wire import Answer, Settings, Wire
 
@@ -92,7 +93,7 @@ class Chunk(NamedTuple):
     """Stored records one behind the other, and which of them are wanted."""
 
     data: bytes
-    broker: str
+    queue: Queue
     first: int
     end: int
 
@@ -317,7 +318,7 @@ class _Puller:
         if begins < first or (following > end and end < self.range.end):
             if self._joined:
                 yield self._handed_over()
-            yield Chunk(body, self.range.queue.broker, first, end)
+            yield Chunk(body, self.range.queue, first, end)
             return
         self._joined.append(body)
         self._size += len(body)
@@ -325,7 +326,7 @@ class _Puller:
     def _handed_over(self) -> Chunk:
         data = self._joined[0] if len(self._joined) == 1 else b"".join(self._joined)
         self._joined, self._size = [], 0
-        return Chunk(data, self.range.queue.broker, self.range.first, self.range.end)
+        return Chunk(data, self.range.queue, self.range.first, self.range.end)
 
     def _look_for_gap(self, answer: Answer, first: int, reached: int) -> None:
         """Tell of a loss when an answer passes over messages that expired while it was asked for.

@@ -131,7 +131,8 @@ class Executing:
                 chunk.data,
                 self.columns,
                 self.rows,
-                broker=chunk.broker,
+                broker=chunk.queue.broker,
+                source=f"answer of {chunk.queue}",
                 queue_offsets=(chunk.first, chunk.end),
             )
 

@@ -116,6 +116,8 @@ def test_what_is_no_store_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with pytest.raises(OptionError, match=r"path: .*: no such folder"):
         look(str(path))
+    with pytest.raises(OptionError, match=r"^path: file:/s: Expected a local .*, got a URI"):
+        look("file:/s")
     path.write_text("x")
     with pytest.raises(OptionError, match="a file; name the folder of a store"):
         look(str(path))

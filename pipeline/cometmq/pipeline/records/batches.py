@@ -44,6 +44,7 @@ def record_batches(
     *,
     broker: str | None = None,
     queue_offsets: tuple[int, int] | None = None,
+    source: str = "answer",
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a pull answer: stored records, one behind the other.
 
@@ -51,7 +52,7 @@ def record_batches(
     further than what is wanted. `DamagedRecordError` for bytes that are no records.
     """
     yield from layout_batches(
-        answer_layout(data), columns, how, broker=broker, queue_offsets=queue_offsets
+        answer_layout(data, source), columns, how, broker=broker, queue_offsets=queue_offsets
     )
 
 

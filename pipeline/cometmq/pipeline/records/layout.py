@@ -256,10 +256,10 @@ def are_numbered(layout: Layout) -> Truths:
     return found
 
 
-def answer_layout(data: bytes | memoryview) -> Layout:
+def answer_layout(data: bytes | memoryview, source: str = "answer") -> Layout:
     """Lay out the records of a pull answer, which is nothing but records.
 
-    `DamagedRecordError` if it is not.
+    `DamagedRecordError` if it is not, which names the source.
     """
     if len(data) > REGION_SIZE_MAX:
         raise DamagedRecordError(REGION_SIZE_MAX, f"{len(data)} bytes are too many at once")
@@ -269,9 +269,9 @@ def answer_layout(data: bytes | memoryview) -> Layout:
     layout, good = lay_out(raw, borders)
     if not good.all():
         place = int(layout.starts[np.argmin(good)])
-        raise DamagedRecordError(place, "its lengths do not agree", "answer")
+        raise DamagedRecordError(place, "its lengths do not agree", source)
     if end != len(data):
-        raise DamagedRecordError(end, what_begins(data, end), "answer")
+        raise DamagedRecordError(end, what_begins(data, end), source)
     return layout
 
 

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from pyarrow import fs
+from pyarrow import ArrowInvalid, fs
 
 from cometmq.pipeline.errors import OptionError
 
@@ -108,7 +108,7 @@ def disk_errors_told(root: str) -> Generator[None]:
     except PermissionError as error:
         what_to_do = "run it as the user that the store belongs to"
         raise OptionError(f"path: {root}: {error}; {what_to_do}") from None
-    except OSError as error:
+    except (OSError, ArrowInvalid) as error:  # The latter of what is no path, such as file:/x.
         raise OptionError(f"path: {root}: {error}") from None
 
 
