@@ -208,6 +208,8 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("advertise_address", "example", "not a numeric address"),
         ("bind_address", "0.0.0.0", "--insecure"),
         ("bind_address", "nonsense", "not a numeric address"),
+        ("broker_id", 1, "broker_id: 1: only 0, a master"),
+        ("unsent_bytes_pause", -1, "unsent_bytes_pause: -1 is not positive"),
         ("brokerRole", "SYNC_MASTER", "no replicas yet"),
         ("brokerRole", "SLAVE", "no replicas yet"),
         ("aclEnable", "true", "no access control yet"),

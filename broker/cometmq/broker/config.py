@@ -23,7 +23,7 @@ class BrokerConfig:
     cluster_name: str = "DefaultCluster"
     """Brokers of one cluster are administered together."""
     broker_id: int = 0
-    """0 is the master."""
+    """0, a master: slaves, of other numbers, are not there yet."""
     bind_address: str = "127.0.0.1"
     """Nobody but this machine, unless told otherwise: there is no authentication yet."""
     advertise_address: str = "127.0.0.1"
@@ -166,6 +166,11 @@ class BrokerConfig:
                 raise ConfigError(f"{name}: {port} is no port")
         if problem := exposure(self.bind_address, insecure=self.insecure):
             raise ConfigError(f"bind_address: {problem}")
+        if self.broker_id:
+            raise ConfigError(
+                f"broker_id: {self.broker_id}: only 0, a master, is there yet, and no client sends"
+                " to any other; another broker has another broker_name"
+            )
         if not self.store_path:
             raise ConfigError("store_path: it is empty; name the folder of the store (--dir)")
         self._check_names()
@@ -173,7 +178,7 @@ class BrokerConfig:
         for part in (self, self.limits):
             for each in fields(part):
                 value: object = getattr(part, each.name)
-                counts = each.name.endswith(("_max", "_ms", "_nums"))
+                counts = each.name.endswith(("_max", "_ms", "_nums", "_pause"))
                 if type(value) is int and value < 1 and counts:
                     raise ConfigError(f"{each.name}: {value} is not positive")
         kept, segment_size = self.store.retention_size_max, self.store.segment_size
