@@ -122,6 +122,13 @@ def test_a_broker_conf_of_apache_means_the_same_here() -> None:
     ]
 
 
+def test_a_master_is_number_0_whatever_a_broker_conf_of_apache_says() -> None:
+    config, warnings = configured(BASE, {"brokerId": "3", "brokerRole": "ASYNC_MASTER"})
+    assert (config.broker_id, warnings) == (0, [])
+    with pytest.raises(ConfigError, match="brokerId: 'three' is no"):
+        configured(BASE, {"brokerId": "three"})
+
+
 def test_sizes_of_files_are_those_that_apache_makes_of_its_keys() -> None:
     keys = (
         "mappedFileSizeCommitLog",

@@ -84,6 +84,12 @@ def _write_flush(flush: Flush) -> str:
     return f"{flush.name}_FLUSH"
 
 
+def _read_id_of_master(text: str) -> int:
+    """Read the number of a broker whose role is a master's: Apache takes 0, whatever is said."""
+    parse_setting("brokerId", 0, text)
+    return 0
+
+
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -135,7 +141,7 @@ MAPPED: Final = {
     ),
     "brokerClusterName": _Same("cluster_name"),
     "brokerIP1": _Same("advertise_address"),
-    "brokerId": _Same("broker_id"),
+    "brokerId": _Same("broker_id", _read_id_of_master),
     "brokerName": _Same("broker_name"),
     "channelExpiredTimeout": _Same("client_timeout_ms"),
     "cleanResourceInterval": _Same("retention_interval_ms"),
