@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from tests.pipeline.store.logs import change, write_log
+from tests.pipeline.store.logs import SIZE, change, write_log
 from tests.pipeline.tables import Tables, numbers
 from tests.store.apache_stores import manifest_records, unpack
 
@@ -20,7 +20,11 @@ from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import held
 from cometmq.pipeline.jobs.job import Run
-from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.replay import (
+    ReplaySettings,
+    _Replaying,  # pyright: ignore[reportPrivateUsage]  # To come between two of its steps.
+    replay,
+)
 from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.testing import Cluster
 
@@ -215,6 +219,42 @@ def test_what_expired_between_two_runs_is_told(live: Tables, tmp_path: Path) -> 
     expired = report.details["expired_bytes"]
     assert expired > 0
     assert f"{expired} bytes of the log expired before they were replayed" in news
+
+
+def test_what_expires_while_a_replay_runs_is_told_and_does_not_count_as_sent(
+    live: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file goes between the look at what is in it and the sending, the next one before both."""
+    places = write_log(tmp_path / "store", [b"%d" % number for number in range(150)])
+    log = sorted((tmp_path / "store" / "commitlog").iterdir())
+    given = replaying(live, tmp_path / "store", tmp_path / "cp", to_topic="expiring")
+    send = _Replaying._send  # pyright: ignore[reportPrivateUsage]  # As above.
+
+    def expire(*each: Any) -> int:
+        for path in log[:2]:
+            path.unlink(missing_ok=True)
+        return send(*each)
+
+    monkeypatch.setattr(_Replaying, "_send", expire)
+    report = replay(live.spark, given)
+    rest = sum(place >= 2 * SIZE for place in places)
+    assert (report.details["expired_bytes"], report.rows) == (2 * SIZE, rest)
+    assert live.bodies("expiring") == numbers(150 - rest, 150)
+    assert "expired_bytes" not in replay(live.spark, given).details
+
+
+def test_what_was_begun_and_expired_before_the_next_run_is_told(
+    live: Tables, tmp_path: Path
+) -> None:
+    places = write_log(tmp_path / "store", [b"%d" % number for number in range(60)])
+    given = replaying(live, tmp_path / "store", tmp_path / "cp", to_topic="begun")
+    stopping = Run(progress=lambda _news: stopping.stop())
+    assert replay(live.spark, replace(given, rate=5), stopping).rows == 5
+    (tmp_path / "store" / "commitlog" / f"{0:020d}").unlink()
+    report = replay(live.spark, given)
+    rest = sum(place >= SIZE for place in places)
+    assert (report.details["expired_bytes"], report.rows) == (SIZE, rest)
+    assert live.bodies("begun") == [*numbers(0, 5), *numbers(60 - rest, 60)]
 
 
 def test_two_replays_of_one_name_do_not_run_at_once(live: Tables, tmp_path: Path) -> None:

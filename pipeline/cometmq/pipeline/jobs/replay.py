@@ -59,6 +59,7 @@ _NAMES: Final = {
 }
 _SENT: Final = ("body", "key", "tag", "properties", "flag")
 _COUNTED: Final = {
+    "rows": "count(body)",
     "bytes": "sum(length(body))",
     "bad_bodies": "count_if(body IS NULL)",
     "empty_bodies": NO_BODY,
@@ -137,11 +138,14 @@ class _Replaying:
         report.details |= {"would_send": 0} if run.dry_run else {}
         archives = archives_in(self.spark, [self.settings.place])
         for part in self.source.parts(tuple(notes.done), tuple(notes.reached)):
+            before = report.rows
             again_if_merged(archives, partial(self._replay_part, part, pace, run, report))
             if report.stopped:
                 return
             report.batches.append(part.number)
             if not run.dry_run:
+                if report.rows == before:
+                    self._tell_of_loss(run, report, part)
                 notes.done.append(part.key)
                 notes.reached = {}
                 notes.write()
@@ -171,7 +175,7 @@ class _Replaying:
                     run.tell(batch=part.number, would_send=piece.rows)
                     continue
                 self.began = self.began or time.monotonic()
-                report.rows += piece.rows - self._send(piece, report)
+                report.rows += self._send(piece, report)
                 report.cover(piece.spans)
                 reached = {"rows_per_second": self._rate(report.rows)}
                 report.details |= reached
@@ -210,9 +214,14 @@ class _Replaying:
             seconds = max(seconds, rows / self.settings.rate)
         return round(rows / seconds)
 
-    def _tell_of_loss(self, run: Run, report: Report) -> None:
-        if isinstance(self.source, StoreSource) and (lost := self.source.expired(self.notes.done)):
-            report.details["expired_bytes"] = lost
+    def _tell_of_loss(self, run: Run, report: Report, part: Part | None = None) -> None:
+        """Tell what expired before this run, or of a part of which it has found nothing."""
+        notes, source = self.notes, self.source
+        if not isinstance(source, StoreSource):
+            return
+        lost = source.expired_since(part) if part else source.expired(notes.done, notes.reached)
+        if lost:
+            report.details["expired_bytes"] = report.details.get("expired_bytes", 0) + lost
             run.tell(warning=f"{lost} bytes of the log expired before they were replayed")
 
     def _pieces(self, part: Part, pace: Pace | Tempo) -> Generator[_Piece]:
@@ -253,7 +262,7 @@ class _Replaying:
             return frame.where(self.condition)
 
     def _send(self, piece: _Piece, report: Report) -> int:
-        """Send a piece; return how many of its messages could not be: their bodies were skipped."""
+        """Send a piece; return how many messages that were: bodies may be skipped, files expire."""
         from pyspark.sql import Observation, functions
 
         seen = Observation()
@@ -270,12 +279,12 @@ class _Replaying:
             self.notes.reached = piece.reached
             self.notes.write()
         counts = seen.get
+        sent: int = counts.pop("rows")
         report.count_bytes(counts.pop("bytes"))
         for name, count in counts.items():
             if count:
                 report.details[name] = report.details.get(name, 0) + count
-        skipped: int = counts["bad_bodies"]
-        return skipped
+        return sent
 
     def _refuse_its_source(self, frame: DataFrame) -> None:
         if self.settings.force:

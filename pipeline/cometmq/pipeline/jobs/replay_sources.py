@@ -20,7 +20,7 @@ from cometmq.pipeline.jobs.archive_files import (
 )
 from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
 from cometmq.pipeline.jobs.tables import store_table, taking_conditions
-from cometmq.pipeline.store.files import folders_of
+from cometmq.pipeline.store.files import folders_of, log_files
 from cometmq.pipeline.store.queues import BATCH, SIMPLE
 from cometmq.pipeline.store.splits import look
 
@@ -177,7 +177,7 @@ class StoreSource:
         return "physical_offset"
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
-        """Yield what was begun, and what stands behind all that is done, file by file."""
+        """Yield what was begun and is still there, and what stands behind all that is done."""
         reached = max((_range(key)[1] for key in (*done, *begun)), default=self.log.first)
         if reached > self.log.end:
             raise OptionError(
@@ -185,17 +185,24 @@ class StoreSource:
                 " another store, or lost its end; say another --name"
             )
         for key in begun:
-            yield Part(key, _range(key)[0])
+            if _range(key)[0] >= self.log.first:
+                yield Part(key, _range(key)[0])
         for file in self.log.files:
             start = max(file.start, reached)
             end = min(file.start + file.size, self.log.end)
             if start < end:
                 yield Part(f"{start}-{end}", start)
 
-    def expired(self, done: Collection[str]) -> int:
+    def expired(self, done: Collection[str], begun: Iterable[str]) -> int:
         """Return how many bytes of the log behind what is done are not there any more."""
-        reached = max((_range(key)[1] for key in done), default=self.log.first)
-        return max(self.log.first - reached, 0)
+        places = [_range(key)[1] for key in done] + [_range(key)[0] for key in begun]
+        return max(self.log.first - max(places, default=self.log.first), 0)
+
+    def expired_since(self, part: Part) -> int:
+        """Return how many bytes a part had that has expired since the run began; 0 of others."""
+        start, end = _range(part.key)
+        there = log_files(self.path)
+        return 0 if there and there[0].start <= start else end - start
 
     def rows(self, part: Part) -> DataFrame:
         """Return the topic's messages in a range of the log."""
