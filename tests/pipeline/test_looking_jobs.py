@@ -310,6 +310,25 @@ def test_sends_go_on_where_they_were_stopped(tables: Tables, died: str) -> None:
     assert report.details["redriven"] == 0
 
 
+def test_dead_letters_that_go_before_they_are_copied_do_not_count_as_sent(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """They are thrown away here, and others have their places; at a rate, hours may go by."""
+    group, receipts = gave_up(tables, "thrown"), tmp_path / "receipts.jsonl"
+
+    def throw_away(news: Mapping[str, Any]) -> None:
+        if news.get("redriven") == 2:
+            tables.cluster.admin.dead_letters.purge(group)
+            gave_up(tables, "thrown")
+
+    given: dict[str, Any] = {"redrive": "true", "to": "thrown-copied", "receipts": str(receipts)}
+    run = Run(progress=throw_away)
+    with pytest.raises(PipelineError, match="2 of the dead letters that were chosen are gone"):
+        looked(tables, group, run, **given, rate=2)
+    assert run.report_so_far("dlq").details["redriven"] == 2
+    assert len(receipts.read_text().splitlines()) == 2
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.pipeline.errors import PipelineError
 from cometmq.pipeline.identities import CoordinateIds
 from cometmq.pipeline.jobs.tables import has_topics, topic_table
 from cometmq.pipeline.stored import CLOCKS_MS
@@ -66,8 +67,8 @@ class Copies:
         return left, sent
 
     def send(self, letters: DataFrame, few: list[dict[str, Any]]) -> None:
-        """Copy some of the dead letters."""
-        from pyspark.sql import functions
+        """Copy some of the dead letters; an error where some are not there any more."""
+        from pyspark.sql import Observation, functions
 
         places = self._spark.createDataFrame(
             [
@@ -98,9 +99,16 @@ class Copies:
                 )
             ),
         )
+        seen = Observation()
+        rows = rows.observe(seen, functions.expr("count(*)").alias("sent"))
         rows.write.format("cometmq").mode("append").options(
             **self._where, sinkId=self._sink_id + _BY_TIME, emptyBodies="send"
         ).save()
+        if gone := len(few) - int(seen.get["sent"]):
+            raise PipelineError(
+                f"{gone} of the dead letters that were chosen are gone: they expired, or were"
+                " thrown away, before they were copied"
+            )
 
 
 def died_ms(letter: dict[str, Any]) -> int:
