@@ -272,6 +272,28 @@ def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
     assert numbered == ({0, 1, 2} if is_repeated else {0, 2, 3})
 
 
+def test_a_table_that_is_restored_while_its_stream_runs_is_refused(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived.send(30)
+    restore = f"RESTORE TABLE delta.`{archived.path}` TO VERSION AS OF"
+    written = archive_delta.ToDelta.written
+
+    def restoring(self: archive_delta.ToDelta, number: int, batch_id: int) -> Any:
+        if number == 2:
+            archived.spark.sql(f"{restore} 0")
+        return written(self, number, batch_id)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive_delta.ToDelta, "written", restoring)
+        with pytest.raises(PipelineError, match="restored to a version that lacks batches 1 to 1"):
+            archived.run()
+    assert archived.bodies == numbers(0, 10)
+    archived.spark.sql(f"{restore} 1")
+    assert archived.run().rows == 10
+    assert archived.bodies == numbers(0, 30)
+
+
 def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> None:
     archived.send(4)
     assert archived.run(filter="NOSUCH").rows == 0

@@ -17,6 +17,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import MANIFESTS
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.delta_tables import (
+    Restores,
     append_batch,
     ends_of_rows,
     is_delta,
@@ -38,6 +39,7 @@ class ToDelta(Archiving):
 
     _begun: Last | None = None
     _done: Last | None = None
+    _restores: Restores
 
     @property
     def last_noted(self) -> int:
@@ -47,6 +49,7 @@ class ToDelta(Archiving):
     def last(self) -> Last | None:
         """Look which batch is the last one."""
         require_delta(self.spark, "format")
+        self._restores = Restores(self.folder)
         if self.folder.exists(MANIFESTS):
             raise OptionError(f"format: {self.folder.path} is an archive of parquet")
         if not self.folder.exists(*_NOTES):
@@ -99,6 +102,7 @@ class ToDelta(Archiving):
         self._require_same(begun)
         if number <= self.last_written:
             return
+        self._refuse_restored()
         document = {"begun": asdict(begun), "done": self._done and asdict(self._done)}
         self.folder.write(json.dumps(document, indent=2) + "\n", *_NOTES)
         body = "cast(body AS string)" if self.settings.body == "text" else "body"
@@ -118,6 +122,13 @@ class ToDelta(Archiving):
         )
         self._begun = self._done = begun
         self.guard.look(begun.ends)
+
+    def _refuse_restored(self) -> None:
+        """Refuse to append to a table that was restored since this run began."""
+        if self._begun and self._restores.came():
+            there = last_batch(self.spark, self.folder)
+            if self._begun.number > there:
+                self._go_back(self._begun, there)
 
     def _require_same(self, batch: Last) -> None:
         """Refuse one that was begun before, and ended elsewhere: a stream repeats its last."""

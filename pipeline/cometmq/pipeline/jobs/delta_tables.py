@@ -6,6 +6,7 @@ Such an archive is read by Delta alone, for its folder has files of versions tha
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.delta import require_delta
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
 
 _LOG: Final = "_delta_log"
-_COMMIT: Final = ".json"
-"""What the name of a commit ends in."""
+_COMMIT: Final = re.compile(r"([0-9]{20})\.json")
+"""The name of a commit; those of several that were put together have two numbers."""
 _APPENDED: Final = "WRITE"
 _RESTORED: Final = "RESTORE"
 
@@ -58,14 +59,47 @@ def last_batch(spark: SparkSession, folder: Folder) -> int:
 
 def was_restored(folder: Folder) -> bool:
     """Whether somebody has put an earlier version back since the last batch was appended."""
-    for name in reversed(folder.names(_LOG)):
-        if not (name[0].isdigit() and name.endswith(_COMMIT)):
-            continue
-        for line in folder.read(_LOG, name).splitlines():
-            operation = json.loads(line).get("commitInfo", {}).get("operation")
-            if operation in (_APPENDED, _RESTORED):
-                return bool(operation == _RESTORED)
+    for number in reversed(_commits(folder)):
+        operation = _operation(folder, number)
+        if operation in (_APPENDED, _RESTORED):
+            return operation == _RESTORED
     return False
+
+
+class Restores:
+    """Looks out for versions that somebody puts back from now on.
+
+    Commit by commit: there are thousands in a table's log, and to list them takes a while.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._next = max(_commits(folder), default=-1) + 1
+
+    def came(self) -> bool:
+        """Whether there was one since the last look."""
+        found = False
+        while self._folder.exists(_LOG, _name(self._next)):
+            found |= _operation(self._folder, self._next) == _RESTORED
+            self._next += 1
+        return found
+
+
+def _commits(folder: Folder) -> list[int]:
+    """Return the numbers of the commits, the oldest first."""
+    names = folder.names(_LOG)
+    return [int(found[1]) for each in names if (found := _COMMIT.fullmatch(each))]
+
+
+def _name(number: int) -> str:
+    return f"{number:020d}.json"
+
+
+def _operation(folder: Folder, number: int) -> str:
+    """Return what a commit did."""
+    lines = map(json.loads, folder.read(_LOG, _name(number)).splitlines())
+    found = (each["commitInfo"].get("operation") for each in lines if "commitInfo" in each)
+    return str(next(found, ""))
 
 
 def ends_of_rows(spark: SparkSession, folder: Folder) -> dict[str, Any]:
