@@ -51,6 +51,15 @@ def test_what_may_not_be_written_to_is_refused(
             require("to", str(tmp_path / "new"))
 
 
+def test_a_name_that_is_too_long_is_no_traceback(tmp_path: Path) -> None:
+    path = str(tmp_path / ("n" * 300))
+    require_file("html", path)
+    with pytest.raises(
+        OptionError, match=r"^html: .*: it cannot be written \(File name too long\)"
+    ):
+        try_file("html", path)
+
+
 def test_a_file_that_is_tried_is_left_as_it_was(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("as it was")

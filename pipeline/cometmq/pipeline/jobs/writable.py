@@ -72,7 +72,7 @@ def told_of_file(option: str, path: str) -> Generator[None]:
 def _is_there(place: Path) -> bool:
     try:
         return place.exists()
-    except PermissionError:  # Not even that may be known.
+    except OSError:  # Not even that may be known, or nothing can have so long a name.
         return False
 
 
