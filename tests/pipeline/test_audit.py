@@ -288,6 +288,25 @@ def test_entries_that_were_lost_are_none_of_a_topic_that_was_made_anew(
     assert judged(spark, tmp_path, check="queues")["kinds"] == {"missing entry": 3}
 
 
+def test_a_byte_that_only_a_sealed_block_covers_is_a_finding_unless_others_may_have_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_small_store(RealFileSystem(), str(tmp_path))
+    whole = judged(spark, tmp_path)
+    assert (whole["kinds"], whole["blocks_compared"]) == ({}, 2)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    at = path.read_bytes().index(b"KEYS\x01k3 all")
+    change(tmp_path, at + 5, b"K", size=4096)
+    found = judged(spark, tmp_path, check="log,blocks,checkpoint")
+    assert (found["outcome"], found["kinds"]) == ("findings", {"block": 1})
+    (shown,) = found["shown"]
+    assert (shown["file"], shown["start"], shown["end"]) == (str(path), 0, 4096)
+    assert found["files"][str(path)] == "damaged"
+    leave_to_apache(tmp_path)
+    found = judged(spark, tmp_path, check="blocks")
+    assert (found["outcome"], found["blocks_compared"]) == ("done", 0)
+
+
 def write_topic_made_anew(root: Path) -> None:
     """Write a store whose topic had messages in two queues, and has some in one of them now."""
     store = write_small_store(RealFileSystem(), str(root), close=False)

@@ -293,7 +293,7 @@ MISTAKES = {
     "reconcile --left store:no-such --right store:d": "reconcile: left: no-such: no such folder",
     "audit --store s --since then": "since: 'then' is no time",
     "audit --store s --sample 0": "sample: 0.0 is no share above 0, up to 1",
-    "audit --store s --sample 0.5 --check gaps": "sample: only the check `log` compares checksums",
+    "audit --store s --sample 0.5 --check gaps": "sample: only `log` and `blocks` compare",
     "latency": "topic, store: say one of them",
     "latency --topic t --html no-such/l.html": "html: no-such/l.html: no such folder",
     "latency --topic t --since then": "since: 'then' is no time",

@@ -160,6 +160,7 @@ class StoreReader(DataSourceReader):
                 self.columns,
                 checksums=self.options.checksums,
                 runs=self.options.runs,
+                blocks=self.options.blocks,
                 sample=self.options.sample,
             )
         else:

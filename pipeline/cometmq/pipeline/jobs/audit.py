@@ -12,6 +12,8 @@ has open or was killed with. Behind a clean stop each file is `sound`, or `damag
 
     log         each record is where the one before it ends, and says that it is there; the bodies
                 have the checksums that were stored with them
+    blocks      the sealed blocks of a store of CometMQ have the checksums in `integrity/`, which
+                cover what those of bodies do not; where tasks have `crc32c`
     gaps        the offsets of a queue follow one another, from its first record to its last
     queues      each record of a queue has its entry, each entry names its record and has the hash
                 of its tags; but for what expired, and for what is not dispatched yet: that is what
@@ -30,26 +32,21 @@ Findings have a `kind`, a place, and say what is wrong; they end the job with st
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.audit_entries import ENTRIES, RECORDS, wrong_entries
+from cometmq.pipeline.jobs.audit_settings import SURVEYED, AuditSettings
 from cometmq.pipeline.jobs.checkpoint_claims import (
     Claimed,
     read_claims,
     read_deletions,
     wrong_claims,
 )
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, timed
 from cometmq.pipeline.jobs.report import Outcome, Report
-from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import kept, named
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
-from cometmq.pipeline.option_reading import read_size
-from cometmq.pipeline.options import read_time_ms
 from cometmq.pipeline.store.files import folders_of, is_open
-from cometmq.pipeline.store.options import store_options
 from cometmq.pipeline.store.places import first_since
 from cometmq.pipeline.store.queues import BATCH
 from cometmq.pipeline.store.splits import look
@@ -59,64 +56,24 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.store.splits import Log
 
-CHECKS: Final = ("log", "gaps", "queues", "index", "checkpoint")
-"""What can be checked."""
+__all__ = ("JOB", "AuditSettings", "audit")
 
+_NO_CRC32C: Final = (
+    "the sealed blocks are not compared: install crc32c where tasks run, or run `cometmq store"
+    " verify`"
+)
+_COUNTED: Final = ("count", "size", "compared", "blocks")
+"""What is counted of each part of the log."""
 _FINDING: Final = ("kind", "file", "start", "end", "detail")
 """The columns of a finding."""
 _FINDINGS: Final = "kind string, file string, start bigint, end bigint, detail string"
 """The same with their types."""
 _NOTHING: Final = (
     "SELECT '' AS kind, '' AS file, 0L AS start, 0L AS end, '' AS detail,"
-    " 0L AS count, 0L AS size, 0L AS compared WHERE false"
+    " 0L AS count, 0L AS size, 0L AS compared, 0L AS blocks WHERE false"
 )
 """No findings, and none of what stands between them: the parts of the log, of which records and
 bytes are counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditSettings:
-    """Which store to judge, and by what."""
-
-    store: str = setting("The folder of the store, the one with commitlog/.", metavar="DIR")
-    check: str = setting("Of log, gaps, queues, index, checkpoint, with commas.", ",".join(CHECKS))
-    since: str = setting("Pass over files with nothing stored then or later: ms, or ISO 8601.", "")
-    sample: float = setting("The share of the log of which checksums are compared.", 1.0)
-    findings: str = setting("Write all findings to this folder, as Parquet.", "", metavar="DIR")
-    shown: int = setting("Findings in the report, at most.", 100)
-    split_size: str = setting(
-        "How much of the log one task reads; by its size, unless said.", "", metavar="SIZE"
-    )
-
-    def __post_init__(self) -> None:
-        if unknown := [name for name in self.checks if name not in CHECKS]:
-            raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
-        if not self.checks:
-            raise OptionError(f"check: name some of {', '.join(CHECKS)}")
-        if self.split_size:
-            read_size("split-size", self.split_size)
-        store_options({"path": self.store, "splitBytes": self.split_size or "0"})
-        if not 0 < self.sample <= 1:
-            raise OptionError(f"sample: {self.sample} is no share above 0, up to 1")
-        if self.sample < 1 and "log" not in self.checks:
-            raise OptionError("sample: only the check `log` compares checksums; name it, too")
-        if self.shown < 0:
-            raise OptionError("shown: must not be negative")
-        self.since_ms()  # Looks at the time.
-
-    @property
-    def checks(self) -> tuple[str, ...]:
-        """The checks by their names."""
-        return tuple(each.strip() for each in self.check.split(",") if each.strip())
-
-    @property
-    def results(self) -> Results:
-        """Where findings go."""
-        return Results("findings", self.findings, "audit", (self.store,))
-
-    def since_ms(self) -> int | None:
-        """Return the time from which on records matter, if only some do."""
-        return read_time_ms("since", self.since) if self.since else None
 
 
 def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) -> Report:
@@ -128,6 +85,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
         checks = settings.checks
         was_open = is_open(settings.store)  # Before anything is read of it.
         claimed = read_claims(settings.store) if "checkpoint" in checks else None
+        has_blocks = "blocks" in checks and _is_ours(settings, claimed)
         of_entries = _claims_of_entries(settings, claimed)
         log = look(settings.store)
         since = settings.since_ms()
@@ -137,7 +95,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
         if run.dry_run:
             report.details["would_read"] = log.end - first
             return report
-        store = _Store(log, first, claimed, of_entries, was_open=was_open)
+        store = _Store(log, first, claimed, of_entries, was_open=was_open, has_blocks=has_blocks)
         with ExitStack() as until:
             _Audit(spark, settings, run, report, store, until).judge(checks)
     return report
@@ -155,6 +113,8 @@ class _Store(NamedTuple):
     """The same of entries, whoever asked: of which part of the log they were in the files."""
     was_open: bool
     """Whether a broker may have had it open."""
+    has_blocks: bool
+    """Whether nobody but CometMQ wrote behind what is sealed: others note no blocks."""
 
 
 class _Audit:
@@ -183,21 +143,19 @@ class _Audit:
 
     def judge(self, checks: tuple[str, ...]) -> None:
         survey = None
-        if "log" in checks or "gaps" in checks:
+        if {*SURVEYED} & {*checks}:
             survey = self._read(
                 "survey",
                 checksums=str("log" in checks).lower(),
                 runs=str("gaps" in checks).lower(),
+                blocks=str("blocks" in checks and self.store.has_blocks).lower(),
                 sample=self.settings.sample,
             )
             if "gaps" in checks:  # Else it is read once.
                 survey = kept(survey, self.until)
-            kinds = "'part', 'damage'" if "log" in checks else "'part'"
-            self.found.append(
-                survey.where(f"kind IN ({kinds})").selectExpr(
-                    "kind", "file", "start", "end", "reason AS detail", "count", "size", "compared"
-                )
-            )
+            kinds = "'part', 'block'" + ", 'damage'" * ("log" in checks)
+            columns = ("kind", "file", "start", "end", "reason AS detail", *_COUNTED)
+            self.found.append(survey.where(f"kind IN ({kinds})").selectExpr(*columns))
         if survey is not None and "gaps" in checks:
             self.found.append(self._gaps(survey))
         if "queues" in checks:
@@ -313,11 +271,13 @@ class _Audit:
         kinds: dict[str, int] = {}
         damaged: set[str] = set()
         compared = 0
+        blocks: int | None = 0
         for row in _by_file(every):
             if row["kind"] == "part":
                 report.rows += row["records"]
                 report.size = (report.size or 0) + row["bytes"]
                 compared += row["compared"]
+                blocks = None if row["blocks"] is None or blocks is None else blocks + row["blocks"]
                 # Its reader looked later, and so did the broker go on.
                 report.details["end"] = max(report.details["end"], row["end"])
             else:
@@ -326,7 +286,11 @@ class _Audit:
         if "log" in settings.checks:
             report.details["sample"] = settings.sample
             report.details["checksums_compared"] = compared
-        if {"log", "gaps"} & {*settings.checks}:  # Others read none as such.
+        if "blocks" in settings.checks:
+            report.details["blocks_compared"] = blocks
+            if blocks is None:
+                self.run.tell(warning=_NO_CRC32C)
+        if {*SURVEYED} & {*settings.checks}:  # Others read none as such.
             report.count_bytes(0)
             self.run.tell(records=report.rows, bytes=report.size)
         findings = every.where("kind <> 'part'").select(*_FINDING).orderBy("start", "kind")
@@ -364,6 +328,14 @@ def _claims_of_entries(settings: AuditSettings, claimed: Claimed | None) -> Clai
     return read_claims(settings.store) if is_asked else Claimed(settings.store, None)
 
 
+def _is_ours(settings: AuditSettings, claimed: Claimed | None) -> bool:
+    """Whether no other program has had the store since we did, as far as that can be told."""
+    if "://" in settings.store:
+        return False
+    checkpoint = (claimed or read_claims(settings.store)).checkpoint
+    return checkpoint is not None and checkpoint.claims is not None
+
+
 def _by_file(every: DataFrame) -> list[Row]:
     """Count what was found by kind and file; that is all, where nothing is wrong."""
     from pyspark.sql.functions import expr
@@ -373,6 +345,7 @@ def _by_file(every: DataFrame) -> list[Row]:
         expr("sum(count) AS records"),
         expr("sum(size) AS bytes"),
         expr("sum(compared) AS compared"),
+        expr("sum(blocks) AS blocks"),
         expr("max(end) AS end"),
     )
     found: list[Row] = counted.collect()

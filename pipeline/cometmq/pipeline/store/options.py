@@ -48,6 +48,8 @@ class StoreOptions:
     executor's log, and passed over. `silent`: the same without a word, for who knows of it."""
     runs: bool = True
     """Of a survey: whether it says how the offsets of queues follow one another."""
+    blocks: bool = False
+    """Of a survey: whether sealed blocks are compared with their checksums, see `blocks`."""
     sample: float = 1.0
     """Of a survey: of which share of the log the checksums are compared, see `scan.sampled`."""
     first_offset: int = 0

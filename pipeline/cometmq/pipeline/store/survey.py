@@ -6,6 +6,7 @@ Rows of several kinds in one table, told apart by `kind`:
 part    one for each: `count` records of `size` bytes from `start` to `end` in the log, of
         `compared` of which the checksums were compared
 damage  a place that holds no sound record, where one should be, from `start` to `end`
+block   a sealed block, from `start` to `end`, that has another checksum than beside the log
 run     `count` messages of a queue whose offsets follow one another, from `first` on; the
         first of them is at `start` in the log
 ======  ==================================================================================
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from cometmq.pipeline.columns import BIGINT, INT, STRING, Column, schema_of
 from cometmq.pipeline.records.slices import pieces
+from cometmq.pipeline.store.blocks import Compared, compare
 from cometmq.pipeline.store.scan import Damage, sampled, scan
 
 if TYPE_CHECKING:
@@ -33,13 +35,14 @@ if TYPE_CHECKING:
 COLUMNS: Final[Mapping[str, Column]] = {
     column.name: column
     for column in (
-        Column("kind", STRING, "part, damage or run."),
+        Column("kind", STRING, "part, damage, block or run."),
         Column("file", STRING, "The log file."),
         Column("start", BIGINT, "Where in the log it begins."),
         Column("end", BIGINT, "Where it ends; null of a run."),
         Column("count", BIGINT, "Records, or messages of a run; null of damage."),
         Column("size", BIGINT, "Bytes of a part's records; else null."),
         Column("compared", BIGINT, "Records of a part whose checksums were compared; else null."),
+        Column("blocks", BIGINT, "Blocks of a part that were compared; null where none can be."),
         Column("topic", STRING, "Of a run; else null."),
         Column("queue_id", INT, "Of a run; else null."),
         Column("first", BIGINT, "The queue offset of a run's first message; else null."),
@@ -48,6 +51,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
 }
 """The columns of the view `survey`."""
 
+_WRONG_BLOCK: Final = "the checksum of these bytes in integrity/ is another"
 _TRANSACTION_MASK: Final = 0xC
 _TRANSACTION_PREPARED: Final = 0x4
 _TRANSACTION_ROLLED_BACK: Final = 0xC
@@ -55,9 +59,15 @@ _INNER_BATCH: Final = 0x80
 
 
 def survey_batches(
-    part: Part, columns: Sequence[str], *, checksums: bool, runs: bool, sample: float = 1.0
+    part: Part,
+    columns: Sequence[str],
+    *,
+    checksums: bool,
+    runs: bool,
+    blocks: bool = False,
+    sample: float = 1.0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part; those of queues only if `runs` are asked for."""
+    """Yield the rows of a part; those of queues, and of blocks, only if they are asked for."""
     rows: list[Row] = []
     noted = _Runs()
     count = size = compared = 0
@@ -72,7 +82,10 @@ def survey_batches(
         if runs:
             noted.add(found)
     begin, end = part.base + part.start, part.base + part.stop
-    counted = {"count": count, "size": size, "compared": compared}
+    sealed = compare(part, sample) if blocks else Compared(0, [])
+    for first, behind in sealed.wrong:
+        rows.append({"kind": "block", "start": first, "end": behind, "reason": _WRONG_BLOCK})
+    counted = {"count": count, "size": size, "compared": compared, "blocks": sealed.blocks}
     rows.append({"kind": "part", "start": begin, "end": end, **counted})
     rows += noted.rows()
     whole = [{name: row.get(name) for name in columns} for row in rows]

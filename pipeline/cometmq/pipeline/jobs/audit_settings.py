@@ -1,0 +1,63 @@
+"""The settings of `audit`: which store is judged, and by what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.job import setting
+from cometmq.pipeline.jobs.results import Results
+from cometmq.pipeline.option_reading import read_size
+from cometmq.pipeline.options import read_time_ms
+from cometmq.pipeline.store.options import store_options
+
+CHECKS: Final = ("log", "blocks", "gaps", "queues", "index", "checkpoint")
+"""What can be checked."""
+SURVEYED: Final = ("log", "blocks", "gaps")
+"""Those that read the log as such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """Which store to judge, and by what."""
+
+    store: str = setting("The folder of the store, the one with commitlog/.", metavar="DIR")
+    check: str = setting(f"Of {', '.join(CHECKS)}, with commas.", ",".join(CHECKS))
+    since: str = setting("Pass over files with nothing stored then or later: ms, or ISO 8601.", "")
+    sample: float = setting("The share of the log of which checksums are compared.", 1.0)
+    findings: str = setting("Write all findings to this folder, as Parquet.", "", metavar="DIR")
+    shown: int = setting("Findings in the report, at most.", 100)
+    split_size: str = setting(
+        "How much of the log one task reads; by its size, unless said.", "", metavar="SIZE"
+    )
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.checks if name not in CHECKS]:
+            raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
+        if not self.checks:
+            raise OptionError(f"check: name some of {', '.join(CHECKS)}")
+        if self.split_size:
+            read_size("split-size", self.split_size)
+        store_options({"path": self.store, "splitBytes": self.split_size or "0"})
+        if not 0 < self.sample <= 1:
+            raise OptionError(f"sample: {self.sample} is no share above 0, up to 1")
+        if self.sample < 1 and not {"log", "blocks"} & {*self.checks}:
+            raise OptionError("sample: only `log` and `blocks` compare checksums; name one, too")
+        if self.shown < 0:
+            raise OptionError("shown: must not be negative")
+        self.since_ms()  # Looks at the time.
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The checks by their names."""
+        return tuple(each.strip() for each in self.check.split(",") if each.strip())
+
+    @property
+    def results(self) -> Results:
+        """Where findings go."""
+        return Results("findings", self.findings, "audit", (self.store,))
+
+    def since_ms(self) -> int | None:
+        """Return the time from which on records matter, if only some do."""
+        return read_time_ms("since", self.since) if self.since else None
