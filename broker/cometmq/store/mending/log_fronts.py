@@ -68,5 +68,4 @@ class FrontsOfLog:
 
     def _has_entry(self, message: StoredMessage) -> bool:
         """Whether a queue has an entry for a record."""
-        is_seen = has_entry(message)
-        return is_seen and not self._store.deletions.covers(message)
+        return has_entry(message) and not self._store.deletions.covers(message)

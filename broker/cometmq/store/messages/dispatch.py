@@ -33,7 +33,7 @@ _TRANSACTION_ID: Final = b"__transactionId__\x01"
 """Each message of a transaction has another."""
 
 _find_tags: Final = property_finder(b"TAGS")
-RECORDS_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
+_RECORDS_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
 """The halves of a transaction that no consumer sees."""
 
 
@@ -108,7 +108,7 @@ def place_record(
     A prepared or rolled back half of a transaction has no entry: consumers never see it.
     """
     sys_flag = message.sys_flag
-    if sys_flag and sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+    if sys_flag and sys_flag & TRANSACTION_MASK in _RECORDS_WITHOUT_ENTRY:
         return False
     topic = message.topic
     if is_batch_topic(topic):
@@ -139,7 +139,7 @@ def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry | Non
 
 def has_entry(message: StoredMessage) -> bool:
     """Whether a queue has an entry of a record: all but halves that wait or are rolled back."""
-    return message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY
+    return message.sys_flag & TRANSACTION_MASK not in _RECORDS_WITHOUT_ENTRY
 
 
 def message_count(message: StoredMessage) -> int:

@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.message import StoredMessage
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.log.log_scan import NEVER
-from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
+from cometmq.store.messages.dispatch import batch_entry, has_entry
 from cometmq.store.queues.queue_ends import QueueKey
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Succession:
             self._look_at_stretch(each if end == len(each.offsets) else each.first(end), first)
 
     def _look_at_record(self, message: StoredMessage) -> None:
-        if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+        if not has_entry(message):
             return
         if self._deletions.offsets and self._deletions.covers(message):
             return
