@@ -35,8 +35,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.jobs.audit_entries import ENTRIES, RECORDS, wrong_entries
-from cometmq.pipeline.jobs.audit_settings import SURVEYED, AuditSettings
+from cometmq.pipeline.jobs.audit_settings import AuditSettings
 from cometmq.pipeline.jobs.checkpoint_claims import (
+    OURS,
     Claimed,
     read_claims,
     read_deletions,
@@ -85,8 +86,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
         checks = settings.checks
         was_open = is_open(settings.store)  # Before anything is read of it.
         claimed = read_claims(settings.store) if "checkpoint" in checks else None
-        has_blocks = "blocks" in checks and _is_ours(settings, claimed)
-        of_entries = _claims_of_entries(settings, claimed)
+        known = claimed or _known_claims(settings)
         log = look(settings.store)
         since = settings.since_ms()
         first = log.first if since is None else first_since(log, since)
@@ -95,7 +95,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
         if run.dry_run:
             report.details["would_read"] = log.end - first
             return report
-        store = _Store(log, first, claimed, of_entries, was_open=was_open, has_blocks=has_blocks)
+        store = _Store(log, first, claimed, known, was_open=was_open)
         with ExitStack() as until:
             _Audit(spark, settings, run, report, store, until).judge(checks)
     return report
@@ -109,12 +109,10 @@ class _Store(NamedTuple):
     """Where in the log the files begin that are looked at."""
     claimed: Claimed | None
     """What its checkpoint says, if that is to be judged."""
-    of_entries: Claimed
-    """The same of entries, whoever asked: of which part of the log they were in the files."""
+    known: Claimed
+    """What it says, for the checks that go by it, of a local store."""
     was_open: bool
     """Whether a broker may have had it open."""
-    has_blocks: bool
-    """Whether nobody but CometMQ wrote behind what is sealed: others note no blocks."""
 
 
 class _Audit:
@@ -143,12 +141,13 @@ class _Audit:
 
     def judge(self, checks: tuple[str, ...]) -> None:
         survey = None
-        if {*SURVEYED} & {*checks}:
+        if self.settings.has_survey:
             survey = self._read(
                 "survey",
                 checksums=str("log" in checks).lower(),
                 runs=str("gaps" in checks).lower(),
-                blocks=str("blocks" in checks and self.store.has_blocks).lower(),
+                # Others note no blocks where they write.
+                blocks=str("blocks" in checks and self.store.known.written_by == OURS).lower(),
                 sample=self.settings.sample,
             )
             if "gaps" in checks:  # Else it is read once.
@@ -220,7 +219,7 @@ class _Audit:
         dispatched = self._dispatched(entries)
         # Behind the entries, for a topic may be deleted meanwhile.
         deleted = read_deletions(self.settings.store)
-        noted_from = self.store.of_entries.ours_from
+        noted_from = self.store.known.ours_from
         return wrong_entries(self.spark, self.first, dispatched, self.log.end, deleted, noted_from)
 
     def _dispatched(self, entries: DataFrame) -> int:
@@ -233,7 +232,7 @@ class _Audit:
         """
         (row,) = entries.selectExpr("max(physical_offset) AS last").collect()
         if self._is_open():  # They are read by now.
-            return self.store.of_entries.entries_to - 1
+            return self.store.known.entries_to - 1
         claimed = self.store.claimed.entries_to - 1 if self.store.claimed is not None else -1
         return max(-1 if row["last"] is None else row["last"], claimed)
 
@@ -290,7 +289,7 @@ class _Audit:
             report.details["blocks_compared"] = blocks
             if blocks is None:
                 self.run.tell(warning=_NO_CRC32C)
-        if {*SURVEYED} & {*settings.checks}:  # Others read none as such.
+        if settings.has_survey:  # Others read none as such.
             report.count_bytes(0)
             self.run.tell(records=report.rows, bytes=report.size)
         findings = every.where("kind <> 'part'").select(*_FINDING).orderBy("start", "kind")
@@ -320,20 +319,10 @@ class _Audit:
         return "open" if is_open and log.end >= file.start else "sound"
 
 
-def _claims_of_entries(settings: AuditSettings, claimed: Claimed | None) -> Claimed:
-    """Return what the checkpoint says of entries, also where nobody asked to have it judged."""
-    if claimed is not None:
-        return claimed
-    is_asked = "queues" in settings.checks and "://" not in settings.store
+def _known_claims(settings: AuditSettings) -> Claimed:
+    """Return what the checkpoint says where nobody asked to have it judged, if others need it."""
+    is_asked = not {"blocks", "queues"}.isdisjoint(settings.checks) and "://" not in settings.store
     return read_claims(settings.store) if is_asked else Claimed(settings.store, None)
-
-
-def _is_ours(settings: AuditSettings, claimed: Claimed | None) -> bool:
-    """Whether no other program has had the store since we did, as far as that can be told."""
-    if "://" in settings.store:
-        return False
-    checkpoint = (claimed or read_claims(settings.store)).checkpoint
-    return checkpoint is not None and checkpoint.claims is not None
 
 
 def _by_file(every: DataFrame) -> list[Row]:

@@ -14,8 +14,7 @@ from cometmq.pipeline.store.options import store_options
 
 CHECKS: Final = ("log", "blocks", "gaps", "queues", "index", "checkpoint")
 """What can be checked."""
-SURVEYED: Final = ("log", "blocks", "gaps")
-"""Those that read the log as such."""
+_SURVEYED: Final = ("log", "blocks", "gaps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +51,11 @@ class AuditSettings:
     def checks(self) -> tuple[str, ...]:
         """The checks by their names."""
         return tuple(each.strip() for each in self.check.split(",") if each.strip())
+
+    @property
+    def has_survey(self) -> bool:
+        """Whether some check reads the log as such."""
+        return not {*_SURVEYED}.isdisjoint(self.checks)
 
     @property
     def results(self) -> Results:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cometmq.store.upkeep.checkpoint import Checkpoint, Claims
 
 FILE: Final = "checkpoint"
+OURS: Final = "cometmq"
+"""Who wrote a checkpoint: nobody else has had the store since."""
 NEVER: Final = 1 << 62
 """A physical offset behind all that there are."""
 _KIND: Final = "wrong checkpoint"
@@ -37,7 +39,7 @@ class Claimed(NamedTuple):
         """Whose layout counts; `none` without a checkpoint, or when it is damaged."""
         if self.checkpoint is None or self.checkpoint.is_damaged:
             return "none"
-        return "apache" if self.checkpoint.claims is None else "cometmq"
+        return "apache" if self.checkpoint.claims is None else OURS
 
     @property
     def entries_to(self) -> int:
