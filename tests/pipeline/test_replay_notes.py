@@ -66,3 +66,21 @@ def test_a_topic_that_was_made_anew_is_another(
     for _ in range(count):
         rocketmq_session.send(topic, b"z")
     assert target.is_other(firsts)
+
+
+def test_a_topic_that_lacks_the_queues_that_were_written_to_is_another_unless_they_are_hidden(
+    rocketmq_session: Cluster,
+) -> None:
+    cluster = rocketmq_session
+    cluster.admin.create_topic("noted-lower", queues=4)
+    last = max(cluster.client.queues("noted-lower"), key=lambda queue: queue.id)
+    cluster.send("noted-lower", b"x", queue=last)
+    target = Target({"nameserver": cluster.nameserver}, "noted-lower")
+    firsts = target.firsts()
+    cluster.admin.create_topic("noted-lower", queues=2)
+    cluster.send("noted-lower", b"y")
+    assert not target.is_other(firsts)  # It was given fewer queues.
+    cluster.admin.delete_topic("noted-lower")
+    cluster.admin.create_topic("noted-lower", queues=2)
+    cluster.send("noted-lower", b"z")
+    assert target.is_other(firsts)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 QUERY_CONSUMER_OFFSET: Final = 14
 UPDATE_CONSUMER_OFFSET: Final = 15
 SEARCH_OFFSET_BY_TIMESTAMP: Final = 29
+GET_MAX_OFFSET: Final = 30
 GET_EARLIEST_MSG_STORETIME: Final = 32
 GET_BROKER_RUNTIME_INFO: Final = 28
 GET_ROUTEINFO_BY_TOPIC: Final = 105
@@ -194,12 +195,12 @@ class Cluster:
         self, queues: Iterable[Queue], addresses: Mapping[str, str]
     ) -> dict[Queue, int]:
         """Return when the first message of each queue was stored, in ms; of empty ones nothing."""
-
-        def fields(queue: Queue) -> dict[str, str]:
-            return {"topic": queue.topic, "queueId": str(queue.id)}
-
         code = GET_EARLIEST_MSG_STORETIME
-        return self._numbers(queues, addresses, code, fields, "timestamp")
+        return self._numbers(queues, addresses, code, _named, "timestamp")
+
+    def ends(self, queues: Iterable[Queue], addresses: Mapping[str, str]) -> dict[Queue, int]:
+        """Return the offset that the next message of each gets, also of those that nobody reads."""
+        return self._numbers(queues, addresses, GET_MAX_OFFSET, _named)
 
     def committed(
         self, group: str, queues: Iterable[Queue], addresses: Mapping[str, str]
@@ -363,6 +364,11 @@ def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]
             Queue(queue["topic"], broker, int(queue["queueId"])),
             Bounds(int(status["minOffset"]), int(status["maxOffset"])),
         )
+
+
+def _named(queue: Queue) -> dict[str, str]:
+    """Return the fields of a request about a queue."""
+    return {"topic": queue.topic, "queueId": str(queue.id)}
 
 
 def by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:

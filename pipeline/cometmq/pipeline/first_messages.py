@@ -50,19 +50,24 @@ def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue])
 
     Where nobody answers, nothing is known: it is asked again with the next batch.
     """
-    queues = _chosen(before, found, news)
     try:
-        stored = cluster.stored_first(queues, found.addresses) if queues else {}
-        now = {queue: First(found.queues[queue].first, at) for queue, at in stored.items()}
-        doubtful = {each for each in now if each in before and _differ(before[each], now[each])}
-        for queue in doubtful:
-            # It may have expired between the two answers, and what was told is the next one's.
-            again = cluster.bounds(queue.topic)
-            there = again.queues.get(queue) if again is not None else None
-            if there is None or there.first != now[queue].offset:
-                del now[queue]
+        return compare(cluster, before, found, news)
     except (ConnectionLostError, RefusedError):
         return Looked({}, frozenset())
+
+
+def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue]) -> Looked:
+    """Look at them for who does not ask again: it is an error where nobody answers."""
+    queues = _chosen(before, found, news)
+    stored = cluster.stored_first(queues, found.addresses) if queues else {}
+    now = {queue: First(found.queues[queue].first, at) for queue, at in stored.items()}
+    doubtful = {each for each in now if each in before and _differ(before[each], now[each])}
+    for queue in doubtful:
+        # It may have expired between the two answers, and what was told is the next one's.
+        again = cluster.bounds(queue.topic)
+        there = again.queues.get(queue) if again is not None else None
+        if there is None or there.first != now[queue].offset:
+            del now[queue]
     emptied = {part_of(queue) for queue, first in before.items() if _is_gone(first, queue, found)}
     lowest = {part_of(queue): queue for queue in sorted(now, reverse=True)}
     return Looked(

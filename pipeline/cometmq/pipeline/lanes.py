@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline import wire
+from cometmq.pipeline.cluster import GET_MAX_OFFSET
 from cometmq.pipeline.errors import BusyError, ConnectionLostError, OptionError, SinkError
 from cometmq.pipeline.messages import items_by_id
 from cometmq.pipeline.retrying import Pauses
@@ -28,7 +29,6 @@ SEND_MESSAGE_V2: Final = 310
 SEND_BATCH_MESSAGE: Final = 320
 SEND_BATCH_ONCE: Final = 31005
 _BATCHES: Final = frozenset({SEND_BATCH_MESSAGE, SEND_BATCH_ONCE})
-GET_MAX_OFFSET: Final = 30
 _STORED: Final = frozenset({0, 10, 11, 12})
 """Answers after which a message is stored, if not as durably as was asked for."""
 _UNTOLD: Final = 604

@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds, first_messages
 from cometmq.pipeline.cluster import Queue
-from cometmq.pipeline.errors import ConnectionLostError, OptionError, PipelineError, RefusedError
+from cometmq.pipeline.errors import (
+    BusyError,
+    ConnectionLostError,
+    OptionError,
+    PipelineError,
+    RefusedError,
+)
 from cometmq.pipeline.offsets import First
 from cometmq.pipeline.options import read_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Set
 
     from cometmq.pipeline.bounds import Survey
     from cometmq.pipeline.jobs.folders import Folder
@@ -73,9 +79,28 @@ class Target:
         return any(
             queue.broker in empty
             or (queue in queues and queues[queue].end <= first.offset)
-            or first_messages.look(self._cluster, {queue: first}, found, [queue]).other
+            or self._begins_otherwise(queue, first, found)
             for queue, first in before.items()
-        )
+        ) or self._lacks_one(before, before.keys() - queues.keys(), found)
+
+    def _begins_otherwise(self, queue: Queue, first: First, found: Survey) -> bool:
+        """Whether it, or the first queue of its broker, begins with another message."""
+        try:
+            return bool(first_messages.compare(self._cluster, {queue: first}, found, [queue]).other)
+        except BusyError:
+            raise
+        except RefusedError:  # As of a damaged message.
+            return False
+
+    def _lacks_one(self, before: Mapping[Queue, First], hidden: Set[Queue], found: Survey) -> bool:
+        """Whether one of those that nobody reads ends in front of what was its first message.
+
+        A topic that was given fewer queues still has the messages of the others.
+        """
+        known = found.addresses.keys() - found.slaves - found.missing.keys()
+        asked = [queue for queue in hidden if queue.broker in known]
+        ends = self._cluster.ends(asked, found.addresses)
+        return any(end <= before[queue].offset for queue, end in ends.items())
 
     def _survey(self) -> Survey:
         return bounds.survey(self._cluster, self._options, whole=False)
