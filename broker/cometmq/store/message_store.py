@@ -83,6 +83,9 @@ class MessageStore:
         self._parts = parts
         self._gate = PutGate(parts)
         self._flushed_ms = 0
+        self._process_id = os.getpid()
+        self._was_clean: bool | None = None
+        """What `close` returned; None while the store is open."""
         # Bound here, because the way through one more function costs 0.1 µs a message.
         appender = parts.appender
         self.put, self.put_quick = appender.put, appender.put_quick
@@ -192,6 +195,8 @@ class MessageStore:
 
     def tick(self, now_ms: int) -> bool:
         """Do a slice of the work that puts left behind; whether more of it waits already."""
+        if self._was_clean is not None:
+            return False
         self.advance()
         self._parts.log.forget_warm()
         if self._config.flush is Flush.ASYNC:
@@ -224,13 +229,25 @@ class MessageStore:
 
         What was put and not committed is dropped. When the disk refuses something, the next start
         reads the tail of the log back: nothing that was acknowledged is lost.
+
+        The folder is another's from then on: puts are refused, and a second `close` changes
+        nothing and returns the same. In a child that was forked it only closes the files.
         """
+        if self._was_clean is None:
+            is_owner = os.getpid() == self._process_id
+            self._was_clean = is_owner and self._shut_down(now_ms)
+            self._parts.close()
+            self._gate.refuse("the store was closed")
+        return self._was_clean
+
+    def _shut_down(self, now_ms: int) -> bool:
+        """Bring everything to the disk, and note that it is; whether the disk took it all."""
+        self._parts.appender.take_back()
         clean = False
         with suppress(OSError, StoreNotWriteableError, SyncFailedError):
             clean = self._settle(now_ms)
             if clean:
                 mark_shut_down(self._filesystem, self.root)
-        self._parts.close()
         return clean
 
     def finish_log(self) -> bool:
@@ -368,6 +385,7 @@ class MessageStore:
         are found by key. An `OSError` leaves it open which are gone: delete them again.
         """
         assert not self.pending_size, "what was put is committed before a topic is deleted"
+        assert self._was_clean is None, "the store was closed"
         if topics:
             self._parts.deletions.add(topics, self.end_offset, self._parts.expiry.gone_offset)
         for topic in topics:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from cometmq.proto.buffer import Buffer
 
+_CLOSED: Final = (1 << 31) - 1
+"""A descriptor that no file has. (For a negative one some calls raise a `ValueError`.)"""
 _NO_FOLDERS: Final = (
     "no folder can be made there: the folder that it is in was removed, or is none of a disk, as"
     " those in /proc; choose another one"
@@ -166,8 +168,10 @@ class RealFile:
             raise self._named(error) from None
 
     def close(self) -> None:
-        """Close it; maps made of it stay."""
-        os.close(self._descriptor)
+        """Close it; maps made of it stay. What is done to it later is refused (EBADF)."""
+        # The kernel gives the number to the next file that is opened, whosever that is.
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        os.close(descriptor)
 
     def _named(self, error: OSError) -> OSError:
         error.filename = self.path
@@ -195,12 +199,21 @@ class RealPartition:
 def open_file(path: str, flags: int) -> RealFile:
     """Open a file; a pipe or a device in its place is refused, whose reader might wait for ever."""
     # Of O_NONBLOCK a file knows nothing; a pipe is opened though nobody is at its other end.
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # A socket.
+            raise _is_pipe(path) from None
+        raise
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return RealFile(path, descriptor)
     os.close(descriptor)
-    raise OSError(errno.ENXIO, f"a {PIPE} is where a file has to be: move it elsewhere", path)
+    raise _is_pipe(path)
+
+
+def _is_pipe(path: str) -> OSError:
+    return OSError(errno.ENXIO, f"a {PIPE} is where a file has to be: move it elsewhere", path)
 
 
 def make_folders(path: str) -> None:

@@ -1,0 +1,102 @@
+"""A store that was closed leaves the folder, and the numbers of its files, to others."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.store.damaged_stores import open_small_store
+from tests.store.records import HOST
+
+from cometmq.store.disk.filesystem import RealFileSystem, read_whole
+from cometmq.store.errors import StoreNotWriteableError
+from cometmq.store.log.turn import Origin
+from cometmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ORIGIN = Origin(1, 1, HOST)
+
+
+def put(store: MessageStore) -> None:
+    store.put("T", 0, b"body", b"", ORIGIN)
+    store.commit()
+
+
+def opened(folder: Path) -> MessageStore:
+    return open_small_store(RealFileSystem(), root=str(folder))
+
+
+def notes_of(root: str) -> list[bytes | None]:
+    return [read_whole(RealFileSystem(), f"{root}/{name}") for name in ("abort", "checkpoint")]
+
+
+def test_a_second_close_leaves_the_store_to_who_has_opened_it_meanwhile(tmp_path: Path) -> None:
+    """It took the mark of the process that was running away, and put an older checkpoint there."""
+    first = opened(tmp_path)
+    put(first)
+    assert first.close(2)
+    second = opened(tmp_path)
+    put(second)
+    before = notes_of(str(tmp_path))
+    assert None not in before
+    assert first.close(3)
+    assert not first.tick(4)
+    assert notes_of(str(tmp_path)) == before
+    put(second)
+    assert second.close(5)
+
+
+def test_what_is_put_to_a_closed_store_is_refused_and_goes_nowhere(tmp_path: Path) -> None:
+    """It was written to whatever file of the process had the number of the log's by then."""
+    store = opened(tmp_path / "s")
+    put(store)
+    store.put("T", 0, b"not committed", b"", ORIGIN)
+    assert store.close(2)
+    others = [RealFileSystem().open(f"{tmp_path}/{n}", create=True) for n in range(64)]
+    for _ in range(2):
+        with pytest.raises(StoreNotWriteableError, match="the store was closed"):
+            put(store)
+        store.commit()
+        store.tick(3)
+    with pytest.raises(AssertionError, match="the store was closed"):
+        store.delete_topics(["T"])
+    assert [file.size() for file in others] == [0] * 64
+    for file in others:
+        file.close()
+    again = opened(tmp_path / "s")
+    assert again.max_offset("T", 0) == 1
+    assert again.close(4)
+
+
+def test_a_file_that_is_closed_twice_closes_no_other(tmp_path: Path) -> None:
+    file = RealFileSystem().open(f"{tmp_path}/f", create=True)
+    file.close()
+    other = RealFileSystem().open(f"{tmp_path}/g", create=True)
+    for verb in (file.close, lambda: file.write(b"x", 0)):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            verb()
+    assert other.size() == 0
+    other.close()
+
+
+def test_a_child_that_was_forked_does_not_shut_the_store_of_its_parent_down(
+    tmp_path: Path,
+) -> None:
+    store = opened(tmp_path)
+    put(store)
+    before = notes_of(str(tmp_path))
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            status = int(store.close(2))
+        finally:
+            os._exit(status)
+    _, ended = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(ended) == 0
+    assert notes_of(str(tmp_path)) == before
+    put(store)
+    assert store.close(3)
