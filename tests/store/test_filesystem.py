@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.disk.filesystem import FileSystem, RealFileSystem, Space
-from cometmq.store.errors import disk_error_text
+from cometmq.store.disk.filesystem import FileSystem, RealFileSystem, Space, read_whole
+from cometmq.store.errors import StoreFormatError, disk_error_text
 
 LOCK_FROM_ELSEWHERE = """
 import sys
@@ -129,6 +130,25 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: P
         with pytest.raises(OSError, match="a pipe or device is where a file") as refused:
             RealFileSystem().open(path, read_only=read_only)
         assert disk_error_text(refused.value).startswith(f"{path}: a pipe or device is where")
+
+
+def test_a_socket_in_the_place_of_a_file_is_refused_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # The name of a socket has 107 bytes at most.
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+    with pytest.raises(OSError, match="a pipe or device is where a file"):
+        RealFileSystem().open("socket", read_only=True)
+
+
+def test_a_file_that_is_too_long_to_be_read_as_a_whole_is_refused(tmp_path: Path) -> None:
+    """It ended a start, and each command, in a MemoryError."""
+    path = tmp_path / "queue_ends.json"
+    path.touch()
+    os.truncate(path, 1 << 43)
+    with pytest.raises(StoreFormatError, match="8796093022208 bytes, as no such file has"):
+        read_whole(RealFileSystem(), str(path))
 
 
 def test_a_folder_that_cannot_be_made_has_not_vanished(

@@ -24,7 +24,7 @@ OF_THE_ROOT = (
 )
 
 
-def with_link(folder: Path, place: str) -> str:
+def with_link(folder: Path, place: str, target: str = "/not/mounted") -> str:
     """Write a store that has such a link in the place of a file or a folder; its path."""
     root = folder / "s"
     write_small_store(RealFileSystem(), str(root))
@@ -33,8 +33,16 @@ def with_link(folder: Path, place: str) -> str:
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
     path.parent.mkdir(exist_ok=True)
-    path.symlink_to("/not/mounted")
+    path.symlink_to(target)
     return str(root)
+
+
+@pytest.mark.parametrize("place", ["consumequeue", "checkpoint", OF_THE_ROOT[-1]])
+def test_so_is_a_link_to_itself(tmp_path: Path, place: str) -> None:
+    root = with_link(tmp_path, place, place.rpartition("/")[2])
+    assert f"{root}/{place}: a {LEADS_NOWHERE}" in told(run("verify", root), 1)
+    with pytest.raises(StoreFilesError, match=f"{place}: a {LEADS_NOWHERE}"):
+        open_small_store(RealFileSystem(), root=root)
 
 
 @pytest.mark.parametrize("place", OF_THE_ROOT)

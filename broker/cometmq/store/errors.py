@@ -176,8 +176,8 @@ _WHAT_TO_DO: Final = {
 }
 
 
-_OF_LINKS: Final = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR)
-"""What a link that leads nowhere is met by."""
+OF_LINKS: Final = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
+"""What a link that leads nowhere, be it to itself, is met by."""
 _OWN_DENIED: Final = (
     "it belongs to the user that this runs as: look at its permissions, and at those of the folders"
     " that it is in (`ls -ld`), and for `chattr +i`"
@@ -211,6 +211,6 @@ def disk_error_text(error: OSError) -> str:
     what_to_do = _WHAT_TO_DO.get(error.errno or 0)
     if error.errno in (errno.EACCES, errno.EPERM) and _is_own(error.filename):
         what_to_do = _OWN_DENIED
-    if error.errno in _OF_LINKS and leads_nowhere(error.filename):
+    if error.errno in OF_LINKS and leads_nowhere(error.filename):
         what_to_do = f"it is a {LEADS_NOWHERE}: {MOUNT}"
     return f"{text}; {what_to_do}" if what_to_do else text

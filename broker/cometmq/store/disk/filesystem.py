@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.store.disk.linux_calls import exchange_names, first_byte_locked_by
-from cometmq.store.disk.lock_file import LockFile, is_held
+from cometmq.store.disk.lock_file import LockFile, is_held, is_named
 from cometmq.store.disk.real_files import (
     RealFile,
     RealPartition,
@@ -32,7 +32,7 @@ from cometmq.store.disk.real_files import (
     make_folders,
     open_file,
 )
-from cometmq.store.errors import leads_nowhere
+from cometmq.store.errors import OF_LINKS, StoreFormatError, leads_nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -232,14 +232,20 @@ class FileSystem(Protocol):
         ...
 
 
+_WHOLE_SIZE_MAX: Final = 1 << 30
+"""More than any file has that is read as a whole; what is longer would not fit into memory."""
+
+
 def read_whole(filesystem: FileSystem, path: str) -> bytes | None:
-    """Read all of a file; None where there is none."""
+    """Read all of a file; None where there is none, `StoreFormatError` where it is no such file."""
     try:
         file = filesystem.open(path, read_only=True)
     except FileNotFoundError:
         return None
     try:
-        return file.read(file.size(), 0)
+        if (size := file.size()) > _WHOLE_SIZE_MAX:
+            raise StoreFormatError(f"{size} bytes, as no such file has: put a copy back", path)
+        return file.read(size, 0)
     finally:
         file.close()
 
@@ -274,7 +280,7 @@ class RealFileSystem:
             file = LockFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             try:
                 fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-                if _is_named(file.fileno(), path):
+                if is_named(file.fileno(), path):
                     file.hold()
                     return file
             except OSError as error:
@@ -305,9 +311,11 @@ class RealFileSystem:
         """The names in a folder, sorted; an empty list when there is no such folder."""
         try:
             entries = os.scandir(path)
-        except FileNotFoundError:
-            if leads_nowhere(path):  # That is no folder which is not there yet.
+        except OSError as error:
+            if error.errno in OF_LINKS and leads_nowhere(path):  # No folder that is not there yet.
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+            if not isinstance(error, FileNotFoundError):
+                raise
             return []
         with entries:
             return sorted(found for each in entries if (found := _entry(each)) is not None)
@@ -381,16 +389,11 @@ def _entry(found: os.DirEntry[str]) -> Entry | None:
         is_folder = found.is_dir()
         is_special = not (is_folder or found.is_file())
         return Entry(found.name, is_folder, found.stat().st_size, is_special)
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in OF_LINKS:
+            raise
         with suppress(FileNotFoundError):
             kind = LostLink if found.is_symlink() else Entry
             size = found.stat(follow_symlinks=False).st_size
             return kind(found.name, False, size, kind is LostLink)
     return None
-
-
-def _is_named(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False

@@ -25,6 +25,14 @@ def is_held(path: str) -> bool:
     return (found.st_dev, found.st_ino) in _held
 
 
+def is_named(descriptor: int, path: str) -> bool:
+    """Whether an open file is still the one that has this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 class LockFile(RealFile):
     """A file that is locked until it is closed."""
 
