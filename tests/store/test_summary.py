@@ -104,6 +104,15 @@ def test_messages_that_no_file_of_a_queue_has_yet_are_told(more: int) -> None:
     assert found.messages == killed.messages + killed.behind_queues
 
 
+def test_messages_of_a_topic_that_was_deleted_are_none_of_them() -> None:
+    disk = small_store()
+    store = open_small_store(disk)
+    store.put("Late", 0, b"late", b"", Origin(1, 1, HOST))
+    store.commit()
+    store.delete_topics(["Late"])
+    assert summary_of(disk.kill()).behind_queues == 0
+
+
 def stat(disk: SimulatedFileSystem) -> str:
     return CliRunner().invoke(program, ["store", "stat", ROOT], obj=disk).stdout
 

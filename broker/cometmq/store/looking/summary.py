@@ -201,7 +201,9 @@ def _end(store: Inspected, last: int) -> tuple[int, int | None, int]:
         time, behind = None, 0
         for message in scan:
             time = message.store_timestamp
-            if message.physical_offset > last and has_entry(message):
+            if message.physical_offset <= last or not has_entry(message):
+                continue
+            if not store.deletions.covers(message):
                 behind += message_count(message)
         if time is not None:
             return scan.end_offset, time, behind
