@@ -292,6 +292,26 @@ def test_dump_finds_by_time_what_was_stored_around_a_clock_that_was_set_back() -
         assert found == list(range(40 * number, 40 * number + 40))
 
 
+@pytest.mark.parametrize(("wrong_by", "size"), [(-3, 10), (-3, 250), (3, 10), (3, 500)])
+def test_dump_finds_by_time_what_lies_in_one_file_with_a_clock_that_was_wrong(
+    wrong_by: int, size: int
+) -> None:
+    """Nothing was shown where the clock was changed within a file of the log."""
+    disk, hour, start = SimulatedFileSystem(), 3_600_000, 3_600_000 * 500_000
+    store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
+    hours = (0, 1, 2, 2 + wrong_by, 2, 6)
+    begins = [start + hours[number] * hour + number * 60_000 for number in range(6)]
+    for begin in begins:
+        for now_ms in range(begin, begin + 6):
+            store.put("T", 0, bytes(size), b"", Origin(now_ms, now_ms, HOST))
+            store.commit()
+    assert store.close(1)
+    for number in (0, 1, 2, 4):  # Of which the times are right, and others are later.
+        times = ("--since", str(begins[number]), "--until", str(begins[number] + 1000))
+        found = offsets_of(run("dump", "--json", *times, ROOT, disk=disk), "queue_offset")
+        assert found == list(range(6 * number, 6 * number + 6))
+
+
 def test_dump_shows_the_records_that_reach_into_a_range() -> None:
     disk = small_store()
     whole = offsets_of(run("dump", "--json", ROOT, disk=disk))

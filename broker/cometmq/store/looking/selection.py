@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from cometmq.store.looking.inspection import Inspected
 
 CLOCK_SLACK_MS: Final = 600_000
-"""How far store times may go back within a file of the log, where the next one does not tell that
-the clock was set back: a record behind one that is later by more than this than the last that is
-wanted is not looked for."""
+"""How far store times may go back between two files of the log that begin in the order of their
+times: files that begin later by more than this than the last record that is wanted are not read."""
 
 _LOOK_SIZE: Final = 4 << 20
 """Of a record of which the store time alone is looked at."""
@@ -88,17 +87,15 @@ class Selection:
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield them in the order of the log."""
         takes, until_ms = self._wanted.takes, self._wanted.until_ms
-        at, end = self._wanted.physical_offset, self._wanted.physical_end
-        last = None if at is None else max(at, (end or 0) - 1)
-        stays_to = 0 if until_ms is None else self._last_begun(until_ms)
+        at = self._wanted.physical_offset
+        last = None if at is None else max(at, (self._wanted.physical_end or 0) - 1)
+        end = None if until_ms is None else self._end_of_reached(until_ms + CLOCK_SLACK_MS)
         for message in self.log:
+            if end is not None and message.physical_offset >= end:
+                return
             if takes(message):
                 yield message
             if last is not None and message.physical_offset + message.size > last:
-                return
-            if until_ms is None or message.physical_offset < stays_to:
-                continue
-            if message.store_timestamp > until_ms + CLOCK_SLACK_MS:
                 return
 
     def _start(self) -> int:
@@ -119,23 +116,33 @@ class Selection:
     def _first_reached(self, time_ms: int) -> int:
         """Return the start of the segment in front of the first one that begins at a time or later.
 
-        Each is asked: where the clock was set back, they are not in the order of their times.
+        Or in front of the first that begins earlier than it: the clock was set back within it, and
+        nobody knows how late it was by then.
         """
-        before = self._store.segments.first_offset
+        before, before_ms = self._store.segments.first_offset, 0
         for segment in self._store.segments:
             begun_ms = self._begun_ms(segment)
-            if begun_ms is None or begun_ms >= time_ms:
+            if begun_ms is None or begun_ms >= time_ms or begun_ms < before_ms:
                 break
-            before = segment.start
+            before, before_ms = segment.start, begun_ms
         return before
 
-    def _last_begun(self, time_ms: int) -> int:
-        """Return the start of the last segment that begins at a time or earlier; 0 without one."""
+    def _end_of_reached(self, time_ms: int) -> int:
+        """Return the end of the last segment that may hold a record of that time or earlier.
+
+        One that begins later may if the next one begins earlier than it: the clock was set back
+        within it. Where within a segment, nobody knows, so each is read to its end. (If the next
+        one begins later still, nothing tells of a clock that was set back.)
+        """
+        end, next_ms = self._store.segments.end_offset, None
         for segment in reversed(list(self._store.segments)):
             begun_ms = self._begun_ms(segment)
-            if begun_ms is not None and begun_ms <= time_ms:
-                return segment.start
-        return 0
+            if begun_ms is None:
+                continue
+            if begun_ms <= time_ms or (next_ms is not None and next_ms < begun_ms):
+                break
+            end, next_ms = segment.start, begun_ms
+        return end
 
     def _begun_ms(self, segment: Segment) -> int | None:
         """Return the store time of the first record of a segment; None where none can be read."""
