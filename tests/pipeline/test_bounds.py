@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
 import pytest
 
 from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import Bounds, Cluster, Queue, TopicBounds
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError
 from cometmq.pipeline.options import ReadOptions, read_options
-from cometmq.pipeline.routes import Brokers
-from cometmq.pipeline.wire import Settings
+from cometmq.pipeline.routes import Brokers, Route
+from cometmq.pipeline.wire import Answer, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Silent = Mapping[str, ConnectionLostError]
+
+NOBODY: Silent = MappingProxyType({})
 
 
 class Starting(Cluster):
@@ -26,7 +36,7 @@ class Starting(Cluster):
         self.looks_before -= 1
         return Brokers(frozenset(), frozenset())
 
-    def bounds(self, topic: str) -> TopicBounds | None:
+    def bounds(self, topic: str, _silent: Silent = NOBODY, /) -> TopicBounds | None:
         return TopicBounds({}, {}) if topic in self.topics and not self.looks_before else None
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
@@ -48,8 +58,8 @@ def test_a_name_server_without_brokers_is_asked_again(which: dict[str, str]) -> 
 class Registering(Starting):
     """A cluster whose broker registers right behind the first question for a topic."""
 
-    def bounds(self, topic: str) -> TopicBounds | None:
-        found = super().bounds(topic)
+    def bounds(self, topic: str, silent: Silent = NOBODY, /) -> TopicBounds | None:
+        found = super().bounds(topic, silent)
         self.looks_before = 0
         return found
 
@@ -67,6 +77,30 @@ def test_a_topic_whose_broker_registers_between_two_questions_is_there(
     options = options_of(**which)
     found = bounds.survey(Registering({"T", "U"}, 1), options, whole=True)
     assert found.topics >= {"T", *options.topics}
+
+
+def test_a_broker_that_says_nothing_is_waited_for_once_and_not_for_each_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each time may take the whole timeout, and a pattern may match a thousand topics."""
+    addresses = {"a": "127.0.0.1:1", "b": "127.0.0.1:2"}
+    asked: list[str] = []
+
+    def ask(_: Cluster, address: str, _code: int, _fields: Mapping[str, str]) -> Answer:
+        asked.append(address)
+        if address == addresses["a"]:
+            raise ConnectionLostError("timed out")
+        return Answer(0, 0, "", {}, b"")
+
+    def route(_: Cluster, _topic: str) -> Route:
+        return Route(addresses, {"a": 4, "b": 4})
+
+    monkeypatch.setattr(Cluster, "ask", ask)
+    monkeypatch.setattr(Cluster, "route", route)
+    asking = Cluster(["127.0.0.1:3"], Settings())
+    found = bounds._asked(asking, options_of(topic="T,U,V"))  # pyright: ignore[reportPrivateUsage]  # One look of several.
+    assert (asked.count(addresses["a"]), asked.count(addresses["b"])) == (1, 3)
+    assert (found.topics, set(found.missing)) == ({"T", "U", "V"}, {"a"})
 
 
 def test_a_topic_that_the_brokers_do_not_have_is_not_there() -> None:
@@ -89,7 +123,7 @@ class Filled(Cluster):
     def __init__(self) -> None:
         super().__init__(["127.0.0.1:1"], Settings())
 
-    def bounds(self, topic: str) -> TopicBounds:
+    def bounds(self, topic: str, _silent: Silent = NOBODY, /) -> TopicBounds:
         return TopicBounds({Queue(topic, "a", 0): Bounds(5, 9)}, {"a": "127.0.0.1:2"})
 
 

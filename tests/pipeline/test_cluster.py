@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cometmq.pipeline import fetching, wire
+from cometmq.pipeline import cluster, fetching, wire
 from cometmq.pipeline.cluster import (
     Bounds,
     Cluster as Asked,
@@ -156,6 +156,32 @@ def test_a_server_that_says_nothing_is_waited_for_once_a_try() -> None:
 def test_nobody_there_is_said_with_the_address() -> None:
     with pytest.raises(ConnectionLostError, match=r"no name server answers: .*127\.0\.0\.1:1"):
         Asked(["127.0.0.1:1"], SETTINGS).topics_like(".*")
+
+
+def test_a_name_server_that_did_not_answer_is_asked_last_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One whose host is gone takes the whole timeout each time, and each topic is asked for."""
+    asked: list[str] = []
+    gone = {"a:1"}
+
+    def ask(_asked: Asked, address: str, _code: int, _fields: Mapping[str, str]) -> Answer:
+        asked.append(address)
+        if address in gone:
+            raise ConnectionLostError("timed out")
+        return wire.Answer(0, 0, "", {}, b"{}")
+
+    monkeypatch.setattr(Asked, "ask", ask)
+    monkeypatch.setattr(cluster, "_silent", set[str]())
+    for _ in range(50):
+        Asked(["a:1", "b:2"], SETTINGS).brokers()
+    assert asked.count("a:1") == 1
+    gone.clear()
+    gone.add("b:2")
+    asked.clear()
+    for _ in range(50):
+        Asked(["a:1", "b:2"], SETTINGS).brokers()
+    assert asked.count("b:2") == 1
 
 
 def test_a_refusal_is_that_of_the_name_server_that_refused(
@@ -480,7 +506,7 @@ def test_nameservers_are_read_and_refused() -> None:
 
 
 def test_the_numbers_are_those_of_the_protocol() -> None:
-    from cometmq.pipeline import cluster, fetching, lanes, measuring, stored, targets
+    from cometmq.pipeline import lanes, measuring, stored, targets
 
     codes = {each.name: int(each) for each in (*RequestCode, *ResponseCode)}
     for module in (cluster, fetching, lanes, measuring, stored, targets):

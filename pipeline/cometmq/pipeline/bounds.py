@@ -60,7 +60,7 @@ def _look(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
 def _asked(cluster: Cluster, options: ReadOptions) -> Survey:
     found = Survey()
     for topic in _topics(cluster, options):
-        bounds = cluster.bounds(topic)
+        bounds = cluster.bounds(topic, found.missing)
         if bounds is None:
             continue
         found.topics.add(topic)

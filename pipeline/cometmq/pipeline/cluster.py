@@ -14,6 +14,7 @@ import json
 import random
 import re
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cometmq.pipeline import wire
@@ -60,6 +61,9 @@ _KEPT: Final = (
     "SELF_TEST_TOPIC",
     "TRANS_CHECK_MAX_TIME_TOPIC",
 )
+
+_silent: Final[set[str]] = set()
+"""Name servers that did not answer this process when they were asked last."""
 
 R = TypeVar("R")
 
@@ -150,8 +154,13 @@ class Cluster:
         answer = self._ask_nameserver(code, {})
         return json.loads(answer.body or b"{}").get("topicList") or []
 
-    def bounds(self, topic: str) -> TopicBounds | None:
-        """Return from where to where the queues of a topic reach; `None` if it does not exist."""
+    def bounds(
+        self, topic: str, silent: Mapping[str, ConnectionLostError] = MappingProxyType({}), /
+    ) -> TopicBounds | None:
+        """Return from where to where the queues of a topic reach; `None` if it does not exist.
+
+        Brokers that are `silent`, as was found out just now, are not asked for this one, too.
+        """
         route = self.route(topic)
         if route is None:
             return None
@@ -159,6 +168,9 @@ class Cluster:
         missing: dict[str, ConnectionLostError] = {}
         for broker, address in sorted(route.addresses.items()):
             if not route.read_queues.get(broker):
+                continue
+            if broker in silent:
+                missing[broker] = silent[broker]
                 continue
             try:
                 status = self._status(topic, broker, address)
@@ -296,15 +308,19 @@ class Cluster:
     def _ask_nameserver(self, code: int, fields: Mapping[str, str], *expected: int) -> Answer:
         """Ask one that answers; a `RefusedError` of another code than those that are expected.
 
+        One that did not is asked last from then on: to wait for it may take each time a timeout.
         An `OptionError` for a server that is none: most often a broker's address was given.
         """
         errors: list[ConnectionLostError | UntrustedError] = []
-        for address in random.sample(self.nameservers, len(self.nameservers)):
+        by_chance = random.sample(self.nameservers, len(self.nameservers))
+        for address in sorted(by_chance, key=_silent.__contains__):
             try:
                 answer = self.ask(address, code, fields)
             except (ConnectionLostError, UntrustedError) as error:
+                _silent.add(address)
                 errors.append(error)
             else:
+                _silent.discard(address)
                 if answer.code == REQUEST_CODE_NOT_SUPPORTED:
                     raise OptionError(
                         f"{address} answers, but does not know what name servers do: it looks like"
