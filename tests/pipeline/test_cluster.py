@@ -28,7 +28,7 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.measuring import ROW_SIZE, Piece, measured
 from cometmq.pipeline.planning import Range
-from cometmq.pipeline.routes import Brokers, Route, read_brokers
+from cometmq.pipeline.routes import Brokers, Route, read_brokers, read_route
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Settings
 from cometmq.proto import RequestCode, ResponseCode, StoredMessage
@@ -115,6 +115,20 @@ def test_apaches_answer_to_106_is_no_json_and_is_read() -> None:
         frozenset({"10.0.0.1:10911", "10.0.0.2:10911", "[::1]:10911"}),
     )
     assert read_brokers(b'{"brokerAddrTable":{},"clusterAddrTable":{}}').names == set()
+
+
+def test_of_a_broker_whose_master_is_away_is_read_and_nothing_is_sent_to_it() -> None:
+    """A slave refuses what is sent, and clients of Apache's leave it out; the others go on."""
+    queues = {"perm": 6, "readQueueNums": 4, "writeQueueNums": 4}
+    said = {
+        "brokerDatas": [
+            {"brokerName": "a", "brokerAddrs": {"1": "10.0.0.2:10911"}},
+            {"brokerName": "b", "brokerAddrs": {"0": "10.0.0.3:10911", "1": "10.0.0.4:10911"}},
+        ],
+        "queueDatas": [{"brokerName": name, **queues} for name in "ab"],
+    }
+    addresses = {"a": "10.0.0.2:10911", "b": "10.0.0.3:10911"}
+    assert read_route(said) == Route(addresses, {"a": 4, "b": 4}, {"b": 4}, frozenset("a"))
 
 
 def test_a_group_that_is_not_there_is_made_when_it_is_told_its_progress(

@@ -25,6 +25,7 @@ class Route:
     addresses: Mapping[str, str]
     read_queues: Mapping[str, int] = field(default_factory=dict[str, int])
     write_queues: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of brokers whose master is there: a slave takes no messages."""
     slaves: frozenset[str] = frozenset()
     """Brokers whose address is a slave's, for their master is away."""
 
@@ -59,9 +60,10 @@ def read_route(said: Mapping[str, Any]) -> Route:
             if name != _MASTER:
                 slaves.add(broker["brokerName"])
     queues = [q for q in said.get("queueDatas") or () if q["brokerName"] in addresses]
+    of_masters = [q for q in queues if q["brokerName"] not in slaves]
     return Route(
         addresses,
         {q["brokerName"]: q["readQueueNums"] for q in queues if q["perm"] & _READ},
-        {q["brokerName"]: q["writeQueueNums"] for q in queues if q["perm"] & _WRITE},
+        {q["brokerName"]: q["writeQueueNums"] for q in of_masters if q["perm"] & _WRITE},
         frozenset(slaves),
     )
