@@ -50,6 +50,14 @@ def test_two_names_of_an_option_cannot_say_two_things() -> None:
         read_options({**NAMESERVER, "namesrv": "h:2", "topic": "T"})
 
 
+def test_as_many_tasks_are_planned_as_there_are_cores_unless_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert read_options({**NAMESERVER, "topic": "T"}).parallelism == 7
+    assert read_options({**NAMESERVER, "topic": "T", "parallelism": "3"}).parallelism == 3
+
+
 def test_sizes_have_units() -> None:
     found = read_options(
         {**NAMESERVER, "topic": "T", "targetBytesPerTask": "1m", "pullBytes": "9k"}

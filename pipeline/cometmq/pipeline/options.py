@@ -5,8 +5,9 @@ Each dataclass is the documentation of its options; see `option_reading`.
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -140,8 +141,8 @@ class ReadOptions(_Reaching):
     max_records_per_partition: int = 0
     """Messages of one task, at most; 0 leaves that to `targetBytesPerTask`."""
     target_bytes_per_task: int = 256 << 20
-    parallelism: int = 2
-    """Tasks that can run at a time; `session()` says the cores of its own."""
+    parallelism: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Tasks that can run at a time; without it, the cores here."""
     columns: str = ""
     """Names separated by commas, for who cannot give a schema; `*` is all of them."""
     decompress: bool = True
