@@ -134,11 +134,14 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
     An `OptionError` for what is no such JSON, and for a topic, broker or queue that is not there.
     """
     known = set(queues)
+    brokers_of: dict[str, set[str]] = {}
+    for queue in known:
+        brokers_of.setdefault(queue.topic, set()).add(queue.broker)
     found: dict[Queue, int] = {}
     for topic, brokers in _object(option, _parse(option, text), "of topics").items():
-        if topic not in {queue.topic for queue in known}:
+        if topic not in brokers_of:
             raise OptionError(f"{option}: topic {topic!r} is not read, or does not exist")
-        for broker, of_broker in _brokers(option, brokers, topic, known):
+        for broker, of_broker in _brokers(option, brokers, topic, brokers_of[topic]):
             for queue_id, offset in _object(option, of_broker, f"of {topic}'s queues").items():
                 queue = Queue(topic, broker, _queue_id(option, queue_id))
                 if queue not in known:
@@ -148,14 +151,13 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
 
 
 def _brokers(
-    option: str, said: object, topic: str, known: set[Queue]
+    option: str, said: object, topic: str, known: Iterable[str]
 ) -> Iterable[tuple[str, object]]:
     """Yield what is said of each broker; what names none is said of all."""
     members = _object(option, said, f"of {topic}'s brokers")
     if not all(isinstance(value, int) for value in members.values()):
         return members.items()
-    names = sorted({queue.broker for queue in known if queue.topic == topic})
-    return [(name, members) for name in names]
+    return [(name, members) for name in sorted(known)]
 
 
 def _parse(option: str, text: str) -> object:
