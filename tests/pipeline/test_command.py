@@ -688,12 +688,38 @@ def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(
     assert done.exit_code == 0, done.output
 
 
+class Said:
+    """What Spark says of one batch."""
+
+    def __init__(self, document: dict[str, Any], read: list[int]) -> None:
+        self.document = {"timestamp": f"at {document['batchId']}", **document}
+        self.read = read
+
+    def timestamp(self) -> str:
+        return str(self.document["timestamp"])
+
+    def batchId(self) -> int:  # noqa: N802  # Spark's name
+        return int(self.document["batchId"])
+
+    def json(self) -> str:
+        self.read.append(self.batchId())
+        return json.dumps(self.document)
+
+
+def saying(*documents: dict[str, Any]) -> Any:
+    """Return as much of a stream of Spark's as says this of its batches."""
+    said = [Said(each, []) for each in documents]
+    return SimpleNamespace(recentProgress=lambda: said)
+
+
 class Query:
     """A stream that has run 300 batches of 10 rows: Spark keeps but the last hundred of them."""
 
     def __init__(self, error: Exception | None) -> None:
         self.batches = 0
         self.error = error
+        self.read: list[int] = []
+        """Of which batches it was read what Spark says."""
 
     def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802  # Spark's name
         self.batches += 50
@@ -705,25 +731,28 @@ class Query:
         """It has ended by itself."""
 
     @property
-    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802  # Spark's name
-        from pyspark.sql import Row
+    def _jsq(self) -> Query:
+        return self
 
-        row: Any = Row  # Its type knows no names.
+    def recentProgress(self) -> list[Said]:  # noqa: N802  # Spark's name
         return [
-            {
-                "batchDuration": 1000,
-                "batchId": number,
-                "numInputRows": 10,
-                "processedRowsPerSecond": 1.0,
-                "sources": [
-                    {
-                        "startOffset": json.dumps({"queues": {}, "lost": 4 * number}),
-                        "endOffset": json.dumps({"queues": {}, "lost": 4 * number + 4}),
-                    }
-                ],
-                "stateOperators": [{"numRowsDroppedByWatermark": 2, "numRowsTotal": 5}],
-                "observedMetrics": {"bodies": row(misfits=3)},
-            }
+            Said(
+                {
+                    "batchDuration": 1000,
+                    "batchId": number,
+                    "numInputRows": 10,
+                    "processedRowsPerSecond": 1.0,
+                    "sources": [
+                        {
+                            "startOffset": {"queues": {}, "lost": 4 * number},
+                            "endOffset": {"queues": {}, "lost": 4 * number + 4},
+                        }
+                    ],
+                    "stateOperators": [{"numRowsDroppedByWatermark": 2, "numRowsTotal": 5}],
+                    "observedMetrics": {"bodies": {"misfits": 3}},
+                },
+                self.read,
+            )
             for number in range(max(self.batches - 100, 0), self.batches)
         ]
 
@@ -739,6 +768,8 @@ def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
         run.watch(query, report)  # type: ignore[arg-type]  # As much of one as is asked.
     assert (report.rows, len(report.batches)) == (3000, 300)
     assert report.details == {"late_rows": 600, "lost": 1200, "misfits": 900, "windows_open": 5}
+    # With thousands of queues that is a megabyte of each, and was read five times a second.
+    assert sorted(query.read) == list(range(300))
 
 
 @pytest.mark.spark
@@ -750,7 +781,7 @@ def test_what_ends_a_stream_is_a_failure_also_of_its_first_batch() -> None:
     def fail(_seconds: float) -> bool:
         raise errors.StreamingQueryException(f"boom\n{said}")
 
-    query: Any = SimpleNamespace(recentProgress=[], awaitTermination=fail)
+    query: Any = SimpleNamespace(_jsq=saying(), awaitTermination=fail)
     with pytest.raises(PipelineError, match=r"^topic: t: none of its brokers") as caught:
         Run().watch(query, Report("transform"))
     assert not isinstance(caught.value, OptionError)
@@ -784,7 +815,7 @@ def test_how_far_a_batch_is_behind_is_said_where_it_is_known(
     def ended(_seconds: float) -> bool:
         return True
 
-    query: Any = SimpleNamespace(recentProgress=[progress], awaitTermination=ended)
+    query: Any = SimpleNamespace(_jsq=saying(progress), awaitTermination=ended)
     run.watch(query, run.report_of("mirror"))
     assert told == [{"batch": 7, "rows": 5, "rows_per_second": 1, "total": 5, **behind}]
     assert run.last_batch is not None

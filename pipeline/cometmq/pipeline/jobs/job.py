@@ -22,12 +22,16 @@ from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.pipeline.losses import untold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from typing import TypeAlias
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from cometmq.pipeline.jobs.holding import Places
+
+    _Offsets: TypeAlias = Mapping[str, Any] | str | None
+    """As Spark says them: as what they are, or as text where it cannot read them."""
 
 _LOOK_SECONDS: Final = 0.2
 _SHOWN: Final = ("lost", "late_rows", "windows", "windows_open")
@@ -144,6 +148,7 @@ class Run:
         that says that nothing was changed: a stream has begun its checkpoint, and maybe a batch.
         """
         seen = -1
+        said = _Said(query)
         stopping_at: int | None = None
         while True:
             try:
@@ -153,7 +158,7 @@ class Run:
                     raise
                 report.stopped = is_over = True
             finally:
-                seen = _note_progress(query, report, seen, self)
+                seen = _note_progress(said.news(), report, seen, self)
             if is_over:
                 return
             if self.is_stopping:
@@ -164,6 +169,7 @@ class Run:
                     if is_idle and (lost := untold()):  # Else the next batch tells of it.
                         report.details["lost"] = report.details.get("lost", 0) + lost
                     query.stop()
+                    _note_progress(said.news(), report, seen, self)  # It may have ended just now.
                     report.stopped = True
                     return
 
@@ -178,8 +184,32 @@ class Run:
         return ended
 
 
-def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -> int:
-    for progress in query.recentProgress:
+class _Said:
+    """What Spark says of the batches of a stream, each once.
+
+    It keeps the last hundred. With thousands of queues one of them is a megabyte of JSON, and takes
+    a tenth of a second and more, so what was there at the last look is not read again.
+    """
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._java: Any = query._jsq  # PySpark reads all of them, or the last one.
+        self._last: tuple[str, int] | None = None
+
+    def news(self) -> list[Mapping[str, Any]]:
+        """Return what it has said since the last look, in order."""
+        said = self._java.recentProgress()
+        found: list[Mapping[str, Any]] = []
+        for index in reversed(range(len(said))):
+            if (said[index].timestamp(), said[index].batchId()) == self._last:
+                break
+            found.append(json.loads(said[index].json()))
+        if found:
+            self._last = found[0]["timestamp"], found[0]["batchId"]
+        return found[::-1]
+
+
+def _note_progress(news: Iterable[Mapping[str, Any]], report: Report, seen: int, run: Run) -> int:
+    for progress in news:
         batch_id = int(progress["batchId"])
         rows = int(progress["numInputRows"])
         if progress["stateOperators"]:  # Batches without a message end windows, too.
@@ -213,7 +243,7 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
         run.tell(
             batch=batch_id,
             rows=rows,
-            rows_per_second=round(float(progress["processedRowsPerSecond"])),
+            rows_per_second=round(progress.get("processedRowsPerSecond") or 0),
             total=report.rows,
             **({} if lags is None else {"behind": sum(lags.values())}),
             **observed,
@@ -224,14 +254,18 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
 
 def _observed(progress: Mapping[str, Any]) -> dict[str, int]:
     """Return what a job has Spark count beside its rows, by `DataFrame.observe`."""
-    rows: Mapping[str, Any] = progress["observedMetrics"] or {}
-    return {name: int(count) for row in rows.values() for name, count in row.asDict().items()}
+    rows: Mapping[str, Mapping[str, int]] = progress.get("observedMetrics") or {}
+    return {name: int(count) for row in rows.values() for name, count in row.items()}
 
 
-def _lost(offsets: str | None) -> int:
+def _lost(offsets: _Offsets) -> int:
     """Return how many messages had expired unread up to one of the source's offsets."""
-    said: Mapping[str, Any] = json.loads(offsets or "null") or {}
-    return int(said.get("lost", 0))
+    return int(_members(offsets).get("lost", 0))
+
+
+def _members(offsets: _Offsets) -> Mapping[str, Any]:
+    """Return what one of the source's offsets has; before the first batch there is none."""
+    return (json.loads(offsets) if isinstance(offsets, str) else offsets) or {}
 
 
 def _lags(progress: Any) -> dict[tuple[str, str, str], int] | None:
@@ -248,26 +282,25 @@ def _lags(progress: Any) -> dict[tuple[str, str, str], int] | None:
     return found or None
 
 
-def _by_queue(offsets: str | None) -> dict[tuple[str, str, str], int]:
+def _by_queue(offsets: _Offsets) -> dict[tuple[str, str, str], int]:
     """Return the source's offsets by topic, broker and queue."""
-    said: Mapping[str, Any] = json.loads(offsets or "null") or {}  # None before the first batch.
     return {
         (topic, broker, queue): offset
-        for topic, brokers in said.get("queues", {}).items()
+        for topic, brokers in _members(offsets).get("queues", {}).items()
         for broker, queues in brokers.items()
         for queue, offset in queues.items()
     }
 
 
-def _passed(start: str | None, end: str | None) -> Iterator[Span]:
+def _passed(start: _Offsets, end: _Offsets) -> Iterator[Span]:
     """Yield what a batch read: from where its end says that it begins, or from the end before.
 
-    With no news both are the same text, which says where the last batch began.
+    With no news both are the same, which says where the last batch began.
     """
     if start == end:
         return
     before = _by_queue(start)
-    begins: Mapping[str, Any] = json.loads(end or "{}").get("from", {})
+    begins: Mapping[str, Any] = _members(end).get("from", {})
     for (topic, broker, queue), offset in _by_queue(end).items():
         behind = before.get((topic, broker, queue), offset)
         first = begins.get(topic, {}).get(broker, {}).get(queue, behind)
