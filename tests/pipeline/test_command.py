@@ -585,8 +585,15 @@ def spellings(address: str) -> list[str]:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ([], "is the cluster that is read; say a prefix, or another"),
-        (["--prefix", "x-"], "matches x-there, too, which is the copy of there"),
+        (["--topic-pattern", "(x-)?there"], "is the cluster that is read; say a prefix"),
+        (
+            ["--topic-pattern", "(x-)?there", "--prefix", "x-"],
+            "matches x-there, too, which is the copy of there",
+        ),
+        (
+            ["--topic", "there,x-there", "--prefix", "x-"],
+            "topic: x-there is read, which is the copy of there",
+        ),
     ],
 )
 def test_a_mirror_knows_its_own_cluster_however_it_is_written(
@@ -601,7 +608,7 @@ def test_a_mirror_knows_its_own_cluster_however_it_is_written(
     monkeypatch.setattr(command, "run_in_session", pytest.fail)
     here = rocketmq_session.nameserver
     arguments = ["-n", here, "--to-nameserver", spellings(here)[number], *more]
-    arguments += ["--topic-pattern", "(x-)?there", "--checkpoint", str(tmp_path)]
+    arguments += ["--checkpoint", str(tmp_path)]
     done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
     assert done.exit_code == 2, done.output
     assert said in done.stderr

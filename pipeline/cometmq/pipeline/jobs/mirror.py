@@ -7,7 +7,6 @@ started again; to Apache's brokers at least once.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -131,23 +130,25 @@ def _refuse_promise(settings: MirrorSettings) -> None:
 
 
 def _refuse_copies(settings: MirrorSettings) -> None:
-    """Refuse to copy topics onto themselves, a pattern that matches copies, and names of none."""
+    """Refuse to copy topics onto themselves, to read copies, too, and names of none."""
     pattern, prefix = settings.topic_pattern, settings.prefix
-    if prefix and not pattern:
-        return
     read, written = read_options(source_options(settings)), write_options(settings.written)
-    names = read.retried(lambda: read.cluster().topics_like(pattern)) if pattern else ()
-    settings.check_copies(names)
-    if not _brokers(read) & _brokers(written):
+    names = read.topics
+    if pattern:
+        names = read.retried(lambda: read.cluster().topics_like(pattern))
+        settings.check_copies(names)
+    again = [name for name in names if prefix and read.reads(prefix + name)]
+    if (prefix and not again) or not _brokers(read) & _brokers(written):
         return
     if not prefix:
         raise _is_read(settings.to_nameserver)
-    for name in names:
-        if re.fullmatch(pattern, prefix + name):
-            raise OptionError(
-                f"topic-pattern: {pattern!r} matches {prefix}{name}, too, which is the copy of"
-                f" {name} and would be copied again; choose one that leaves copies out"
-            )
+    copy = f"{prefix}{again[0]}"
+    said = (
+        f"topic-pattern: {pattern!r} matches {copy}, too," if pattern else f"topic: {copy} is read,"
+    )
+    raise OptionError(
+        f"{said} which is the copy of {again[0]} and would be copied again; leave copies out"
+    )
 
 
 def _is_read(nameserver: str) -> OptionError:
