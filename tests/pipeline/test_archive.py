@@ -14,7 +14,7 @@ from pyarrow.parquet import ParquetFile
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.columns import SELDOM_TWICE
-from cometmq.pipeline.errors import HeldError, OptionError, PipelineError
+from cometmq.pipeline.errors import DataLossError, HeldError, OptionError, PipelineError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import batches, read_archive
@@ -204,11 +204,27 @@ def test_files_of_others_in_a_new_archive_are_told_of(tables: Tables, tmp_path: 
 def test_a_dry_run_counts_from_where_the_archive_is(tables: Tables, tmp_path: Path) -> None:
     tables.fill("dry-behind", 7)
     run(tables, "dry-behind", tmp_path)
-    tables.fill("dry-behind", 2, first=7)
     settings = ArchiveSettings(
-        nameserver=tables.cluster.nameserver, topic="dry-behind", to=str(tmp_path)
+        nameserver=tables.cluster.nameserver,
+        topic="dry-behind",
+        to=str(tmp_path),
+        group="dry-group",
     )
-    assert archive(tables.spark, settings, Run(dry_run=True)).details["would_read"] == 2
+
+    def would_read() -> int:
+        count: int = archive(tables.spark, settings, Run(dry_run=True)).details["would_read"]
+        return count
+
+    assert would_read() == 0
+    tables.fill("dry-behind", 2, first=7)
+    assert would_read() == 2
+    # A queue that nobody may read waits, and so it does in the run.
+    tables.cluster.admin.create_topic("dry-behind", queues=1)
+    assert would_read() == 1
+    assert "dry-group" not in {each.name for each in tables.cluster.admin.groups()}
+    tables.cluster.admin.delete_topic("dry-behind")
+    with pytest.raises(DataLossError, match="topic dry-behind does not exist any more"):
+        would_read()
 
 
 def test_a_job_that_shall_stop_ends_after_its_batch(tables: Tables, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +26,7 @@ from cometmq.pipeline.jobs.torn_checkpoints import (
     mend,
 )
 from cometmq.pipeline.losses import note_here
+from cometmq.pipeline.offsets import ranges, read_stream_offset
 from cometmq.pipeline.options import EARLIEST, read_options
 from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
@@ -241,12 +242,30 @@ def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str, *
 
     `how` it would mend its checkpoint: what a power cut has torn of that is passed over.
     """
-    given = source_options(settings)
+    options = read_options(source_options(settings))
     folder = Folder(spark, checkpoint)
     if (last := last_done(folder, **how)) >= 0:
-        given["startingOffsets"] = json.dumps(source_end(folder, last)["queues"])
-    found, starts = _survey(read_options(given))
+        return _behind(options, source_end(folder, last))
+    found, starts = _survey(options)
     return sum(each.end - starts[queue] for queue, each in found.queues.items())
+
+
+def _behind(options: ReadOptions, start: dict[str, Any]) -> int:
+    """Return how many messages are behind where a stream is, as the stream itself will look.
+
+    It knows what to make of queues that are not there now, and what is loss. No group is told.
+    """
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+    from pyspark.sql.types import StructType
+
+    from cometmq.pipeline.stream_source import TopicStreamReader
+
+    stream = TopicStreamReader(replace(options, group=""), StructType().add("topic", "string"))
+    end = stream.latestOffset(start, ReadAllAvailable())
+    if end == start:  # Which says where the last batch began.
+        return 0
+    left = ranges(read_stream_offset(start), read_stream_offset(end))
+    return sum(each.end - each.first for each in left.values())
 
 
 def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
