@@ -43,8 +43,19 @@ class Stored:
 def test_a_limit_is_shared_by_backlog_and_leaves_nobody_out() -> None:
     small, large = OLD, YOUNG
     assert by_backlog({small: 0, large: 0}, {small: 2, large: 998}, 100) == {small: 1, large: 99}
-    assert by_backlog({small: 0, large: 0}, {small: 2, large: 998}, 1) == {small: 0, large: 1}
+    assert sum(by_backlog({small: 0, large: 0}, {small: 2, large: 998}, 1).values()) == 1
     assert by_backlog({small: 5, large: 0}, {small: 5, large: 7}, 100) == {small: 5, large: 7}
+
+
+def test_where_queues_are_more_than_messages_a_small_one_gets_its_turn() -> None:
+    """The large ones came first, until they were as small: here for 396 batches."""
+    queues = [Queue("T", "a", number) for number in range(21)]
+    begins, ends = dict.fromkeys(queues, 0), {**dict.fromkeys(queues, 100), queues[0]: 1}
+    for _ in range(200):
+        before = begins
+        begins = by_backlog(begins, ends, 5)
+        assert sum(begins.values()) - sum(before.values()) == 5
+    assert begins[queues[0]] == 1
 
 
 def test_by_time_no_queue_is_read_ahead_of_another() -> None:

@@ -8,6 +8,7 @@ store time, which is looked for by asking brokers which offsets a time has.
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def by_backlog(begins: Offsets, ends: Offsets, rows: int) -> dict[Queue, int]:
     """Return how far a batch of so many messages goes: each queue gets its share of the backlog.
 
     And every one at least a message, as far as they suffice, so that a small queue is not left
-    behind a large one.
+    behind a large one. Spark notes the answer, so it need not be the same another time.
     """
     backlog = {queue: ends[queue] - first for queue, first in begins.items()}
     total = sum(backlog.values())
@@ -42,9 +43,9 @@ def by_backlog(begins: Offsets, ends: Offsets, rows: int) -> dict[Queue, int]:
         given_up = min(over, shares[queue] - 1) if shares[queue] else 0
         shares[queue] -= given_up
         over -= given_up
-    if over > 0:  # More queues than messages: those with the most behind come first.
-        waiting = sorted((each for each in shares if shares[each]), key=lambda q: (backlog[q], q))
-        shares.update(dict.fromkeys(waiting[:over], 0))
+    if over > 0:  # More queues than messages: by chance, so that each gets its turn.
+        waiting = [each for each in shares if shares[each]]
+        shares.update(dict.fromkeys(random.sample(waiting, over), 0))
     return {queue: first + shares[queue] for queue, first in begins.items()}
 
 
