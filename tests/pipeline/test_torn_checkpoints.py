@@ -115,6 +115,24 @@ def test_others_refuse_a_batch_that_was_begun_and_ends_nobody_knows_where(
     assert checkpoint.left == before
 
 
+@pytest.mark.parametrize(
+    ("notes", "lost"),
+    [(("", "0 1"), 1), (("0", "0 1"), 1), (("1", "0 1"), 0), (("1", "0"), 0), (("0 2-", "0 1"), 1)],
+)
+@pytest.mark.parametrize("repeats", [False, True])
+def test_an_end_that_is_not_there_is_told_for_spark_speaks_of_another_run(
+    tmp_path: Path, notes: tuple[str, str], lost: int, repeats: bool
+) -> None:
+    checkpoint = Checkpoint(tmp_path, *notes)
+    before = checkpoint.left
+    said = f"/offsets/{lost} is not there, and that batch was begun: put it back from a copy, or"
+    with pytest.raises(DamagedFileError, match=said):
+        mend(checkpoint, Run(), repeats=repeats)
+    with pytest.raises(DamagedFileError, match=said):
+        last_done(checkpoint, repeats=repeats)
+    assert checkpoint.left == before
+
+
 @pytest.mark.parametrize("notes", [("0-", "0"), ("0-", ""), ("0- 1", "0 1")])
 def test_a_stream_that_would_begin_later_than_it_had_is_refused(
     tmp_path: Path, notes: tuple[str, str]

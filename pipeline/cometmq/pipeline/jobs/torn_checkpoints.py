@@ -149,6 +149,8 @@ class _Noted:
     def mend(self, *, repeats: bool, from_start: bool) -> list[Path]:
         """Count no more what a power cut has left empty, and what follows that; return those."""
         emptied = self.drop_empty()
+        if (lost := self.lost_end()) is not None:
+            raise DamagedFileError(f"{lost} is not there, and that batch was begun: {LOST}")
         if (torn := self.torn_end()) is not None:
             if not repeats:
                 raise DamagedFileError(f"{torn} is empty, and that batch was begun: {LOST}")
@@ -171,6 +173,15 @@ class _Noted:
             dropped.append(self._last_end)
             self.ends.pop()
         return dropped
+
+    def lost_end(self) -> Path | None:
+        """Return an end that is not there, and that Spark reads, or of a batch that is done.
+
+        Spark fails at each start then, and takes it for another run that is at work.
+        """
+        read = {*self.done[-1:], *(last - 1 for last in self.ends[-1:] if last)}
+        lost = sorted(read.difference(self.ends))
+        return self._note(ENDS, lost[0]) if lost else None
 
     def torn_end(self) -> Path | None:
         """Return an end that Spark reads, and that is empty."""
