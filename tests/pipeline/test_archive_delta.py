@@ -235,9 +235,10 @@ def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived
     old = copytree(archived.path, archived.path.parent / "old")
     archived.send(20)
     archived.run(checkpoint=checkpoint)
-    rmtree(archived.path)
-    with pytest.raises(OptionError, match="lacks batches 0 to 2, which the checkpoint"):
-        archived.run(checkpoint=checkpoint)
+    for lost in (archived.path / "_delta_log", archived.path):
+        rmtree(lost)
+        with pytest.raises(OptionError, match="lacks batches 0 to 2, which the checkpoint"):
+            archived.run(checkpoint=checkpoint)
     copytree(old, archived.path)
     with pytest.raises(OptionError, match="lacks batches 1 to 2, which the checkpoint"):
         archived.run(checkpoint=checkpoint)
@@ -292,6 +293,43 @@ def test_a_table_that_is_restored_while_its_stream_runs_is_refused(
     archived.spark.sql(f"{restore} 1")
     assert archived.run().rows == 10
     assert archived.bodies == numbers(0, 30)
+
+
+def test_a_column_that_was_renamed_in_the_table_is_named(archived: Archived) -> None:
+    archived.send(5)
+    archived.run()
+    alter = f"ALTER TABLE delta.`{archived.path}`"
+    by_name = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2'"
+    archived.spark.sql(f"{alter} SET TBLPROPERTIES ({by_name}, 'delta.minWriterVersion' = '5')")
+    archived.spark.sql(f"{alter} RENAME COLUMN body TO payload")
+    archived.send(5)
+    with pytest.raises(PipelineError, match="is a table without body, which each batch has: it"):
+        archived.run()
+    archived.spark.sql(f"{alter} RENAME COLUMN payload TO body")
+    archived.spark.sql(f"{alter} ADD COLUMN note STRING")
+    assert archived.run().rows == 5
+    assert archived.bodies == numbers(0, 10)
+
+
+def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
+    archived: Archived,
+) -> None:
+    """The notes speak of the last stream alone."""
+    archived.send(15)
+    archived.run(checkpoint=str(archived.path.parent / "a"))
+    other = archived.topic
+    archived.topic, archived.sent = f"{other}-b", 0
+    archived.send(5)
+    archived.run(checkpoint=str(archived.path.parent / "b"), adopt=True)
+    archived.topic, archived.sent = other, 15
+    archived.send(5)
+    report = archived.run(checkpoint=str(archived.path.parent / "new"), adopt=True)
+    assert report.rows == 5
+    archived.send(5)
+    with pytest.raises(OptionError, match=r"and the checkpoint .*/a is at .*: what is between"):
+        archived.run(checkpoint=str(archived.path.parent / "a"), adopt=True)
+    rows = read_archive(archived.spark, str(archived.path)).groupBy("topic").count().collect()
+    assert {row["topic"]: row["count"] for row in rows} == {other: 20, f"{other}-b": 5}
 
 
 def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> None:

@@ -802,6 +802,35 @@ def test_another_checkpoint_that_adopts_an_archive_numbers_its_batches_behind(
     assert archived.bodies == numbers(0, 20)
 
 
+def test_checkpoints_that_take_turns_in_an_archive_put_no_message_there_twice(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """Each manifest speaks of its own stream's topics alone, and a merged one of all."""
+    path = tmp_path / "archive"
+    first, second = (Archived(tables, f"in-turns-{name}", path) for name in "ab")
+    shape = {"partition_by": "", "max_rows": 4}
+    at, at_second = ({"checkpoint": str(tmp_path / name), **shape} for name in "ab")
+
+    def forget(note: str) -> None:
+        """As if it had died behind its manifest."""
+        for name in (note, f".{note}.crc"):
+            tmp_path.joinpath("a" if note == "1" else "b", "commits", name).unlink()
+
+    first.grow(8, **at)
+    forget("1")
+    second.grow(4, **at_second, adopt=True)
+    with pytest.raises(OptionError, match=r"in-turns-a/broker-a/0 up to 4, and .* is at 2: what"):
+        first.grow(2, **at, adopt=True)
+    second.compact(file_size="1m")
+    assert second.names == ["000000-000002"]
+    forget("0")
+    second.grow(1, **at_second)
+    assert first.grow(0, checkpoint=str(tmp_path / "new"), **shape, adopt=True).rows == 2
+    found = read_archive(tables.spark, str(path)).groupBy("topic", "body").count().collect()
+    assert {row["count"] for row in found} == {1}
+    assert sorted(row["topic"] for row in found) == ["in-turns-a"] * 10 + ["in-turns-b"] * 5
+
+
 def test_small_files_of_a_short_trigger_are_warned_of_and_counted(
     tables: Tables, tmp_path: Path
 ) -> None:

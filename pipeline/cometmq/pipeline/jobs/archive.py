@@ -11,6 +11,7 @@ moment a reader sees whole batches only, each once, whether it reads manifests o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
@@ -22,6 +23,7 @@ from cometmq.pipeline.jobs.archive_files import (
     BatchName,
     Manifest,
     batches,
+    ends_of_both,
     place_of,
     require_compression,
     while_there,
@@ -166,6 +168,17 @@ class _ToParquet(Archiving):
             ends=last.ends,
         )
 
+    def reached(self, last: Last) -> dict[str, Any]:
+        """Read all manifests."""
+        del last
+
+        def ends(there: list[BatchName]) -> dict[str, Any]:
+            return reduce(
+                ends_of_both, (Manifest.read(self.folder, name).ends for name in there), {}
+            )
+
+        return while_there(self.folder, ends)
+
     def observed(self, frame: DataFrame) -> DataFrame:
         """Return it as it is: manifests count by batches."""
         return frame
@@ -212,7 +225,8 @@ class _ToParquet(Archiving):
 
         found = while_there(self.folder, look)
         ends = self.written(name.last, batch_id).ends
-        if found.name.last != name.last or found.ends != ends:
+        same = {topic: found.ends.get(topic) for topic in ends}  # Merged ones may have others'.
+        if found.name.last != name.last or same != ends:
             raise self.ends_elsewhere(name)
 
     def _manifest(self, batch: Last, seen: dict[str, Any]) -> Manifest:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.delta import require_delta
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.archive_files import MANIFESTS
+from cometmq.pipeline.jobs.archive_files import MANIFESTS, ends_of_both
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.delta_tables import (
     Restores,
@@ -56,14 +56,16 @@ class ToDelta(Archiving):
             if is_delta(self.folder):
                 raise OptionError(f"to: {self.folder.path} is a table that is no archive")
             return None
+        if not is_delta(self.folder):  # Killed in front of its first commit, or that is lost.
+            return None
         said = self.folder.read_json(
             *_NOTES, if_damaged="put it back from a copy, or archive to another folder"
         )
         begun, done = (Last(**each) if each else None for each in (said["begun"], said["done"]))
         self._begun = begun
-        there = last_batch(self.spark, self.folder) if is_delta(self.folder) else -1
+        there = last_batch(self.spark, self.folder)
         self._done = begun if begun and begun.number <= there else done
-        if begun and begun.number > there and is_delta(self.folder) and was_restored(self.folder):
+        if begun and begun.number > there and was_restored(self.folder):
             self._go_back(begun, there)
         return self._done
 
@@ -84,6 +86,10 @@ class ToDelta(Archiving):
                 " go on with a new --checkpoint and --adopt, which reads them again"
             )
         self._begun = self._done = replace(begun, ends=ends_of_rows(self.spark, self.folder))
+
+    def reached(self, last: Last) -> dict[str, Any]:
+        """Look at the rows of the streams before the last one: the notes speak of that alone."""
+        return ends_of_both(ends_of_rows(self.spark, self.folder), last.ends)
 
     def observed(self, frame: DataFrame) -> DataFrame:
         """Count what Parquet's manifests say."""

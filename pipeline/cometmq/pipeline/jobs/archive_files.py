@@ -174,7 +174,21 @@ class Manifest:
             rows=self.rows + other.rows,
             size=self.size + other.size,
             checksum=self.checksum ^ other.checksum,
+            ends=ends_of_both(self.ends, other.ends),
         )
+
+
+def ends_of_both(one: Any, other: Any) -> dict[str, Any]:
+    """Return where two batches end together, of which the other one comes behind.
+
+    They may be of several streams, of which each speaks of its own topics alone.
+    """
+    both: dict[str, Any] = {}
+    for ends in (one, other):
+        for topic, brokers in ends.items():
+            for broker, queues in brokers.items():
+                both.setdefault(topic, {}).setdefault(broker, {}).update(queues)
+    return both
 
 
 def batches(folder: Folder) -> list[BatchName]:

@@ -45,7 +45,7 @@ class Last:
     schema: str
     """What the column `value` is; empty without one."""
     ends: Any
-    """Where it ends: offsets by topic, broker and queue."""
+    """Where its stream was with it: offsets by topic, broker and queue."""
 
 
 class Archiving(ABC):
@@ -70,6 +70,10 @@ class Archiving(ABC):
     @abstractmethod
     def last(self) -> Last | None:
         """Look what is there, and refuse a folder of another kind; `None` of an empty one."""
+
+    @abstractmethod
+    def reached(self, last: Last) -> dict[str, Any]:
+        """Return where the archive ends, of all the streams that have written to it."""
 
     @abstractmethod
     def observed(self, frame: DataFrame) -> DataFrame:
@@ -111,9 +115,33 @@ class Archiving(ABC):
                 " Choose another folder, or say --adopt"
             )
         self._adopted_number = self.last_written + 1 - next_batch(self.checkpoint)
-        if self.settings.start != EARLIEST or self.checkpoint.names(ENDS):
+        if self.checkpoint.names(ENDS):
+            self._refuse_behind(self.reached(last))
             return self.settings
-        return replace(self.settings, start=json.dumps(self._reached_of(last)))
+        if self.settings.start != EARLIEST:
+            return self.settings
+        return replace(self.settings, start=json.dumps(self._reached_now(self.reached(last))))
+
+    def _refuse_behind(self, reached: Any) -> None:
+        """Refuse a checkpoint that comes back and is behind the archive: it would read that again.
+
+        Another one has gone on with its topic; or it was killed when its last batch was there and
+        not noted as done, and would number that anew.
+        """
+        done = next_batch(self.checkpoint) - 1
+        said = source_end(self.checkpoint, max(done, 0))
+        at = said["queues"] if done >= 0 else said.get("from", {})
+        for topic, brokers in at.items():
+            for broker, queues in brokers.items():
+                there = reached.get(topic, {}).get(broker, {})
+                for queue_id, offset in queues.items():
+                    if there.get(queue_id, offset) > offset:
+                        raise OptionError(
+                            f"to: {self.settings.to} has queue {topic}/{broker}/{queue_id} up to"
+                            f" {there[queue_id]}, and the checkpoint {self.checkpoint.path} is at"
+                            f" {offset}: what is between would be there twice. Go on with a new"
+                            " --checkpoint and --adopt, which begins where the archive ends"
+                        )
 
     def refuse_missing(self) -> None:
         """Refuse an archive that lacks what the checkpoint says is done: it is not read again."""
@@ -129,14 +157,14 @@ class Archiving(ABC):
                 " and --adopt, which reads them again"
             )
 
-    def _reached_of(self, last: Last) -> dict[str, Any]:
+    def _reached_now(self, reached: Any) -> dict[str, Any]:
         """Return where the archive ends, of the queues that there are: a new checkpoint goes on."""
-        reached: dict[str, Any] = {}
+        now: dict[str, Any] = {}
         for topic, broker, queue_id in still_there(self.settings):
-            offset = last.ends.get(topic, {}).get(broker, {}).get(str(queue_id))
+            offset = reached.get(topic, {}).get(broker, {}).get(str(queue_id))
             if offset is not None:
-                reached.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
-        return reached
+                now.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
+        return now
 
     def begin(self) -> None:
         """Note how batches are numbered."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.delta import require_delta
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -103,10 +104,16 @@ def _operation(folder: Folder, number: int) -> str:
 
 
 def ends_of_rows(spark: SparkSession, folder: Folder) -> dict[str, Any]:
-    """Return the offsets behind the last rows that there are, by topic, broker and queue."""
+    """Return the offsets behind the last rows that there are, by topic, broker and queue.
+
+    Of a topic that was deleted and made anew those of the later one, which may be smaller.
+    """
+    from pyspark.sql import functions
+
     queues = read_delta(spark, folder).groupBy("topic", "broker", "queue_id")
+    last_of = functions.expr("max(struct(batch, queue_offset)).queue_offset")
     ends: dict[str, Any] = {}
-    for row in queues.agg({"queue_offset": "max"}).collect():
+    for row in queues.agg(last_of).collect():
         topic, broker, queue_id, last = row
         ends.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = last + 1
     return ends
@@ -124,5 +131,25 @@ def append_batch(
     """Append a batch, unless this stream has appended it before: Delta keeps that in its log."""
     writer = frame.write.format("delta").mode("append").option("compression", compression)
     writer = writer.options(txnAppId=f"cometmq archive {query}", txnVersion=number)
-    with told_if_full(folder.path):
+    with told_if_full(folder.path), _told_of_columns(frame, folder):
         (writer.partitionBy(*parts) if parts else writer).save(folder.path)
+
+
+@contextmanager
+def _told_of_columns(frame: DataFrame, folder: Folder) -> Generator[None]:
+    """Say which columns of a batch a table has not: Delta says that there are some, and no more."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        if not is_delta(folder):
+            raise
+        there = {each.lower() for each in read_delta(frame.sparkSession, folder).columns}
+        lost = [each for each in frame.columns if each.lower() not in there]
+        if not lost:
+            raise
+        raise PipelineError(
+            f"to: {folder.path} is a table without {', '.join(lost)}, which each batch has: it was"
+            " dropped or renamed. Add it again, or give it back its name, and start this again"
+        ) from error
