@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from shutil import copytree, rmtree
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,17 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from pyspark.sql import functions
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import DamagedFileError, OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.pacing import Tempo
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.replay_sources import ArchiveSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
@@ -41,10 +44,15 @@ def replaying(tables: Tables, archived: str, **more: Any) -> ReplaySettings:
     return ReplaySettings(nameserver=tables.cluster.nameserver, from_dir=archived, **more)
 
 
-def test_an_archive_is_replayed_once_however_often(tables: Tables, archived: str) -> None:
-    settings = replaying(tables, archived, to_topic="replayed-once", mark="replayed=true")
-    assert replay(tables.spark, settings).rows == 20
-    assert replay(tables.spark, settings).rows == 0
+def test_an_archive_is_replayed_once_however_often_and_its_path_is_written(
+    tables: Tables, archived: str, tmp_path: Path
+) -> None:
+    given = {"to_topic": "replayed-once", "mark": "replayed=true", "checkpoint": str(tmp_path)}
+    assert replay(tables.spark, replaying(tables, archived, **given)).rows == 20
+    assert replay(tables.spark, replaying(tables, f"{archived}/", **given)).rows == 0
+    notes = tmp_path / "to-replayed-once.json"
+    notes.write_text(notes.read_text().replace(archived, f"{archived}/"))  # As it was noted once.
+    assert replay(tables.spark, replaying(tables, archived, **given)).rows == 0
     assert tables.bodies("replayed-once") == numbers(0, 20)
     sent = tables.cluster.sent("replayed-once", count=20)
     assert {message.user_properties["replayed"] for message in sent} == {"true"}
@@ -74,6 +82,44 @@ def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_pat
     (tmp_path / "archive" / "_replays" / "to-replay-goes-on.json").unlink()
     assert replay(tables.spark, settings).rows == 20
     assert tables.bodies("replay-goes-on") == numbers(0, 20)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said", "left"),
+    [
+        ("batch=000001/**/*.parquet", "has 0 rows of batch 000001, where its manifest says 6", 14),
+        ("_manifests/000002.json", "has no manifest of batches 000002", 14),
+    ],
+)
+def test_files_that_an_archive_has_lost_are_told_before_anything_is_sent(
+    tables: Tables, archived: str, lost: str, said: str, left: int
+) -> None:
+    for path in Path(archived).glob(lost):
+        path.unlink()
+    topic = Path(archived).parent.name.replace("_", "-") + "-again"
+    tables.cluster.admin.create_topic(topic)
+    with pytest.raises(DamagedFileError, match=f"{said}: put the files back from a copy, or say"):
+        replay(tables.spark, replaying(tables, archived, to_topic=topic))
+    assert tables.bodies(topic) == []
+    report = replay(tables.spark, replaying(tables, archived, to_topic=topic, on_damage="skip"))
+    assert (report.rows, report.details["damaged"]) == (left, [said])
+
+
+def test_rows_that_were_lost_of_a_merged_batch_are_missed(tables: Tables, archived: str) -> None:
+    archive_compact(tables.spark, CompactSettings(archive=archived))
+    (path,) = Path(archived).glob("batch=000000-000003/**/*.parquet")
+    source = ArchiveSource(tables.spark, Folder(tables.spark, archived))
+    assert source.lacks(()) == []
+    path.unlink()
+    said = "has 0 rows of batch 000000-000003, where its manifest says 20"
+    assert source.lacks(["000000.json"]) == [said]
+    assert source.lacks([f"00000{number}.json" for number in range(4)]) == []
+
+
+def test_an_archive_that_goes_while_it_is_replayed_is_told(tables: Tables, archived: str) -> None:
+    run = Run(progress=lambda _news: rmtree(f"{archived}/_manifests", ignore_errors=True))
+    with pytest.raises(DamagedFileError, match=r"batch 000001 has no manifest any more: put it"):
+        replay(tables.spark, replaying(tables, archived, to_topic="replay-gone"), run)
 
 
 @pytest.fixture

@@ -302,7 +302,7 @@ def test_a_store_is_not_replayed_into_the_topic_that_it_is_of(
         ({"from_": "store:s#a", "topic": "b"}, "topic: b is not a"),
         ({"from_": "store:s", "topic": "a'b"}, 'topic: topic "a\'b"'),
         ({"from_": "store:s", "on_damage": "no"}, "on-damage: 'no' is neither fail nor skip"),
-        ({"from_": "s", "broker": "b"}, "broker, on-damage: are of stores only"),
+        ({"from_": "s", "broker": "b"}, "broker: is of stores only"),
         ({"from_": "s", "from_dir": "s"}, "from: say archive:DIR or store:DIR"),
     ],
 )

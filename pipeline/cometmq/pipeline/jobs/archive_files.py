@@ -20,6 +20,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
@@ -261,7 +262,12 @@ def _are_still(folder: Folder, there: Sequence[BatchName], batch: BatchName | No
 
 def place_of(batch: BatchName, there: Sequence[BatchName]) -> BatchName:
     """Return where a batch is: itself, or what it was merged into."""
-    return next(each for each in there if each.holds(batch))
+    found = next((each for each in there if each.holds(batch)), None)
+    if found is None:
+        raise DamagedFileError(
+            f"batch {batch} has no manifest any more: put it back from a copy of the archive"
+        )
+    return found
 
 
 def knows_topic(folder: Folder, topic: str) -> bool:
@@ -282,6 +288,15 @@ def merged_away(folder: Folder) -> Iterator[str]:
     names = _named(folder.names(MANIFESTS), "", _SUFFIX)
     yield from (f"{MANIFESTS}/{each.manifest}" for each in names if is_over(each))
     yield from (each.folder for each in _named(folder.names(), _FOLDER) if is_over(each))
+
+
+def lost_manifests(there: Sequence[BatchName]) -> list[BatchName]:
+    """Return the batches between others of which nothing says any more that they are there."""
+    return [
+        BatchName(before.last + 1, behind.first - 1)
+        for before, behind in pairwise(there)
+        if before.last + 1 < behind.first
+    ]
 
 
 def unfinished(folder: Folder) -> Iterator[BatchName]:

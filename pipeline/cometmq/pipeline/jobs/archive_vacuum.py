@@ -18,6 +18,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     COMPACTING,
     batches,
+    lost_manifests,
     merged_away,
     unfinished,
 )
@@ -86,7 +87,12 @@ def _strays(folder: Folder, settings: VacuumSettings, run: Run, report: Report) 
     under_way = [
         f"{parent}/{name}" for parent in (STAGING, COMPACTING) for name in folder.names(parent)
     ]
-    for path in [*under_way, *(each.folder for each in unfinished(folder))]:
+    whole = batches(folder)[-1].last
+    left = [each for each in unfinished(folder) if each.is_merged or each.last > whole]
+    # A crash leaves none in front of the last one: these have lost the only thing that names them.
+    for each in lost_manifests(batches(folder)):
+        run.tell(warning=f"{folder.path} has no manifest of batches {each}; their files stay")
+    for path in [*under_way, *(each.folder for each in left)]:
         with held_if_free(run, report.job, folder, BATCHES) as is_free:
             hours = settings.older_than_hours
             hours = hours if is_free else max(hours, _OLD_HOURS)

@@ -17,7 +17,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import Places, held, in_folders
@@ -124,7 +124,7 @@ class _Replaying:
         if not self.settings.checkpoint:
             return ""
         topic = self.source.topic if isinstance(self.source, StoreSource) else ""
-        return f"{place.kind}:{place.path}" + f"#{topic}" * bool(topic)
+        return f"{place.kind}:{place.path.rstrip('/')}" + f"#{topic}" * bool(topic)
 
     def replay(self, run: Run, report: Report) -> None:
         """Replay what is not done yet, until the job shall stop."""
@@ -134,6 +134,7 @@ class _Replaying:
         notes.read()
         self._look_at_notes(run, report)
         pace = _pace(self.settings, run)
+        self._look_for_damage(run, report)
         self._tell_of_loss(run, report)
         report.details |= {"would_send": 0} if run.dry_run else {}
         archives = archives_in(self.spark, [self.settings.place])
@@ -192,6 +193,20 @@ class _Replaying:
                 f" places alone: of two that were at {twice}, in a topic that was deleted and made"
                 " anew, it sends one. Another --name, into another topic, sends all"
             )
+
+    def _look_for_damage(self, run: Run, report: Report) -> None:
+        """Refuse what has lost files: what is left would be sent, and noted as all of it."""
+        if not (lost := self.source.lacks(self.notes.done)):
+            return
+        if self.settings.on_damage == "fail":
+            more = f", and {len(lost) - 1} others are such" * (len(lost) > 1)
+            raise DamagedFileError(
+                f"from: {self.settings.place.path} {lost[0]}{more}: put the files back from a copy,"
+                " or say --on-damage skip, which replays what is there"
+            )
+        report.details["damaged"] = lost
+        for each in lost:
+            run.tell(warning=f"{self.settings.place.path} {each}")
 
     def _place_of_two(self) -> str | None:
         """Return a place that two messages had, one after the other; `None` of no such place."""

@@ -12,6 +12,7 @@ begun so.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -131,9 +132,11 @@ class Notes:
         if not self.folder.exists(f"{self.name}.json"):
             return
         said = self.folder.read_json(f"{self.name}.json", if_damaged=_DAMAGED)
-        if said.get("from", "") != self.origin:
+        origin = said.get("from", "")
+        # Earlier versions wrote a path as it was given.
+        if origin != self.origin and re.sub("/+(?=#|$)", "", origin) != self.origin:
             raise OptionError(
-                f"name: {self.name} was another replay, from {said.get('from')}; choose another"
+                f"name: {self.name} was another replay, from {origin}; choose another"
                 " name, or another checkpoint"
             )
         if (said["to_topic"], said["where"]) != (self.target.topic, self.where):

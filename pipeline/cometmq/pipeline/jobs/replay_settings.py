@@ -35,7 +35,9 @@ class ReplaySettings:
     broker: str = setting(
         "Of a store: its broker's name, for a message is known by where it was.", ""
     )
-    on_damage: str = setting("Of a store, at damaged records: fail, or skip them.", "fail")
+    on_damage: str = setting(
+        "At damaged records, or lost files of an archive: fail, or skip.", "fail"
+    )
     nameserver: str = setting("The cluster to write to.", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
     to_topic: str = setting("The topic to write to.")
@@ -71,15 +73,15 @@ class ReplaySettings:
 
     def _check_place(self) -> None:
         place = self.place
+        if self.on_damage not in ("fail", "skip"):
+            raise OptionError(f"on-damage: {self.on_damage!r} is neither fail nor skip")
         check_read("topic", self.chosen_topic)
         if self.topic and place.topic and self.topic != place.topic:
             raise OptionError(f"topic: {self.topic} is not {place.topic}, which --from names")
         if place.kind == ARCHIVE:
-            if self.broker or self.on_damage != "fail":
-                raise OptionError("broker, on-damage: are of stores only")
+            if self.broker:
+                raise OptionError("broker: is of stores only")
             return
-        if self.on_damage not in ("fail", "skip"):
-            raise OptionError(f"on-damage: {self.on_damage!r} is neither fail nor skip")
         if not (self.broker and self.checkpoint):
             check_store(place.path)  # Nobody is asked about a store that is none.
         if not self.broker:

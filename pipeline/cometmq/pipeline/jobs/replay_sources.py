@@ -13,7 +13,9 @@ from cometmq.pipeline.cluster import is_users
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     BatchName,
+    Manifest,
     batches,
+    lost_manifests,
     place_of,
     read_batches,
     while_there,
@@ -72,6 +74,10 @@ class Source(Protocol):
         """Whether there are messages of a topic in the rows of a part."""
         ...
 
+    def lacks(self, done: Collection[str]) -> list[str]:
+        """Say what was lost of parts that are not done, and nobody would miss as they are read."""
+        ...
+
 
 class ArchiveSource:
     """An archive of Parquet, batch by batch."""
@@ -106,6 +112,29 @@ class ArchiveSource:
     def everything(self) -> DataFrame:
         """Return all batches."""
         return while_there(self._folder, self._read)
+
+    def lacks(self, done: Collection[str]) -> list[str]:
+        """Compare the files with the manifests, by how many rows both say that there are."""
+
+        def look(there: list[BatchName]) -> list[str]:
+            lost = [f"has no manifest of batches {each}" for each in lost_manifests(there)]
+            return lost + self._other_rows([each for each in there if not _is_done(each, done)])
+
+        return while_there(self._folder, look)
+
+    def _other_rows(self, places: list[BatchName]) -> list[str]:
+        """Say which batches have other numbers of rows than their manifests say."""
+        manifests = [Manifest.read(self._folder, each) for each in places]
+        filled = [each for each in places if self._folder.has_files(each.folder)]
+        rows: dict[int, int] = {}
+        if filled:
+            for row in self._read(filled).groupBy("batch").count().collect():
+                rows[row["batch"]] = row["count"]
+        return [
+            f"has {there} rows of batch {each.name}, where its manifest says {each.rows}"
+            for each in manifests
+            if (there := sum(rows.get(number, 0) for number in each.name.numbers)) != each.rows
+        ]
 
     def _read(self, places: list[BatchName]) -> DataFrame:
         return read_batches(self._spark, self._folder, places)
@@ -151,6 +180,11 @@ class DeltaSource:
     def holds(self, frame: DataFrame, topic: str) -> bool:
         """Look for it."""
         return _has_topic(frame, topic)
+
+    def lacks(self, done: Collection[str]) -> list[str]:
+        """Say nothing: Delta itself misses files."""
+        del done
+        return []
 
 
 def archive_source(spark: SparkSession, folder: Folder) -> ArchiveSource | DeltaSource:
@@ -229,6 +263,11 @@ class StoreSource:
         del frame
         return topic == self.topic
 
+    def lacks(self, done: Collection[str]) -> list[str]:
+        """Say nothing: the records themselves are looked at as they are read."""
+        del done
+        return []
+
 
 def store_source(
     spark: SparkSession, path: str, topic: str, broker: str, columns: str, on_damage: str
@@ -272,6 +311,10 @@ def _listed(topics: Collection[str]) -> str:
     shown = [each for each in topics if is_users(each)] or [*topics]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return (", ".join(shown[:_SHOWN]) or "none") + more
+
+
+def _is_done(place: BatchName, done: Collection[str]) -> bool:
+    return all(BatchName(number, number).manifest in done for number in place.numbers)
 
 
 def _has_topic(frame: DataFrame, topic: str) -> bool:
