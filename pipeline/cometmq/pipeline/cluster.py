@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from cometmq.pipeline import wire
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, UntrustedError, no_broker_yet
 from cometmq.pipeline.routes import read_brokers, read_route
+from cometmq.pipeline.users_topics import OF_GROUPS, is_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,17 +51,6 @@ _ASKED_MAX: Final = 200
 """Requests that are under way over one connection."""
 _STATUS = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
 """An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's."""
-
-_OF_GROUPS: Final = "%"
-"""What the names of topics for retries and dead letters begin with."""
-_KEPT: Final = (
-    "TBW102",
-    "BenchmarkTest",
-    "OFFSET_MOVED_EVENT",
-    "SCHEDULE_TOPIC_XXXX",
-    "SELF_TEST_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-)
 
 _silent: Final[set[str]] = set()
 """Name servers that did not answer this process when they were asked last."""
@@ -147,7 +137,7 @@ class Cluster:
             each
             for each in sorted(named)
             if expression.fullmatch(each)
-            and is_users(each, of_groups=pattern.startswith(_OF_GROUPS))
+            and is_users(each, of_groups=pattern.startswith(OF_GROUPS))
         )
 
     def _listed(self, code: int) -> list[str]:
@@ -393,14 +383,3 @@ def by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
     for queue in queues:
         found.setdefault(queue.broker, []).append(queue)
     return found
-
-
-def is_users(topic: str, *, of_groups: bool = False) -> bool:
-    """Whether a topic is none that brokers keep for themselves, nor one of retries or dead letters.
-
-    With `of_groups` these two count.
-    """
-    if topic.startswith(_OF_GROUPS) and not of_groups:
-        return False
-    is_named = topic in _KEPT or topic.endswith("_REPLY_TOPIC")
-    return not is_named and not topic.lower().startswith("rmq_sys_")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from cometmq.pipeline.cluster import is_users
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     BatchName,
@@ -25,6 +24,7 @@ from cometmq.pipeline.jobs.tables import store_table, taking_conditions
 from cometmq.pipeline.store.files import folders_of, log_files
 from cometmq.pipeline.store.queues import BATCH, SIMPLE
 from cometmq.pipeline.store.splits import look
+from cometmq.pipeline.users_topics import is_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
