@@ -418,8 +418,8 @@ def test_a_broker_that_registers_while_a_stream_looks_has_not_lost_its_topics(
     end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
     bounds, looks = Asked.bounds, count(1)
 
-    def unknown(asked: Asked, topic: str) -> TopicBounds | None:
-        return None if next(looks) == 1 else bounds(asked, topic)
+    def unknown(asked: Asked, topic: str, *silent: Any) -> TopicBounds | None:
+        return None if next(looks) == 1 else bounds(asked, topic, *silent)
 
     monkeypatch.setattr(Asked, "bounds", unknown)
     assert stream.latestOffset(end, ALL) == end
@@ -809,8 +809,8 @@ def test_a_slave_that_is_behind_is_waited_for(
     with monkeypatch.context() as patch:
         bounds = stream._cluster.bounds  # pyright: ignore[reportPrivateUsage]  # The seam to a cluster.
 
-        def behind(topic: str) -> TopicBounds | None:
-            found = bounds(topic)
+        def behind(topic: str, *silent: Any) -> TopicBounds | None:
+            found = bounds(topic, *silent)
             assert found is not None
             queues = {queue: Bounds(0, 3) for queue in found.queues}
             return replace(found, queues=queues, slaves=frozenset(["broker-a"]))
