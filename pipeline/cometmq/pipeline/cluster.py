@@ -11,7 +11,6 @@ and the caller decides what that means.
 from __future__ import annotations
 
 import json
-import random
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cometmq.pipeline import wire
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, UntrustedError, no_broker_yet
+from cometmq.pipeline.nameservers import NameServers
 from cometmq.pipeline.routes import read_brokers, read_route
 from cometmq.pipeline.users_topics import OF_GROUPS, is_users
 
@@ -46,14 +46,10 @@ TOPIC_NOT_EXIST: Final = 17
 QUERY_NOT_FOUND: Final = 22
 SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
 
-_PORT_MAX: Final = 65535
 _ASKED_MAX: Final = 200
 """Requests that are under way over one connection."""
 _STATUS = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
 """An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's."""
-
-_silent: Final[set[str]] = set()
-"""Name servers that did not answer this process when they were asked last."""
 
 R = TypeVar("R")
 
@@ -95,6 +91,7 @@ class Cluster:
     def __init__(self, nameservers: Sequence[str], settings: Settings) -> None:
         self.nameservers = tuple(nameservers)
         self.settings = settings
+        self._servers = NameServers(nameservers)
 
     def __repr__(self) -> str:
         return f"<Cluster {';'.join(self.nameservers)}>"
@@ -106,8 +103,21 @@ class Cluster:
         return None if answer.code == TOPIC_NOT_EXIST else read_route(json.loads(answer.body))
 
     def brokers(self) -> Brokers:
-        """Return all brokers that have registered."""
-        return read_brokers(self._ask_nameserver(GET_BROKER_CLUSTER_INFO, {}).body)
+        """Return all brokers that have registered, by the name server that knows the most of them.
+
+        It is the one that is asked from then on: what another did not know yet is asked again.
+        """
+        found = read_brokers(self._ask_nameserver(GET_BROKER_CLUSTER_INFO, {}).body)
+        for address in self._servers.others():
+            try:
+                answer = self.ask(address, GET_BROKER_CLUSTER_INFO, {})
+            except (ConnectionLostError, UntrustedError):
+                self._servers.leave(address)
+                continue
+            if len((more := read_brokers(answer.body)).names) > len(found.names):
+                self._servers.prefer(address)
+                found = more
+        return found
 
     def require(self) -> None:
         """Raise a `ConnectionLostError` unless one of its brokers answers, whatever it says."""
@@ -298,19 +308,16 @@ class Cluster:
     def _ask_nameserver(self, code: int, fields: Mapping[str, str], *expected: int) -> Answer:
         """Ask one that answers; a `RefusedError` of another code than those that are expected.
 
-        One that did not is asked last from then on: to wait for it may take each time a timeout.
         An `OptionError` for a server that is none: most often a broker's address was given.
         """
         errors: list[ConnectionLostError | UntrustedError] = []
-        by_chance = random.sample(self.nameservers, len(self.nameservers))
-        for address in sorted(by_chance, key=_silent.__contains__):
+        for address in self._servers.in_turn():
             try:
                 answer = self.ask(address, code, fields)
             except (ConnectionLostError, UntrustedError) as error:
-                _silent.add(address)
+                self._servers.leave(address)
                 errors.append(error)
             else:
-                _silent.discard(address)
                 if answer.code == REQUEST_CODE_NOT_SUPPORTED:
                     raise OptionError(
                         f"{address} answers, but does not know what name servers do: it looks like"
@@ -346,20 +353,6 @@ def _used(peer: Wire, settings: Settings, use: Callable[[Wire], R]) -> R:
         raise
     wire.keep(peer, settings)
     return result
-
-
-def read_nameservers(text: str, option: str = "nameserver") -> tuple[str, ...]:
-    """Read addresses, separated by semicolons or commas; an error names the option."""
-    found = tuple(each.strip() for each in re.split("[;,]", text) if each.strip())
-    for address in found:
-        host, colon, port = address.rpartition(":")
-        is_number = re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) is not None
-        is_port = is_number and 0 < int(port) <= _PORT_MAX
-        if not colon or not host or "/" in host or not is_port:
-            raise OptionError(f"{option}: {address!r} is no HOST:PORT, such as 127.0.0.1:9876")
-    if not found:
-        raise OptionError(f"{option}: is empty; write HOST:PORT, such as 127.0.0.1:9876")
-    return found
 
 
 def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]]:

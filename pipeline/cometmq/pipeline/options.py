@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from cometmq.pipeline.cluster import Cluster, read_nameservers
+from cometmq.pipeline.cluster import Cluster
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.option_reading import FORGOTTEN, camel, parse_options
 from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import Settings

@@ -24,7 +24,6 @@ from cometmq.client import (
     Redriven,
     SyncClient,
 )
-from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.columns import ddl
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
@@ -46,6 +45,7 @@ from cometmq.pipeline.jobs.tables import (
 )
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.jobs.writable import require_file, try_file
+from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.options import check_bad_body
 
 if TYPE_CHECKING:

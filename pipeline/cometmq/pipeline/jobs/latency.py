@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
-from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.groups import require_group
@@ -40,6 +39,7 @@ from cometmq.pipeline.jobs.tables import (
     topic_table,
 )
 from cometmq.pipeline.jobs.writable import require_file, told_of_file, try_file
+from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.spark_settings import read_interval
 from cometmq.pipeline.store.files import check_store

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
@@ -35,6 +34,7 @@ from cometmq.pipeline.jobs.streams import (
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.jobs.torn_checkpoints import keep_last, keep_stream, mend
 from cometmq.pipeline.lanes import require_cometmq
+from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.options import GROUP_PREFIX, LATEST, read_options, write_options
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import setting
@@ -14,6 +13,7 @@ from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE, Place, read_place
 from cometmq.pipeline.jobs.tables import stored_between
 from cometmq.pipeline.jobs.topic_names import check_read, check_written
+from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.store.files import check_store
 
 _KIND: Final = re.compile(r"[a-z]+:(?!//)", re.IGNORECASE)
