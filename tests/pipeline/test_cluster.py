@@ -486,6 +486,25 @@ def test_a_topic_that_is_written_to_is_made(rocketmq_session: Cluster, asked: As
     assert [target.queue_id for target in targets] == list(range(len(targets)))
 
 
+def test_a_topic_of_which_a_name_server_does_not_know_yet_keeps_its_queues(
+    rocketmq_session: Cluster,
+) -> None:
+    """Brokers register with one that has just started when they please."""
+    rocketmq_session.admin.create_topic("there-all-along", queues=7)
+    looks = counting(1)
+
+    class Forgetful(Asked):
+        """One that learns of the topic behind the second question for it."""
+
+        def route(self, topic: str) -> Route | None:
+            knows = topic == "TBW102" or next(looks) > 2
+            return super().route(topic) if knows else None
+
+    targets = Targets(Forgetful([rocketmq_session.nameserver], SETTINGS)).of("there-all-along")
+    assert [target.queue_id for target in targets] == list(range(7))
+    assert next(looks) > 3
+
+
 def test_a_name_that_no_topic_has_is_refused_without_a_way_that_leads_nowhere(asked: Asked) -> None:
     with pytest.raises(RefusedError, match="illegal characters") as caught:
         Targets(asked).of("no topic!")

@@ -6,6 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.pipeline.cluster import GET_TOPIC_STATS_INFO
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, no_broker_yet
 from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import SUCCESS
@@ -108,6 +109,9 @@ class Targets:
         for broker, count in template.write_queues.items():
             queues = str(min(count, _QUEUES))
             address = template.addresses[broker]
+            there = self._cluster.ask(address, GET_TOPIC_STATS_INFO, {"topic": topic})
+            if there.code == SUCCESS:  # To make it again would change its queues.
+                continue
             answer = self._cluster.ask(
                 address,
                 UPDATE_AND_CREATE_TOPIC,
