@@ -11,6 +11,7 @@ from threading import Thread
 import pyarrow as pa
 import pytest
 
+from cometmq.pipeline import sending
 from cometmq.pipeline.errors import BusyError, ConnectionLostError, SinkError
 from cometmq.pipeline.lanes import (
     SEND_BATCH_MESSAGE,
@@ -239,6 +240,36 @@ def test_a_message_that_fills_more_than_a_batch_travels_as_one_and_not_as_a_batc
     assert (alone.queue_id, alone.flag, alone.batch) == (3, -2, False)
     assert (properties["TAGS"], properties["n"]) == ("b", "1")
     assert len(properties["UNIQ_KEY"]) == 32
+
+
+class ManyQueues(OneQueue):
+    """A topic with forty."""
+
+    def of(self, topic: str) -> tuple[Target, ...]:
+        (one,) = super().of(topic)
+        return tuple(one._replace(queue_id=number) for number in range(40))
+
+
+def test_what_waits_for_more_of_its_queue_does_not_fill_the_memory(
+    start: Callable[[Callable[[int], int], int], Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a topic with thousands of queues no request would be full for gigabytes."""
+    monkeypatch.setattr(sending, "_HELD_MAX", 4_000)
+    broker, names = start(lambda _asked: 0, 1), ("body", "sharding_key")
+    bodies = [b"%04d" % number for number in range(1_000)]
+    columns = [pa.array(bodies), pa.array([str(number) for number in range(1_000)])]
+    form = RowForm(names, "T", "", (), "")
+    messages = Forming(form, "sink").messages(pa.record_batch(columns, names=list(names)))
+    sender = Sender(ManyQueues(broker.address), Sending(Settings()))
+    try:
+        sender.send(messages)
+        before = len(broker.requests)
+        sender.finish()
+    finally:
+        sender.close()
+    assert 0 < before < len(broker.requests)
+    sent = b"".join(each.body or b"" for each in broker.requests)
+    assert all(sent.count(body + b"\0") == 1 for body in bodies)
 
 
 @pytest.mark.parametrize("delay_level", [0, 3])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from cometmq.pipeline.records.layout import Bytes
     from cometmq.pipeline.targets import Target, Targets
 
+_HELD_MAX: Final = 64 << 20
+"""Bytes of messages that wait for others to go with them: of a topic with thousands of queues, each
+queue's would else wait until they fill a request."""
+
 
 @dataclass(slots=True)
 class Sent:
@@ -64,6 +68,8 @@ class Sender:
     sent: Sent = field(default_factory=Sent)
     _lanes: dict[str, Lane] = field(default_factory=lambda: dict[str, Lane]())
     _batches: dict[_Lot, _Batch] = field(default_factory=lambda: dict[_Lot, _Batch]())
+    _held: int = 0
+    """Bytes of what is in these."""
     _turn: int = field(default_factory=lambda: secrets.randbelow(1 << 16))
     _ids: FreshIds = field(default_factory=FreshIds)
     _stored: Stored = field(init=False)
@@ -138,8 +144,7 @@ class Sender:
 
     def finish(self) -> Sent:
         """Send what is left, and wait until everything is stored."""
-        for lot, batch in self._batches.items():
-            self._send_batch(lot, batch)
+        self._send_batches()
         for lane in self._lanes.values():
             lane.finish()
             self.sent.again += lane.repeated
@@ -186,12 +191,20 @@ class Sender:
             part = view[int(borders[first]) : int(borders[end])]
             batch.parts.append(part)
             batch.size += len(part)
+            self._held += len(part)
             first = end
+        if self._held > _HELD_MAX:
+            self._send_batches()
+
+    def _send_batches(self) -> None:
+        for lot, batch in self._batches.items():
+            self._send_batch(lot, batch)
 
     def _send_batch(self, lot: _Lot, batch: _Batch) -> None:
         if not batch.parts:
             return
         body = b"".join(batch.parts)
+        self._held -= batch.size
         batch.parts, batch.size = [], 0
         target = lot.target
         if target is None:  # What may go anywhere goes on with the next queue.
