@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -40,6 +41,13 @@ def archived(tables: Tables, tmp_path: Path) -> str:
     return to
 
 
+def another_is_made_at(archived: str) -> None:
+    """Let an archive be that of another stream, as one is that was deleted and made anew."""
+    manifest = Path(archived) / "_manifests" / "000000.json"
+    said = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**said, "query_id": "another"}))
+
+
 def replaying(tables: Tables, archived: str, **more: Any) -> ReplaySettings:
     return ReplaySettings(nameserver=tables.cluster.nameserver, from_dir=archived, **more)
 
@@ -54,6 +62,9 @@ def test_an_archive_is_replayed_once_however_often_and_its_path_is_written(
     notes.write_text(notes.read_text().replace(archived, f"{archived}/"))  # As it was noted once.
     assert replay(tables.spark, replaying(tables, archived, **given)).rows == 0
     assert tables.bodies("replayed-once") == numbers(0, 20)
+    another_is_made_at(archived)
+    with pytest.raises(OptionError, match="name: to-replayed-once was the replay of another arch"):
+        replay(tables.spark, replaying(tables, archived, **given))
     sent = tables.cluster.sent("replayed-once", count=20)
     assert {message.user_properties["replayed"] for message in sent} == {"true"}
 

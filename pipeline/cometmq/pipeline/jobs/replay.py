@@ -132,6 +132,7 @@ class _Replaying:
         if not run.dry_run:
             notes.folder.require_writable()
         notes.read()
+        notes.require_source(self.source.identity())
         self._look_at_notes(run, report)
         pace = _pace(self.settings, run)
         self._look_for_damage(run, report)

@@ -122,6 +122,8 @@ class Notes:
     """The keys of parts that were replayed."""
     reached: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     """The place of the last message that was replayed of a part that is not done, by its key."""
+    source: str = ""
+    """The identity of what they are about, as far as it has one."""
     by_time: bool = True
     """Whether no earlier version has sent anything."""
     firsts: dict[Queue, First] = field(default_factory=dict[Queue, First])
@@ -145,11 +147,21 @@ class Notes:
                 f" {said['where'] or 'everything'}; choose another name"
             )
         self.done, self.reached = said["done"], said.get("reached", {})
+        self.source = said.get("source", "")
         self.by_time = said.get("by_time", False)
         self.firsts = {
             Queue(self.target.topic, broker, number): First(*first)
             for broker, number, *first in said.get("firsts", [])
         }
+
+    def require_source(self, identity: str) -> None:
+        """Refuse what was made anew at the place of what they are about: it has the same names."""
+        if self.source and identity and self.source != identity:
+            raise OptionError(
+                f"name: {self.name} was the replay of another archive that was at this place, and"
+                " its notes say nothing of this one; choose another name"
+            )
+        self.source = identity or self.source
 
     def is_of_another_topic(self) -> bool:
         """Whether the topic was made anew since; then they say that nothing is done."""
@@ -163,6 +175,7 @@ class Notes:
         self.firsts = self.firsts or self.target.firsts()
         document = {
             "from": self.origin,
+            "source": self.source,
             "to_topic": self.target.topic,
             "where": self.where,
             "done": self.done,

@@ -78,6 +78,10 @@ class Source(Protocol):
         """Say what was lost of parts that are not done, and nobody would miss as they are read."""
         ...
 
+    def identity(self) -> str:
+        """Return what tells it from another that is made at its place; empty if nothing does."""
+        ...
+
 
 class ArchiveSource:
     """An archive of Parquet, batch by batch."""
@@ -122,6 +126,16 @@ class ArchiveSource:
 
         return while_there(self._folder, look)
 
+    def identity(self) -> str:
+        """Return which stream wrote the first batch, as long as that is not merged with others."""
+
+        def look(there: list[BatchName]) -> str:
+            if there[:1] != [BatchName(0, 0)]:
+                return ""
+            return Manifest.read(self._folder, there[0]).query_id or ""
+
+        return while_there(self._folder, look)
+
     def _other_rows(self, places: list[BatchName]) -> list[str]:
         """Say which batches have other numbers of rows than their manifests say."""
         manifests = [Manifest.read(self._folder, each) for each in places]
@@ -159,6 +173,8 @@ class DeltaSource:
     order = "queue_offset"
 
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
+        self._spark = spark
+        self._path = folder.path
         self._frame = read_delta(spark, folder)
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
@@ -185,6 +201,12 @@ class DeltaSource:
         """Say nothing: Delta itself misses files."""
         del done
         return []
+
+    def identity(self) -> str:
+        """Return Delta's own name for the table."""
+        (detail,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._path}`").collect()
+        name: str = detail["id"]
+        return name
 
 
 def archive_source(spark: SparkSession, folder: Folder) -> ArchiveSource | DeltaSource:
@@ -267,6 +289,10 @@ class StoreSource:
         """Say nothing: the records themselves are looked at as they are read."""
         del done
         return []
+
+    def identity(self) -> str:
+        """Say nothing: a log that ends in front of what was replayed is another one."""
+        return ""
 
 
 def store_source(
