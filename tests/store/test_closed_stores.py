@@ -82,7 +82,7 @@ def test_a_file_that_is_closed_twice_closes_no_other(tmp_path: Path) -> None:
     other.close()
 
 
-def test_a_child_that_was_forked_does_not_shut_the_store_of_its_parent_down(
+def test_a_child_that_was_forked_neither_writes_to_the_store_of_its_parent_nor_shuts_it_down(
     tmp_path: Path,
 ) -> None:
     store = opened(tmp_path)
@@ -92,6 +92,8 @@ def test_a_child_that_was_forked_does_not_shut_the_store_of_its_parent_down(
     if not child:
         status = 1
         try:
+            with pytest.raises(StoreNotWriteableError, match="this process was forked"):
+                put(store)
             status = int(store.close(2))
         finally:
             os._exit(status)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from cometmq.store.errors import StoreNotWriteableError, disk_error_text
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from cometmq.store.opened import Opened
 
 log = getLogger(__name__)
+_gates: Final[WeakSet[PutGate]] = WeakSet()
 
 
 class PutGate:
@@ -26,6 +29,7 @@ class PutGate:
         self._by_operator: StoreNotWriteableError | None = None
         self.write_error: OSError | None = None
         """Why the disk does not take what earlier puts left in memory, at the last `judge`."""
+        _gates.add(self)
 
     def refuse(self, reason: str | None) -> None:
         """Refuse puts from now on, because an operator wants it, say; None takes them again."""
@@ -50,3 +54,12 @@ class PutGate:
             log.warning("puts are taken again: the disk takes the queues and the index")
         self.write_error = error
         parts.appender.refuse(refusal)
+
+
+def _refuse_in_child() -> None:
+    """Refuse puts in a child that was forked: they would go where the parent writes its own."""
+    for gate in _gates:
+        gate.refuse("this process was forked from the one that has the store open")
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)
