@@ -83,7 +83,6 @@ class MessageStore:
         self._parts = parts
         self._gate = PutGate(parts)
         self._flushed_ms = 0
-        self._process_id = os.getpid()
         self._was_clean: bool | None = None
         """What `close` returned; None while the store is open."""
         # Bound here, because the way through one more function costs 0.1 µs a message.
@@ -234,8 +233,7 @@ class MessageStore:
         nothing and returns the same. In a child that was forked it only closes the files.
         """
         if self._was_clean is None:
-            is_owner = os.getpid() == self._process_id
-            self._was_clean = is_owner and self._shut_down(now_ms)
+            self._was_clean = not self._gate.is_forked and self._shut_down(now_ms)
             self._parts.close()
             self._gate.refuse("the store was closed")
         return self._was_clean

@@ -29,6 +29,8 @@ class PutGate:
         self._by_operator: StoreNotWriteableError | None = None
         self.write_error: OSError | None = None
         """Why the disk does not take what earlier puts left in memory, at the last `judge`."""
+        self.is_forked = False
+        """Whether this process was forked from the one that has the store open."""
         _gates.add(self)
 
     def refuse(self, reason: str | None) -> None:
@@ -59,6 +61,7 @@ class PutGate:
 def _refuse_in_child() -> None:
     """Refuse puts in a child that was forked: they would go where the parent writes its own."""
     for gate in _gates:
+        gate.is_forked = True
         gate.refuse("this process was forked from the one that has the store open")
 
 

@@ -87,10 +87,10 @@ def _strays(folder: Folder, settings: VacuumSettings, run: Run, report: Report) 
     under_way = [
         f"{parent}/{name}" for parent in (STAGING, COMPACTING) for name in folder.names(parent)
     ]
-    whole = batches(folder)[-1].last
-    left = [each for each in unfinished(folder) if each.is_merged or each.last > whole]
+    there = batches(folder)
+    left = [each for each in unfinished(folder) if each.is_merged or each.last > there[-1].last]
     # A crash leaves none in front of the last one: these have lost the only thing that names them.
-    for each in lost_manifests(batches(folder)):
+    for each in lost_manifests(there):
         run.tell(warning=f"{folder.path} has no manifest of batches {each}; their files stay")
     for path in [*under_way, *(each.folder for each in left)]:
         with held_if_free(run, report.job, folder, BATCHES) as is_free:
