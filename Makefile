@@ -18,7 +18,6 @@ tests = $(PYTEST) $(1) $(again)
 # On all cores, a file on one of them: what a module sets up is set up once.
 WORKERS ?= auto
 tests-on-all-cores = $(PYTEST) -n $(WORKERS) --maxprocesses=4 --max-worker-restart=1 --dist=loadfile $(1) $(again)
-INTEROP_LONG := tests/interop/test_store_extensions.py tests/interop/test_store_files.py
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
 define PYTHON_CHECK
@@ -140,7 +139,7 @@ crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says 
 # Most of these wait for other programs.
 interop: WORKERS := 3
 interop: install ## The official Java and Go clients and mqadmin, and a store passed to a live Apache RocketMQ and back; needs Java 17, Maven and Go.
-	$(call tests-on-all-cores,--durations=10 tests/interop $(INTEROP_LONG:%=--ignore=%))
+	$(call tests-on-all-cores,-m 'not long' --durations=10 tests/interop)
 
 .PHONY: interop-clients
 interop-clients: install ## Of these, only the official clients and mqadmin, against ours.

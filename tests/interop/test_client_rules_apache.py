@@ -49,6 +49,7 @@ def test_a_new_group_begins_in_a_young_queue_where_apache_has_it_begin(tmp_path:
         check(broker, is_young=True)
 
 
+@pytest.mark.long
 def test_a_new_group_begins_in_an_old_queue_where_it_is_told_to(tmp_path: Path) -> None:
     with ApacheBroker(tmp_path, EXPIRES_SOON) as broker:
         with SyncClient(broker.nameserver, PATIENT) as mq:

@@ -18,7 +18,7 @@ from cometmq.client import ClientConfig, SyncClient
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 TOPIC = "Checksummed"
 SHOWN = "queryMsgByOffset -n NS -t Checksummed -b broker-a -i 0 -o 0"

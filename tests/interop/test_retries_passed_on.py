@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.message_store import MessageStore
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 TOPIC, GROUP = "orders", "billing"
 RETRY = f"%RETRY%{GROUP}"

@@ -27,7 +27,7 @@ from cometmq.store.message_store import MessageStore
 from cometmq.store.messages.reading import Filter
 from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SETTINGS = {
     **APACHE_SETTINGS,

@@ -13,7 +13,7 @@ from tests.interop.store_config_files import write_config_files
 from tests.interop.store_content import APACHE_SETTINGS, IPV6, send
 from tests.interop.store_sessions import opened, write_and_close
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def log_only(source: Path, target: Path, *, abort: bool) -> None:

@@ -57,7 +57,7 @@ def put(root: Path, numbers: list[int], filling: int = 0) -> None:
             store.commit()
 
 
-@pytest.mark.parametrize("by", ["expiry", "rebuild"])
+@pytest.mark.parametrize("by", ["expiry", pytest.param("rebuild", marks=pytest.mark.long)])
 def test_a_queue_whose_messages_are_all_gone_goes_on_with_apache_where_it_was(
     tmp_path: Path, by: str
 ) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.crash.disk import SimulatedFileSystem
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SETTINGS = {
     **APACHE_SETTINGS,

@@ -15,7 +15,7 @@ from tests.interop.target import running_up
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 JAVA = Path(__file__).parent / "java"
 SCENARIOS = ("send_sync", "send_batch", "send_oneway", "consume_pushed")

@@ -140,6 +140,7 @@ def test_what_was_compacted_grows_and_is_compacted_again(tables: Tables, tmp_pat
     assert archived.compact().details["batches_merged"] == 0
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_repeated_after_it_was_merged_is_not_there_twice(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -168,6 +169,7 @@ def _forgotten(archived: Archived, note: str) -> None:
     path.with_name(f".{path.name}.crc").unlink()
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_behind_notes_that_a_power_cut_left_empty(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_a_power_cut_in_front_of_the_first_batch_leaves_a_stream_that_begins_ane
     assert archived.bodies == numbers(0, 6)
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -238,7 +241,9 @@ def test_an_archive_that_lacks_what_its_checkpoint_says_is_done_is_refused(
     assert archived.bodies == numbers(0, 10)
 
 
-@pytest.mark.parametrize("dies_at", ["write", "rename", "manifest", "clean_up"])
+@pytest.mark.parametrize(
+    "dies_at", [pytest.param("write", marks=pytest.mark.slow), "rename", "manifest", "clean_up"]
+)
 def test_a_compaction_that_dies_leaves_every_message_there_once(
     archived: Archived, dies_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

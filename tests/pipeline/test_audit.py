@@ -249,6 +249,7 @@ def test_an_open_store_lacks_entries_that_its_checkpoint_knows(
     assert set(judged(spark, root, check="queues")["kinds"]) == {"missing entry"}
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_deleted_and_made_anew_lacks_no_entries(
     spark: SparkSession, tmp_path: Path
 ) -> None:

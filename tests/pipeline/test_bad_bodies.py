@@ -121,6 +121,7 @@ def test_what_has_no_body_is_a_dead_letter_of_a_transformation_as_it_is(
     assert copied(tables, "dead-bad-bodies") == COPIES
 
 
+@pytest.mark.slow
 def test_an_archive_keeps_the_row_of_a_body_that_is_skipped_and_a_replay_counts_it(
     tables: Tables, where: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def gave_up(tables: Tables, topic: str, group: str) -> None:
     assert tables.read(**letters).count() == len(rows)
 
 
+@pytest.mark.slow
 def test_dead_letters_that_nobody_can_read_are_left_where_they_are_and_counted(
     tables: Tables, where: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_mirror_gets_into_both_of_its_clusters(
         assert here.refused == there.refused == []
 
 
+@pytest.mark.slow
 def test_a_secret_is_in_no_file_and_no_line(tables: Tables, here: Guarded, tmp_path: Path) -> None:
     """The log of events is what Spark's UI shows: plans, settings, tasks and their errors."""
     tables.fill("secretive", 5)

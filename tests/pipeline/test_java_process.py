@@ -137,6 +137,7 @@ print(spark.sql("SELECT longer('ended')").first()[0])
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_leaves_its_session_open_ends_in_silence() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True

@@ -71,7 +71,11 @@ def test_an_archive_is_replayed_once_however_often_and_its_path_is_written(
 
 @pytest.mark.parametrize(
     ("where", "said"),
-    [("body =", "Syntax error"), ("nocolumn = 1", "nocolumn"), ("sum(queue_id) > 1", "sum")],
+    [
+        ("body =", "Syntax error"),
+        pytest.param("nocolumn = 1", "nocolumn", marks=pytest.mark.slow),
+        pytest.param("sum(queue_id) > 1", "sum", marks=pytest.mark.slow),
+    ],
 )
 def test_sql_that_no_rows_can_be_asked_is_refused_before_any_is_sent(
     tables: Tables, archived: str, where: str, said: str
@@ -116,6 +120,7 @@ def test_files_that_an_archive_has_lost_are_told_before_anything_is_sent(
     assert (report.rows, report.details["damaged"]) == (left, [said])
 
 
+@pytest.mark.slow
 def test_rows_that_were_lost_of_a_merged_batch_are_missed(tables: Tables, archived: str) -> None:
     archive_compact(tables.spark, CompactSettings(archive=archived))
     (path,) = Path(archived).glob("batch=000000-000003/**/*.parquet")
@@ -127,6 +132,7 @@ def test_rows_that_were_lost_of_a_merged_batch_are_missed(tables: Tables, archiv
     assert source.lacks([f"00000{number}.json" for number in range(4)]) == []
 
 
+@pytest.mark.slow
 def test_an_archive_that_goes_while_it_is_replayed_is_told(tables: Tables, archived: str) -> None:
     run = Run(progress=lambda _news: rmtree(f"{archived}/_manifests", ignore_errors=True))
     with pytest.raises(DamagedFileError, match=r"batch 000001 has no manifest any more: put it"):
@@ -175,6 +181,7 @@ def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
     assert tables.bodies("replayed-at-speed") == numbers(0, 60)
 
 
+@pytest.mark.slow
 def test_messages_of_which_nobody_knows_when_they_were_stored_go_without_waiting(
     tables: Tables, archived_at_once: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +238,7 @@ def test_how_fast_a_replay_goes_is_said_once(more: dict[str, Any], said: str) ->
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("rate", [0, 7, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rate", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 1000))])
 def test_a_replay_that_was_stopped_inside_a_batch_goes_on_there_at_any_rate(
     tables: Tables, archived_at_once: str, tmp_path: Path, rate: int
 ) -> None:

@@ -120,6 +120,7 @@ def of_earlier_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module._Replaying, "_rows", without)  # pyright: ignore[reportPrivateUsage]  # As above.
 
 
+@pytest.mark.slow
 def test_what_an_earlier_version_sent_is_not_sent_again_and_what_it_cannot_tell_is_refused(
     tables: Tables, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +201,7 @@ def test_notes_of_a_topic_that_was_made_anew_are_not_gone_by(
     assert tables.bodies(to) == [*numbers(0, 10), *numbers(1000, 1000 + others)]
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_made_anew_while_it_is_written_to_is_told_and_the_next_run_heals_it(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_what_a_store_gave_an_archive_does_not_give_again(
     assert live.bodies(to) == numbers(0, 40)
 
 
+@pytest.mark.slow
 def test_a_replay_that_was_stopped_inside_a_file_of_the_log_goes_on_there(
     live: Tables, topic: str, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_log_that_ends_in_front_of_what_was_replayed_is_another_store(
         run("store")
 
 
+@pytest.mark.slow
 def test_what_expired_between_two_runs_is_told(live: Tables, tmp_path: Path) -> None:
     write_log(tmp_path / "store", [b"%d" % number for number in range(300)])
     first = replaying(live, tmp_path / "store", tmp_path / "cp", to_topic="expired")

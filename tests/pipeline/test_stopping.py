@@ -365,7 +365,9 @@ def test_a_signal_while_nobody_answers_ends_a_job_with_a_report(
     assert not (tmp_path / "archive").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_while_java_starts_leaves_no_java_and_no_words_of_it(
     tmp_path: Path, number: int
 ) -> None:

@@ -116,6 +116,7 @@ def test_sql_that_sends_each_row_to_its_source_is_refused_before_it_begins(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_row_for_its_source_ends_the_job_unless_it_is_forced(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -346,6 +347,7 @@ def test_bodies_that_do_not_fit_are_in_no_window_and_are_counted(
     assert sorted(each["count"] for each in bodies) == [len(FITTING), len(FITTING) + 1]
 
 
+@pytest.mark.slow
 def test_a_window_is_sent_whenever_it_changed(tables: Tables, tmp_path: Path) -> None:
     """Spark lets no sink in Python write in this mode."""
     settings = AggregateSettings(
