@@ -9,6 +9,7 @@ import pytest
 from tests.store.damaged_stores import open_small_store
 from tests.store.records import HOST
 
+from cometmq.store.config import StoreConfig
 from cometmq.store.disk.filesystem import RealFileSystem, read_whole
 from cometmq.store.errors import StoreNotWriteableError
 from cometmq.store.log.turn import Origin
@@ -61,6 +62,7 @@ def test_what_is_put_to_a_closed_store_is_refused_and_goes_nowhere(tmp_path: Pat
             put(store)
         store.commit()
         store.tick(3)
+        store.refuse_puts(None)  # An operator's word opens no store again.
     with pytest.raises(AssertionError, match="the store was closed"):
         store.delete_topics(["T"])
     assert [file.size() for file in others] == [0] * 64
@@ -94,7 +96,10 @@ def test_a_child_that_was_forked_neither_writes_to_the_store_of_its_parent_nor_s
         try:
             with pytest.raises(StoreNotWriteableError, match="this process was forked"):
                 put(store)
-            status = int(store.close(2))
+            store.refuse_puts(None)
+            with pytest.raises(StoreNotWriteableError, match="this process was forked"):
+                put(store)
+            status = int(store.tick(2) or store.close(2))
         finally:
             os._exit(status)
     _, ended = os.waitpid(child, 0)
@@ -102,3 +107,17 @@ def test_a_child_that_was_forked_neither_writes_to_the_store_of_its_parent_nor_s
     assert notes_of(str(tmp_path)) == before
     put(store)
     assert store.close(3)
+
+
+def test_a_store_stays_where_it_was_opened_when_its_process_changes_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    store = MessageStore.open("s", StoreConfig(), now_ms=1)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    put(store)
+    assert not store.tick(10_000)
+    put(store)
+    assert store.close(2)
+    assert not list((tmp_path / "elsewhere").iterdir())

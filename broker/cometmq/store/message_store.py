@@ -120,7 +120,8 @@ class MessageStore:
 
         `StoreFilesError`, with nothing changed, when what stands in the folder cannot be opened.
         """
-        filesystem = RealFileSystem() if filesystem is None else filesystem
+        if filesystem is None:
+            filesystem, root = RealFileSystem(), os.path.abspath(root)  # Whoever changes directory.
         parts = Opening(
             filesystem,
             root,
@@ -194,7 +195,7 @@ class MessageStore:
 
     def tick(self, now_ms: int) -> bool:
         """Do a slice of the work that puts left behind; whether more of it waits already."""
-        if self._was_clean is not None:
+        if self._was_clean is not None or self._gate.is_forked:
             return False
         self.advance()
         self._parts.log.forget_warm()
@@ -235,7 +236,7 @@ class MessageStore:
         if self._was_clean is None:
             self._was_clean = not self._gate.is_forked and self._shut_down(now_ms)
             self._parts.close()
-            self._gate.refuse("the store was closed")
+            self._gate.refuse_for_good("the store was closed")
         return self._was_clean
 
     def _shut_down(self, now_ms: int) -> bool:

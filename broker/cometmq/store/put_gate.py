@@ -27,6 +27,7 @@ class PutGate:
     def __init__(self, parts: Opened) -> None:
         self._parts = parts
         self._by_operator: StoreNotWriteableError | None = None
+        self._for_good: StoreNotWriteableError | None = None
         self.write_error: OSError | None = None
         """Why the disk does not take what earlier puts left in memory, at the last `judge`."""
         self.is_forked = False
@@ -38,10 +39,15 @@ class PutGate:
         self._by_operator = None if reason is None else StoreNotWriteableError(reason)
         self.judge()
 
+    def refuse_for_good(self, reason: str) -> None:
+        """Refuse puts from now on, because the folder is another's."""
+        self._for_good = StoreNotWriteableError(reason)
+        self.judge()
+
     def judge(self) -> None:
         """Look at everything anew."""
         parts = self._parts
-        refusal: PutRefusedError | None = self._by_operator
+        refusal: PutRefusedError | None = self._for_good or self._by_operator
         refusal = refusal or parts.checkpointer.write_behind.refusal
         if (lack := parts.expiry.refusal) is not None:
             refusal = StoreNotWriteableError(lack)
@@ -62,7 +68,7 @@ def _refuse_in_child() -> None:
     """Refuse puts in a child that was forked: they would go where the parent writes its own."""
     for gate in _gates:
         gate.is_forked = True
-        gate.refuse("this process was forked from the one that has the store open")
+        gate.refuse_for_good("this process was forked from the one that has the store open")
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
