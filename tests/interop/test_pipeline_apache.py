@@ -17,7 +17,7 @@ from tests.interop.guarded_apache import GUARDED, SECRET, USER
 
 from cometmq.pipeline.batch_ends import by_time
 from cometmq.pipeline.bounds import survey
-from cometmq.pipeline.cluster import Bounds, Cluster, TopicBounds
+from cometmq.pipeline.cluster import Bounds, Cluster, Survey
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, SinkError
 from cometmq.pipeline.fetching import Pulling, chunks
@@ -87,12 +87,11 @@ def write(
     return bodies
 
 
-def indexed(cluster: Cluster, topic: str, count: int) -> TopicBounds:
+def indexed(cluster: Cluster, topic: str, count: int) -> Survey:
     """The bounds of a topic: Apache answers a send before its queues have it."""
     deadline = time.monotonic() + 20
     while True:
-        found = cluster.bounds(topic)
-        assert found is not None
+        found = cluster.bounds([topic])
         have = sum(each.end for each in found.queues.values())
         if have >= count or time.monotonic() > deadline:
             assert have == count

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cometmq.pipeline import bounds
-from cometmq.pipeline.cluster import Bounds, Cluster, Queue, TopicBounds
+from cometmq.pipeline.cluster import Bounds, Cluster, Queue, Survey
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError
 from cometmq.pipeline.options import ReadOptions, read_options
 from cometmq.pipeline.routes import Brokers, Route
 from cometmq.pipeline.wire import Answer, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Silent = Mapping[str, ConnectionLostError]
-
-NOBODY: Silent = MappingProxyType({})
+    from collections.abc import Mapping, Sequence
 
 
 class Starting(Cluster):
@@ -36,8 +31,8 @@ class Starting(Cluster):
         self.looks_before -= 1
         return Brokers(frozenset(), frozenset())
 
-    def bounds(self, topic: str, _silent: Silent = NOBODY, /) -> TopicBounds | None:
-        return TopicBounds({}, {}) if topic in self.topics and not self.looks_before else None
+    def bounds(self, topics: Sequence[str]) -> Survey:
+        return Survey(topics=set() if self.looks_before else self.topics.intersection(topics))
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
         return tuple(each for each in self.topics if each == pattern and not self.looks_before)
@@ -56,10 +51,10 @@ def test_a_name_server_without_brokers_is_asked_again(which: dict[str, str]) -> 
 
 
 class Registering(Starting):
-    """A cluster whose broker registers right behind the first question for a topic."""
+    """A cluster whose broker registers right behind the first question for topics."""
 
-    def bounds(self, topic: str, silent: Silent = NOBODY, /) -> TopicBounds | None:
-        found = super().bounds(topic, silent)
+    def bounds(self, topics: Sequence[str]) -> Survey:
+        found = super().bounds(topics)
         self.looks_before = 0
         return found
 
@@ -79,27 +74,28 @@ def test_a_topic_whose_broker_registers_between_two_questions_is_there(
     assert found.topics >= {"T", *options.topics}
 
 
-def test_a_broker_that_says_nothing_is_waited_for_once_and_not_for_each_topic(
+def test_a_broker_is_asked_once_for_all_topics_and_one_that_says_nothing_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each time may take the whole timeout, and a pattern may match a thousand topics."""
     addresses = {"a": "127.0.0.1:1", "b": "127.0.0.1:2"}
-    asked: list[str] = []
+    asked: list[tuple[str, int]] = []
 
-    def ask(_: Cluster, address: str, _code: int, _fields: Mapping[str, str]) -> Answer:
-        asked.append(address)
+    def ask_all(
+        _: Cluster, address: str, _code: int, requests: Sequence[Mapping[str, str]]
+    ) -> list[Answer]:
+        asked.append((address, len(requests)))
         if address == addresses["a"]:
             raise ConnectionLostError("timed out")
-        return Answer(0, 0, "", {}, b"")
+        return [Answer(0, 0, "", {}, b"") for _each in requests]
 
-    def route(_: Cluster, _topic: str) -> Route:
-        return Route(addresses, {"a": 4, "b": 4})
+    def routes(_: Cluster, topics: Sequence[str]) -> dict[str, Route]:
+        return {topic: Route(addresses, {"a": 4, "b": 4}) for topic in topics}
 
-    monkeypatch.setattr(Cluster, "ask", ask)
-    monkeypatch.setattr(Cluster, "route", route)
-    asking = Cluster(["127.0.0.1:3"], Settings())
-    found = bounds._asked(asking, options_of(topic="T,U,V"))  # pyright: ignore[reportPrivateUsage]  # One look of several.
-    assert (asked.count(addresses["a"]), asked.count(addresses["b"])) == (1, 3)
+    monkeypatch.setattr(Cluster, "ask_all", ask_all)
+    monkeypatch.setattr(Cluster, "routes", routes)
+    found = Cluster(["127.0.0.1:3"], Settings()).bounds(["T", "U", "V"])
+    assert asked == [(addresses["a"], 3), (addresses["b"], 3)]
     assert (found.topics, set(found.missing)) == ({"T", "U", "V"}, {"a"})
 
 
@@ -123,8 +119,9 @@ class Filled(Cluster):
     def __init__(self) -> None:
         super().__init__(["127.0.0.1:1"], Settings())
 
-    def bounds(self, topic: str, _silent: Silent = NOBODY, /) -> TopicBounds:
-        return TopicBounds({Queue(topic, "a", 0): Bounds(5, 9)}, {"a": "127.0.0.1:2"})
+    def bounds(self, topics: Sequence[str]) -> Survey:
+        queues = {Queue(topic, "a", 0): Bounds(5, 9) for topic in topics}
+        return Survey(queues, {"a": "127.0.0.1:2"}, set(topics))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from cometmq.pipeline.cluster import (
     Bounds,
     Cluster as Asked,
     Queue,
+    Survey,
     read_topic_status,
 )
 from cometmq.pipeline.errors import (
@@ -59,8 +60,7 @@ def fill(cluster: Cluster, topic: str, count: int) -> list[bytes]:
 
 
 def pulled(asked: Asked, topic: str, first: int, end: int, **how: object) -> list[StoredMessage]:
-    found = asked.bounds(topic)
-    assert found is not None
+    found = asked.bounds([topic])
     queue = Queue(topic, "broker-a", 0)
     wanted = Range(queue, found.addresses["broker-a"], first, end)
     pulling = Pulling(SETTINGS, retry_interval_ms=1, **how)  # type: ignore[arg-type]  # as they are called
@@ -72,8 +72,7 @@ def test_bounds_are_those_of_all_queues_in_one_request(
 ) -> None:
     fill(rocketmq_session, "bounds", 3)
     rocketmq_session.admin.create_topic("bounds", queues=3)
-    found = asked.bounds("bounds")
-    assert found is not None
+    found = asked.bounds(["bounds"])
     assert [found.queues[Queue("bounds", "broker-a", n)] for n in range(3)] == [
         Bounds(0, 3),
         Bounds(0, 0),
@@ -82,7 +81,7 @@ def test_bounds_are_those_of_all_queues_in_one_request(
 
 
 def test_a_topic_that_is_not_there_has_no_bounds(asked: Asked) -> None:
-    assert asked.bounds("no-such-topic") is None
+    assert asked.bounds(["no-such-topic"]) == Survey()
 
 
 def test_apaches_answer_to_202_is_no_json_and_is_read(asked: Asked) -> None:
@@ -180,10 +179,10 @@ class NameServers:
         self.away: set[str] = set()
         self.asked: list[str] = []
 
-        def ask(_: Asked, address: str, *__: object) -> Answer:
-            return self.ask(address)
+        def ask_all(_: Asked, address: str, *__: object) -> list[Answer]:
+            return [self.ask(address)]
 
-        monkeypatch.setattr(Asked, "ask", ask)
+        monkeypatch.setattr(Asked, "ask_all", ask_all)
         monkeypatch.setattr(nameservers, "_orders", {})
         monkeypatch.setattr(nameservers, "_failed_at", {})
 
@@ -224,12 +223,12 @@ def test_the_name_server_that_knows_most_brokers_is_asked_from_then_on(
 def test_a_refusal_is_that_of_the_name_server_that_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def ask(_asked: Asked, address: str, _code: int, _fields: Mapping[str, str]) -> Answer:
+    def ask_all(_asked: Asked, address: str, _code: int, _requests: object) -> list[Answer]:
         if address != "b:2":
             raise ConnectionLostError("away")
-        return wire.Answer(0, 1, "no", {}, b"")
+        return [wire.Answer(0, 1, "no", {}, b"")]
 
-    monkeypatch.setattr(Asked, "ask", ask)
+    monkeypatch.setattr(Asked, "ask_all", ask_all)
     asked = Asked(["a:1", "b:2"], SETTINGS)
     for question in (asked.brokers, lambda: asked.route("T"), lambda: asked.topics_like(".*")):
         with pytest.raises(RefusedError, match=r"^b:2 refused with code 1: no"):
@@ -298,8 +297,7 @@ def test_a_broker_tells_how_many_bytes_there_are(
     rocketmq_session.admin.create_topic("measured", queues=2)
     bodies = [b"x" * 50_000] * 20 + [b"x"] * 60
     rocketmq_session.client.send_batch("measured", bodies)
-    found = asked.bounds("measured")
-    assert found is not None
+    found = asked.bounds(["measured"])
     pieces = measured(asked, found.queues, found.addresses, 1_600_000)
     assert sum(each.size for each in pieces) == sum(
         each.size for each in rocketmq_session.sent("measured", count=80)
@@ -321,8 +319,7 @@ def test_of_a_broker_that_does_not_tell_bytes_they_are_guessed(
     monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", set[str]())
     monkeypatch.setattr("cometmq.pipeline.measuring.GET_RANGE_SIZE", 31999)  # As Apache's.
     fill(rocketmq_session, "not-measured", 5)
-    found = asked.bounds("not-measured")
-    assert found is not None
+    found = asked.bounds(["not-measured"])
     guess = [Piece(Queue("not-measured", "broker-a", 0), 0, 5, 5 * ROW_SIZE)]
     assert measured(asked, found.queues, found.addresses, 1 << 20) == guess
     assert fetching.without_bulk == {rocketmq_session.broker}

@@ -145,8 +145,7 @@ def expire(cluster: Cluster) -> int:
 
 
 def first_offset(asked: Asked) -> int:
-    found = asked.bounds("aging")
-    assert found is not None
+    found = asked.bounds(["aging"])
     ((first, end),) = found.queues.values()
     assert end == 200
     return first

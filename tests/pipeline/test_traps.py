@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.cluster import Bounds, Cluster as Asked, Queue, TopicBounds
+from cometmq.pipeline.cluster import Bounds, Cluster as Asked, Queue
 from cometmq.pipeline.errors import (
     ConnectionLostError,
     DataLossError,
@@ -38,12 +38,12 @@ from cometmq.pipeline.stream_source import TopicStreamReader
 from cometmq.pipeline.wire import Settings, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from cometmq.pipeline.bounds import Survey
+    from cometmq.pipeline.cluster import Survey
     from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -418,8 +418,8 @@ def test_a_broker_that_registers_while_a_stream_looks_has_not_lost_its_topics(
     end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
     bounds, looks = Asked.bounds, count(1)
 
-    def unknown(asked: Asked, topic: str, *silent: Any) -> TopicBounds | None:
-        return None if next(looks) == 1 else bounds(asked, topic, *silent)
+    def unknown(asked: Asked, topics: Sequence[str]) -> Survey:
+        return bounds(asked, topics[1:] if next(looks) == 1 else topics)
 
     monkeypatch.setattr(Asked, "bounds", unknown)
     assert stream.latestOffset(end, ALL) == end
@@ -429,7 +429,7 @@ def first_at(stream: TopicStreamReader, first: int, monkeypatch: pytest.MonkeyPa
     """Let what is in front of an offset have expired, of each queue."""
     status = stream._cluster._status  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
 
-    def expired(*args: str) -> dict[Queue, Bounds]:
+    def expired(*args: Any) -> dict[Queue, Bounds]:
         return {queue: Bounds(first, each.end) for queue, each in status(*args).items()}
 
     monkeypatch.setattr(stream._cluster, "_status", expired)  # pyright: ignore[reportPrivateUsage]  # As above.
@@ -809,11 +809,10 @@ def test_a_slave_that_is_behind_is_waited_for(
     with monkeypatch.context() as patch:
         bounds = stream._cluster.bounds  # pyright: ignore[reportPrivateUsage]  # The seam to a cluster.
 
-        def behind(topic: str, *silent: Any) -> TopicBounds | None:
-            found = bounds(topic, *silent)
-            assert found is not None
+        def behind(topics: Sequence[str]) -> Survey:
+            found = bounds(topics)
             queues = {queue: Bounds(0, 3) for queue in found.queues}
-            return replace(found, queues=queues, slaves=frozenset(["broker-a"]))
+            return replace(found, queues=queues, slaves={"broker-a"})
 
         patch.setattr(stream._cluster, "bounds", behind)  # pyright: ignore[reportPrivateUsage]  # As above.
         assert stream.latestOffset(read, ALL) == read

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cometmq.pipeline.cluster import Bounds, Cluster, Queue
-from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, no_broker_yet
+from cometmq.pipeline.cluster import Bounds
+from cometmq.pipeline.errors import DataLossError, OptionError, no_broker_yet
 from cometmq.pipeline.offsets import EARLIEST_OFFSET, LATEST_OFFSET, read_given_positions
 from cometmq.pipeline.options import EARLIEST, GROUP_PREFIX, LATEST, ReadOptions, read_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cometmq.pipeline.cluster import Cluster, Queue, Survey
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Survey:
-    """What there is to be read now."""
-
-    queues: dict[Queue, Bounds] = field(default_factory=dict[Queue, Bounds])
-    addresses: dict[str, str] = field(default_factory=dict[str, str])
-    topics: set[str] = field(default_factory=set[str])
-    """Those that exist."""
-    missing: dict[str, ConnectionLostError] = field(default_factory=dict[str, ConnectionLostError])
-    """Brokers that did not say anything."""
-    slaves: set[str] = field(default_factory=set[str])
-    """Brokers of which a slave said it, which may be behind."""
 
 
 def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
@@ -48,26 +35,12 @@ def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
 
 
 def _look(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
-    found = _asked(cluster, options)
+    found = cluster.bounds(_topics(cluster, options))
     if not found.topics or (whole and not found.topics.issuperset(options.topics)):
         # To take topics for deleted would be data loss, and brokers register when they please.
         if not cluster.brokers().names:
             raise no_broker_yet(options.nameserver)
-        found = _asked(cluster, options)
-    return found
-
-
-def _asked(cluster: Cluster, options: ReadOptions) -> Survey:
-    found = Survey()
-    for topic in _topics(cluster, options):
-        bounds = cluster.bounds(topic, found.missing)
-        if bounds is None:
-            continue
-        found.topics.add(topic)
-        found.queues.update(bounds.queues)
-        found.addresses.update(bounds.addresses)
-        found.missing.update(bounds.missing)
-        found.slaves.update(bounds.slaves)
+        found = cluster.bounds(_topics(cluster, options))
     return found
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cometmq.pipeline import wire
@@ -72,16 +71,17 @@ class Bounds(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicBounds:
-    """The queues of a topic, and the brokers that could not say."""
+@dataclass(slots=True)
+class Survey:
+    """What there is to be read now."""
 
-    queues: Mapping[Queue, Bounds]
-    addresses: Mapping[str, str]
-    missing: Mapping[str, ConnectionLostError] = field(
-        default_factory=dict[str, ConnectionLostError]
-    )
-    slaves: frozenset[str] = frozenset()
+    queues: dict[Queue, Bounds] = field(default_factory=dict[Queue, Bounds])
+    addresses: dict[str, str] = field(default_factory=dict[str, str])
+    topics: set[str] = field(default_factory=set[str])
+    """Those that exist."""
+    missing: dict[str, ConnectionLostError] = field(default_factory=dict[str, ConnectionLostError])
+    """Brokers that did not say anything."""
+    slaves: set[str] = field(default_factory=set[str])
     """Brokers of which a slave said it, which may be behind."""
 
 
@@ -98,16 +98,24 @@ class Cluster:
 
     def route(self, topic: str) -> Route | None:
         """Return where a topic is; `None` when there is no such topic."""
-        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        answer = self._ask_nameserver(GET_ROUTEINFO_BY_TOPIC, fields, TOPIC_NOT_EXIST)
-        return None if answer.code == TOPIC_NOT_EXIST else read_route(json.loads(answer.body))
+        return self.routes([topic]).get(topic)
+
+    def routes(self, topics: Sequence[str]) -> dict[str, Route]:
+        """Return where topics are; those that there are not are left out."""
+        requests = [{"topic": topic, "acceptStandardJsonOnly": "true"} for topic in topics]
+        answers = self._ask_nameserver(GET_ROUTEINFO_BY_TOPIC, requests, TOPIC_NOT_EXIST)
+        return {
+            topic: read_route(json.loads(answer.body))
+            for topic, answer in zip(topics, answers, strict=True)
+            if answer.code != TOPIC_NOT_EXIST
+        }
 
     def brokers(self) -> Brokers:
         """Return all brokers that have registered, by the name server that knows the most of them.
 
         It is the one that is asked from then on: what another did not know yet is asked again.
         """
-        found = read_brokers(self._ask_nameserver(GET_BROKER_CLUSTER_INFO, {}).body)
+        found = read_brokers(self._ask_nameserver(GET_BROKER_CLUSTER_INFO)[0].body)
         for address in self._servers.others():
             try:
                 answer = self.ask(address, GET_BROKER_CLUSTER_INFO, {})
@@ -151,42 +159,40 @@ class Cluster:
         )
 
     def _listed(self, code: int) -> list[str]:
-        answer = self._ask_nameserver(code, {})
+        (answer,) = self._ask_nameserver(code)
         return json.loads(answer.body or b"{}").get("topicList") or []
 
-    def bounds(
-        self, topic: str, silent: Mapping[str, ConnectionLostError] = MappingProxyType({}), /
-    ) -> TopicBounds | None:
-        """Return from where to where the queues of a topic reach; `None` if it does not exist.
-
-        Brokers that are `silent`, as was found out just now, are not asked for this one, too.
-        """
-        route = self.route(topic)
-        if route is None:
-            return None
-        found: dict[Queue, Bounds] = {}
-        missing: dict[str, ConnectionLostError] = {}
-        for broker, address in sorted(route.addresses.items()):
-            if not route.read_queues.get(broker):
-                continue
-            if broker in silent:
-                missing[broker] = silent[broker]
-                continue
+    def bounds(self, topics: Sequence[str]) -> Survey:
+        """Return from where to where the queues of topics reach."""
+        found = Survey()
+        asked: dict[tuple[str, str], list[str]] = {}
+        routes = self.routes(topics)
+        for topic, route in routes.items():
+            found.topics.add(topic)
+            found.addresses.update(route.addresses)
+            found.slaves.update(route.slaves)
+            for broker, address in sorted(route.addresses.items()):
+                if route.read_queues.get(broker):
+                    asked.setdefault((broker, address), []).append(topic)
+        for (broker, address), of_broker in asked.items():
             try:
-                status = self._status(topic, broker, address)
+                queues = self._status(of_broker, broker, address)
             except ConnectionLostError as error:
-                missing[broker] = error
+                found.missing[broker] = error
                 continue
-            count = route.read_queues[broker]
-            found.update({queue: each for queue, each in status.items() if queue.id < count})
-        return TopicBounds(found, route.addresses, missing, route.slaves)
+            for queue, there in queues.items():
+                if queue.id < routes[queue.topic].read_queues[broker]:
+                    found.queues[queue] = there
+        return found
 
-    def _status(self, topic: str, broker: str, address: str) -> dict[Queue, Bounds]:
-        answer = self.ask(address, GET_TOPIC_STATS_INFO, {"topic": topic})
-        if answer.code == TOPIC_NOT_EXIST:
-            return {}
-        answer.expect_all(address)
-        return dict(read_topic_status(broker, answer.body))
+    def _status(self, topics: Sequence[str], broker: str, address: str) -> dict[Queue, Bounds]:
+        found: dict[Queue, Bounds] = {}
+        requests = [{"topic": topic} for topic in topics]
+        for answer in self.ask_all(address, GET_TOPIC_STATS_INFO, requests):
+            if answer.code != TOPIC_NOT_EXIST:
+                answer.expect_all(address)
+                found.update(read_topic_status(broker, answer.body))
+        return found
 
     def offsets_at(
         self, queues: Iterable[Queue], addresses: Mapping[str, str], time_ms: int
@@ -305,7 +311,9 @@ class Cluster:
 
         return with_wire(address, self.settings, ask)
 
-    def _ask_nameserver(self, code: int, fields: Mapping[str, str], *expected: int) -> Answer:
+    def _ask_nameserver(
+        self, code: int, requests: Sequence[Mapping[str, str]] = ({},), *expected: int
+    ) -> list[Answer]:
         """Ask one that answers; a `RefusedError` of another code than those that are expected.
 
         An `OptionError` for a server that is none: most often a broker's address was given.
@@ -313,18 +321,21 @@ class Cluster:
         errors: list[ConnectionLostError | UntrustedError] = []
         for address in self._servers.in_turn():
             try:
-                answer = self.ask(address, code, fields)
+                answers = self.ask_all(address, code, requests)
             except (ConnectionLostError, UntrustedError) as error:
                 self._servers.leave(address)
                 errors.append(error)
-            else:
+                continue
+            for answer in answers:
                 if answer.code == REQUEST_CODE_NOT_SUPPORTED:
                     raise OptionError(
                         f"{address} answers, but does not know what name servers do: it looks like"
                         " a broker. Give the name server's address, port 9876 unless it was told"
                         " otherwise"
                     )
-                return answer if answer.code in expected else answer.expect(address)
+                if answer.code not in expected:
+                    answer.expect(address)
+            return answers
         if all(isinstance(error, UntrustedError) for error in errors):
             raise errors[0]
         raise ConnectionLostError(f"no name server answers: {'; '.join(map(str, errors))}")

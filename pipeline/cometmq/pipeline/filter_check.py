@@ -15,8 +15,7 @@ from cometmq.pipeline.fetching import GROUP
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from cometmq.pipeline.bounds import Survey
-    from cometmq.pipeline.cluster import Cluster, Queue
+    from cometmq.pipeline.cluster import Cluster, Queue, Survey
     from cometmq.pipeline.options import ReadOptions
 
 _CHECK_CLIENT_CONFIG: Final = 46

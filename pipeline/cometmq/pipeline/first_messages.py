@@ -22,8 +22,7 @@ from cometmq.pipeline.offsets import First
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from cometmq.pipeline.bounds import Survey
-    from cometmq.pipeline.cluster import Cluster, Queue
+    from cometmq.pipeline.cluster import Cluster, Queue, Survey
 
     Part = tuple[str, str]
     """A topic on a broker."""
@@ -62,10 +61,10 @@ def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queu
     stored = cluster.stored_first(queues, found.addresses) if queues else {}
     now = {queue: First(found.queues[queue].first, at) for queue, at in stored.items()}
     doubtful = {each for each in now if each in before and _differ(before[each], now[each])}
+    again = cluster.bounds(sorted({queue.topic for queue in doubtful})) if doubtful else found
     for queue in doubtful:
         # It may have expired between the two answers, and what was told is the next one's.
-        again = cluster.bounds(queue.topic)
-        there = again.queues.get(queue) if again is not None else None
+        there = again.queues.get(queue)
         if there is None or there.first != now[queue].offset:
             del now[queue]
     emptied = {part_of(queue) for queue, first in before.items() if _is_gone(first, queue, found)}

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cometmq.pipeline.bounds import Survey
-    from cometmq.pipeline.cluster import Bounds, Queue
+    from cometmq.pipeline.cluster import Bounds, Queue, Survey
     from cometmq.pipeline.first_messages import Looked, Part
 
 log = logging.getLogger(__name__)

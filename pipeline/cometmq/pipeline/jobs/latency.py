@@ -47,7 +47,7 @@ from cometmq.pipeline.store.files import check_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cometmq.pipeline.cluster import Cluster
+    from cometmq.pipeline.cluster import Cluster, Survey
     from cometmq.pipeline.jobs.report import Report
 
 _HEAD: Final = "topic, broker, queue_id, queue_offset, born_time, store_time, born_host"
@@ -176,7 +176,7 @@ def _require_groups(settings: LatencySettings) -> None:
         require_group(settings.nameserver, settings.credentials, group, "groups")
 
 
-def _surveyed(settings: LatencySettings) -> tuple[Cluster, bounds.Survey]:
+def _surveyed(settings: LatencySettings) -> tuple[Cluster, Survey]:
     options = read_options(settings.where | {"topic": settings.topic})
     cluster = options.cluster()
     return cluster, bounds.survey(cluster, options, whole=True)

@@ -31,7 +31,7 @@ from cometmq.pipeline.options import read_options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
-    from cometmq.pipeline.bounds import Survey
+    from cometmq.pipeline.cluster import Survey
     from cometmq.pipeline.jobs.folders import Folder
 
 _DAMAGED: Final = (

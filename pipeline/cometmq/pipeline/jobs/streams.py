@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from cometmq.pipeline.cluster import Bounds, Queue
+    from cometmq.pipeline.cluster import Bounds, Queue, Survey
     from cometmq.pipeline.jobs.job import Run
     from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.options import ReadOptions, WriteOptions
@@ -193,7 +193,7 @@ def _look_at_start(settings: StreamSettings) -> None:
         raise OptionError(str(error)) from None
 
 
-def _survey(options: ReadOptions) -> tuple[bounds.Survey, dict[Queue, int]]:
+def _survey(options: ReadOptions) -> tuple[Survey, dict[Queue, int]]:
     """Return what there is, and where reading begins."""
     cluster = options.cluster()
     found = bounds.survey(cluster, options, whole=True)
