@@ -7,23 +7,24 @@ import select
 import signal
 import socket
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import anyio.lowlevel
 from tests.interop.apache_java import one_at_a_time, required
+
+from cometmq.client import ClientConfig, SyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from cometmq.client import Client
 
 START = Path(__file__).parent / "apache" / "start.sh"
 START_SECONDS = 180
 """The first start of a machine downloads the jars."""
 STOP_SECONDS = 60
 HEAP = "512m"
+PATIENT = ClientConfig(timeout=15.0)
 FIRST_PORT, LAST_PORT = 32010, 32700
 """Below the ports that Linux gives to clients."""
 
@@ -72,12 +73,20 @@ class Process:
 class ApacheBroker:
     """One broker on `folder`/store, with a name server of its own; leaves no process behind."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], release: str = "5.5.0") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        release: str = "5.5.0",
+        known_by: ClientConfig = PATIENT,
+    ) -> None:
         self.port = self.name_server_port = 0
         """Chosen when it starts."""
         self._folder = folder
         self._settings = settings
         self._release = release
+        self._known_by = known_by
+        """How a client gets in."""
         self._processes: list[Process] = []
 
     @property
@@ -86,12 +95,17 @@ class ApacheBroker:
         return f"127.0.0.1:{self.name_server_port}"
 
     def __enter__(self) -> Self:
-        """Start it and wait until it serves."""
+        """Start it and wait until it serves, and clients find it."""
         required("java")
         required("mvn")
         with one_at_a_time():
             self.port, self.name_server_port = free_ports()
             self._start()
+        try:
+            self._wait_until_it_is_known()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def _start(self) -> None:
@@ -119,6 +133,14 @@ class ApacheBroker:
             starter.wait()
             raise
 
+    def _wait_until_it_is_known(self) -> None:
+        """Its name server shows its name a moment behind its start, and then its address."""
+        deadline = time.monotonic() + START_SECONDS
+        with SyncClient(self.nameserver, self._known_by) as mq:
+            while not any(broker.addresses for broker in mq.admin.brokers()):
+                assert time.monotonic() < deadline, "the name server does not know the broker"
+                time.sleep(0.02)
+
     def __exit__(self, *_: object) -> None:
         """End what still runs, the hard way."""
         for process in self._processes:
@@ -136,12 +158,3 @@ class ApacheBroker:
         self._processes[0].signal(signal.SIGKILL)
         assert self._processes[0].wait(STOP_SECONDS)
         assert (self._folder / "store" / "abort").exists()
-
-
-async def registered(mq: Client) -> None:
-    """Wait until the name server knows the broker, which serves a moment before that.
-
-    Apache's name server shows a broker's name a moment before its address.
-    """
-    while not any(broker.addresses for broker in await mq.admin.brokers()):
-        await anyio.lowlevel.checkpoint()

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 from tests.client.consuming import take, take_in_order
 from tests.client.running import LOOPS, on_loop
-from tests.interop.apache_broker import ApacheBroker, registered
+from tests.interop.apache_broker import ApacheBroker
 
 from cometmq.client import (
     Client,
@@ -39,14 +39,7 @@ PATIENT = ClientConfig(timeout=15)
 @pytest.fixture(scope="module")
 def nameserver(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     with ApacheBroker(tmp_path_factory.mktemp("apache"), QUICK_CHECKS) as broker:
-        on_loop("asyncio", lambda: ready(broker.nameserver))
         yield broker.nameserver
-
-
-async def ready(nameserver: str) -> None:
-    """Wait until clients find the broker."""
-    async with Client(nameserver) as mq:
-        await registered(mq)
 
 
 def play(loop: str, scenario: Callable[[], Awaitable[None]]) -> None:

@@ -11,7 +11,7 @@ from tests.client.relay import ANNOUNCED, Relay
 from tests.client.running import on_loop
 from tests.client.starting import TOPICS, check_starts
 from tests.client.test_header_kinds import use
-from tests.interop.apache_broker import ApacheBroker, registered
+from tests.interop.apache_broker import ApacheBroker
 
 from cometmq.client import Client, ClientConfig, SyncClient
 from cometmq.proto.header_json import JSON
@@ -38,7 +38,6 @@ EXPIRED_SECONDS = 180
 def check(broker: ApacheBroker, *, is_young: bool) -> None:
     async def scenario() -> None:
         async with Client(broker.nameserver, PATIENT) as mq:
-            await registered(mq)
             await check_starts(mq, is_young=is_young)
 
     on_loop("asyncio", scenario)
@@ -54,8 +53,6 @@ def test_a_new_group_begins_in_an_old_queue_where_it_is_told_to(tmp_path: Path) 
     with ApacheBroker(tmp_path, EXPIRES_SOON) as broker:
         with SyncClient(broker.nameserver, PATIENT) as mq:
             deadline = time.monotonic() + EXPIRED_SECONDS
-            while not any(each.addresses for each in mq.admin.brokers()):
-                assert time.monotonic() < deadline
             queues: list[Queue] = []
             for topic in TOPICS:
                 mq.admin.create_topic(topic, queues=1)
@@ -77,7 +74,6 @@ def test_no_header_is_sent_that_apaches_servers_do_not_know(tmp_path: Path) -> N
 
         async def scenario() -> None:
             async with Client(names.address, PATIENT) as mq:
-                await registered(mq)
                 await use(mq)
 
         on_loop("asyncio", scenario)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
-from tests.interop.apache_broker import ApacheBroker, registered
+from tests.interop.apache_broker import ApacheBroker
 from tests.interop.guarded_apache import GUARDED, SECRET, USER
 
 from cometmq.admin.program import program
@@ -23,13 +23,7 @@ SIGNING = ClientConfig(access_key=USER, secret_key=SECRET, timeout=15.0)
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheBroker]:
-    with ApacheBroker(tmp_path_factory.mktemp("apache"), GUARDED) as found:
-
-        async def wait() -> None:
-            async with Client(found.nameserver, SIGNING) as mq:
-                await registered(mq)
-
-        asyncio.run(wait())
+    with ApacheBroker(tmp_path_factory.mktemp("apache"), GUARDED, known_by=SIGNING) as found:
         yield found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,10 +26,6 @@ SHOWN = "queryMsgByOffset -n NS -t Checksummed -b broker-a -i 0 -o 0"
 def shown(folder: Path, target: Target) -> dict[str, str]:
     """The properties of a message, as Apache's tool prints them."""
     with SyncClient(target.nameserver, ClientConfig(timeout=15)) as mq:
-        ends = time.monotonic() + 30
-        while not any(broker.addresses for broker in mq.admin.brokers()):
-            assert time.monotonic() < ends, "the name server does not know the broker"
-            time.sleep(0.05)  # A broker of Apache's serves a moment before that.
         mq.admin.create_topic(TOPIC, queues=1)
         mq.send(TOPIC, b"hello", tag="red", properties={"colour": "blue"})
     path = class_path(RELEASE, JAVA / "pom.xml")

@@ -10,7 +10,7 @@ import pytest
 from tests.broker.clocked import Clocked
 from tests.broker.running import config_of, send_request
 from tests.client.running import on_loop
-from tests.interop.apache_broker import ApacheBroker, registered
+from tests.interop.apache_broker import ApacheBroker
 from tests.interop.store_content import APACHE_SETTINGS, store_config
 from tests.interop.store_sessions import now_ms, opened
 
@@ -56,7 +56,6 @@ def test_what_is_pending_in_apache_comes_here_when_it_is_due_and_once(tmp_path: 
 
     async def on_apache() -> None:
         async with Client(broker.nameserver, PATIENT) as mq:
-            await registered(mq)
             await mq.admin.create_topic(TOPIC, queues=1)
             for body in bodies:
                 await mq.send(TOPIC, body)
@@ -113,13 +112,14 @@ def test_what_is_pending_here_comes_in_apache_once_and_what_came_here_does_not(
     found: Counter[tuple[bytes, int]] = Counter()
 
     async def on_apache() -> None:
-        async with Client(broker.nameserver, PATIENT) as mq:
-            await registered(mq)
-            async with mq.consume(TOPIC, group=GROUP, start="first") as consumer:
-                while found.total() < wanted.total():
-                    message = await anext(consumer)
-                    found[message.body, message.attempt] += 1
-                    message.ack()
+        async with (
+            Client(broker.nameserver, PATIENT) as mq,
+            mq.consume(TOPIC, group=GROUP, start="first") as consumer,
+        ):
+            while found.total() < wanted.total():
+                message = await anext(consumer)
+                found[message.body, message.attempt] += 1
+                message.ack()
 
     with ApacheBroker(tmp_path, APACHE_SETTINGS) as broker:
         on_loop("asyncio", on_apache)

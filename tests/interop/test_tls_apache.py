@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.client.consuming import take
 from tests.client.running import on_loop
-from tests.interop.apache_broker import ApacheBroker, registered
+from tests.interop.apache_broker import ApacheBroker
 from tests.pipeline.guarded import make_certificate
 
 from cometmq.client import Client, ClientConfig, NetworkError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +24,8 @@ TOPIC = "by-tls"
 @dataclass
 class Served:
     nameserver: str
-    certificate: Path
+    by_tls: ClientConfig
     mode: str
-
-    @property
-    def by_tls(self) -> ClientConfig:
-        return ClientConfig(timeout=15, tls=True, tls_ca=str(self.certificate))
 
 
 @pytest.fixture(scope="module", params=["enforcing", "permissive"])
@@ -52,15 +47,9 @@ def served(
     with pytest.MonkeyPatch.context() as patched:
         options = " ".join(f"-D{name}={value}" for name, value in settings.items())
         patched.setenv("JAVA_TOOL_OPTIONS", options)
-        with ApacheBroker(folder, {}) as broker:
-            found = Served(broker.nameserver, certificate, request.param)
-
-            async def ready() -> None:
-                async with Client(found.nameserver, found.by_tls) as mq:
-                    await registered(mq)
-
-            on_loop("asyncio", ready)
-            yield found
+        by_tls = ClientConfig(timeout=15, tls=True, tls_ca=str(certificate))
+        with ApacheBroker(folder, {}, known_by=by_tls) as broker:
+            yield Served(broker.nameserver, by_tls, request.param)
 
 
 def test_what_is_sent_by_tls_is_consumed_by_tls(served: Served) -> None:
@@ -94,7 +83,7 @@ def test_the_pipeline_reads_and_writes_by_tls(served: Served) -> None:
     from cometmq.pipeline.cluster import Cluster
     from cometmq.pipeline.wire import Settings
 
-    settings = Settings(timeout=15.0, tls=True, tls_ca=str(served.certificate))
+    settings = Settings(timeout=15.0, tls=True, tls_ca=served.by_tls.tls_ca)
     cluster = Cluster([served.nameserver], settings)
     bodies = write(cluster, "spark-by-tls", rows(50))
     assert sorted(read(cluster, "spark-by-tls", 50)) == sorted(bodies)

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.running import config_of
 from tests.broker.test_transactions import COMMIT, INTERVAL, SHOP, TIMEOUT, Shop
 from tests.client.running import on_loop
-from tests.interop.apache_broker import ApacheBroker, registered
+from tests.interop.apache_broker import ApacheBroker
 from tests.interop.store_content import APACHE_SETTINGS, store_config
 from tests.interop.store_sessions import now_ms
 
@@ -56,7 +56,6 @@ def test_what_is_open_here_is_asked_about_by_apache_and_the_other_way_round(
             return "commit" if message.body == b"open here" else "unknown"
 
         async with Client(broker.nameserver, PATIENT) as mq:
-            await registered(mq)
             mq.on_transaction_check(check)
             await mq.transaction("BenchmarkTest", b"open there").__aenter__()
             async with mq.consume("BenchmarkTest", group="g", start="first") as consumer:
