@@ -65,6 +65,11 @@ def camel(name: str) -> str:
     return first + "".join(each.capitalize() for each in rest)
 
 
+def listed(text: str) -> list[str]:
+    """Return what a text names, separated by commas; what is empty between two is none."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
 def _read_bool(option: str, text: str) -> bool:
     if text.strip().lower() in ("true", "false"):
         return text.strip().lower() == "true"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cometmq.pipeline.cluster import Cluster
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.nameservers import read_nameservers
-from cometmq.pipeline.option_reading import FORGOTTEN, camel, parse_options
+from cometmq.pipeline.option_reading import FORGOTTEN, camel, listed, parse_options
 from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import Settings
 
@@ -160,7 +160,7 @@ class ReadOptions(_Reaching):
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that are named, if no pattern is."""
-        return tuple(sorted({each.strip() for each in self.topic.split(",") if each.strip()}))
+        return tuple(sorted(set(listed(self.topic))))
 
     def reads(self, topic: str) -> bool:
         """Whether a topic is one of those that are to be read, if it exists."""

@@ -46,6 +46,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.torn_checkpoints import ENDS, mend
+from cometmq.pipeline.option_reading import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +108,7 @@ class ArchiveSettings(CopySettings):
     @property
     def parts(self) -> list[str]:
         """What the folders of a batch are by."""
-        return [each.strip() for each in self.partition_by.split(",") if each.strip()]
+        return listed(self.partition_by)
 
 
 def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = None) -> Report:

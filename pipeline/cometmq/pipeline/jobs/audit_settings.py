@@ -8,7 +8,7 @@ from typing import Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.jobs.results import Results
-from cometmq.pipeline.option_reading import read_size
+from cometmq.pipeline.option_reading import listed, read_size
 from cometmq.pipeline.options import read_time_ms
 from cometmq.pipeline.store.options import store_options
 
@@ -50,7 +50,7 @@ class AuditSettings:
     @property
     def checks(self) -> tuple[str, ...]:
         """The checks by their names."""
-        return tuple(each.strip() for each in self.check.split(",") if each.strip())
+        return tuple(listed(self.check))
 
     @property
     def has_survey(self) -> bool:

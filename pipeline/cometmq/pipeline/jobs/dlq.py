@@ -46,6 +46,7 @@ from cometmq.pipeline.jobs.tables import (
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.jobs.writable import require_file, try_file
 from cometmq.pipeline.nameservers import read_nameservers
+from cometmq.pipeline.option_reading import listed
 from cometmq.pipeline.options import check_bad_body
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class DlqSettings:
     @property
     def names(self) -> list[str]:
         """By what they are put together."""
-        return [each.strip() for each in self.cluster_by.split(",") if each.strip()]
+        return listed(self.cluster_by)
 
 
 def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> Report:

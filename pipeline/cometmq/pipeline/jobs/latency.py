@@ -40,6 +40,7 @@ from cometmq.pipeline.jobs.tables import (
 )
 from cometmq.pipeline.jobs.writable import require_file, told_of_file, try_file
 from cometmq.pipeline.nameservers import read_nameservers
+from cometmq.pipeline.option_reading import listed
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.spark_settings import read_interval
 from cometmq.pipeline.store.files import check_store
@@ -120,7 +121,7 @@ class LatencySettings:
     @property
     def group_names(self) -> list[str]:
         """The groups, each once."""
-        return list(dict.fromkeys(filter(None, map(str.strip, self.groups.split(",")))))
+        return list(dict.fromkeys(listed(self.groups)))
 
     @property
     def results(self) -> Results:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.option_reading import parse_options
+from cometmq.pipeline.option_reading import listed, parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class StoreOptions:
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that are named."""
-        return tuple(sorted({each.strip() for each in self.topic.split(",") if each.strip()}))
+        return tuple(sorted(set(listed(self.topic))))
 
 
 def store_options(options: Mapping[str, str]) -> StoreOptions:
