@@ -19,8 +19,6 @@ from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
 _OWNER: Final = "_cometmq.json"
@@ -56,7 +54,7 @@ class Results:
                 )
         if (local := _local(self.path)) is not None:
             try:
-                self._refuse_others(_Local(local).names, _Local(local).read)
+                self._refuse_others(_Local(local))
             except OSError as error:
                 raise OptionError(f"{self.option}: {self.path}: {error.strerror}") from None
 
@@ -68,7 +66,7 @@ class Results:
         folder = Folder(spark, self.path)
         folder.require_writable()
         if _local(self.path) is None:
-            self._refuse_others(folder.names, folder.read)
+            self._refuse_others(folder)
         if not dry_run:
             self._try(folder)
 
@@ -77,7 +75,7 @@ class Results:
 
         It is taken back, for it may turn out that there is nothing to write.
         """
-        was_there, was_begun = folder.exists(), self._is_begun(folder.names, folder.read)
+        was_there, was_begun = folder.exists(), self._is_begun(folder)
         self._begin(folder)
         if not was_begun:
             folder.remove(_OWNER)
@@ -103,20 +101,20 @@ class Results:
 
     def _remove(self, folder: Folder, within: tuple[str, ...]) -> bool:
         """Remove an earlier run's table; return whether there was such a run."""
-        is_begun = self._is_begun(folder.names, folder.read)
+        is_begun = self._is_begun(folder)
         if is_begun:
             for name in filter(_OF_SPARK.fullmatch, folder.names(*within)):
                 folder.remove(*within, name)
         return is_begun
 
-    def _refuse_others(self, names: Callable[..., list[str]], read: Callable[[str], str]) -> None:
-        is_begun = self._is_begun(names, read)
-        for name in names():
+    def _refuse_others(self, folder: Folder | _Local) -> None:
+        is_begun = self._is_begun(folder)
+        for name in folder.names():
             if _OWN.fullmatch(name):
                 continue
             foreign = name
             if is_begun and name in self.tables:
-                others = (each for each in names(name) if not _OF_SPARK.fullmatch(each))
+                others = (each for each in folder.names(name) if not _OF_SPARK.fullmatch(each))
                 if not (other := next(others, "")):
                     continue
                 foreign = f"{name}/{other}"
@@ -127,12 +125,12 @@ class Results:
                 " wrote there, and results would take its place; name a new folder, or an empty one"
             )
 
-    def _is_begun(self, names: Callable[..., list[str]], read: Callable[[str], str]) -> bool:
+    def _is_begun(self, folder: Folder | _Local) -> bool:
         """Whether an earlier run of the job has written there."""
-        if _OWNER not in names():
+        if _OWNER not in folder.names():
             return False
         try:
-            said: Any = json.loads(read(_OWNER))
+            said: Any = json.loads(folder.read(_OWNER))
         except ValueError:
             return False
         return isinstance(said, dict) and cast("dict[str, Any]", said).get("job") == self.job
