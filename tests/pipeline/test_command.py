@@ -1076,7 +1076,7 @@ def test_a_python_process_that_is_late_is_waited_for_again(
     run = Run(progress=lambda each: news.append(str(each.get("warning", ""))))
     report = run.report_of("archive")
     with nullcontext() if ends else pytest.raises(WorkerLateError, match="this machine is so busy"):
-        run_batches(frame, lambda _frame, _number: None, "c", settings, run, report)
+        run_batches(frame, lambda _frame, _number: None, settings, run, report)
     assert sum("trying again" in each for each in news) == min(late, 2)
 
 

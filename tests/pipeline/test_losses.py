@@ -181,15 +181,15 @@ def test_what_expires_behind_the_planning_is_counted_or_ends_the_stream(
     frame = read_stream(spark, settings, "body")
     if fails:
         with pytest.raises(DataLossError, match="aging/broker-a/0: messages from 0 on were"):
-            run_batches(frame, batch, str(tmp_path), settings, run, report)
+            run_batches(frame, batch, settings, run, report)
         return
-    run_batches(frame, batch, str(tmp_path), settings, run, report)
+    run_batches(frame, batch, settings, run, report)
     assert rows == [200 - first, 0]  # The second one is what tells of it.
     assert report.details["lost"] == first
     shown = {each.name: each.samples[0].value for each in JobMetrics(run).collect()}
     assert shown["cometmq_pipeline_lost"] == first
     again = run.report_of("archive")
-    run_batches(frame, batch, str(tmp_path), settings, run, again)
+    run_batches(frame, batch, settings, run, again)
     assert "lost" not in again.details
 
 
@@ -215,11 +215,11 @@ def test_what_expires_in_the_last_batch_before_a_signal_is_counted_in_its_report
     run = Run()
     report = run.report_of("archive")
     frame = read_stream(spark, settings, "body")
-    run_batches(frame, batch, str(tmp_path), settings, run, report)
+    run_batches(frame, batch, settings, run, report)
     assert report.stopped
     assert (report.batches, report.details["lost"]) == ([0], first)
     run = Run()
     again = run.report_of("archive")
     settings = StreamSettings(**given, fail_on_data_loss=False)  # type: ignore[arg-type]  # as above
-    run_batches(read_stream(spark, settings, "body"), batch, str(tmp_path), settings, run, again)
+    run_batches(read_stream(spark, settings, "body"), batch, settings, run, again)
     assert "lost" not in again.details

@@ -335,7 +335,7 @@ def test_no_stream_is_started_of_a_job_that_shall_end() -> None:
     run = Run()
     run.stop()
     report = run.report_of("toy")
-    run_batches(None, pytest.fail, "", None, run, report)  # type: ignore[arg-type]  # Unused.
+    run_batches(None, pytest.fail, None, run, report)  # type: ignore[arg-type]  # Unused.
     assert report.stopped
 
 

@@ -134,7 +134,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
         check_checkpoint(checkpoint, run, report)
         _check_plan(checkpoint, settings, dry_run=run.dry_run)
         if run.dry_run:
-            report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
+            report.details["would_read"] = would_read(spark, settings)
             return report
         report.details["late_rows"] = report.details["windows"] = 0
         if settings.schema:
@@ -149,7 +149,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
             finally:
                 results.unpersist()
 
-        run_batches(frame, put, settings.checkpoint, settings, run, report, settings.mode)
+        run_batches(frame, put, settings, run, report, settings.mode)
         _tell_windows(settings, run, report)
     return report
 

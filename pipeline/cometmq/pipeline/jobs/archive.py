@@ -126,7 +126,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         check_checkpoint(archiving.checkpoint, run, report)
         archiving.refuse_missing()
         if run.dry_run:
-            report.details["would_read"] = would_read(spark, prepared, settings.checkpoint_folder)
+            report.details["would_read"] = would_read(spark, prepared)
             return report
         frame = observed(read_stream(spark, prepared), settings)
         if settings.schema:
@@ -134,7 +134,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         archiving.begin()
         report.details["files_in"] = settings.to
         frame = archiving.observed(frame)
-        run_batches(frame, archiving.batch, settings.checkpoint_folder, settings, run, report)
+        run_batches(frame, archiving.batch, settings, run, report)
     return report
 
 

@@ -108,7 +108,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         )
         check_checkpoint(checkpoint, run, report)
         if run.dry_run:
-            report.details["would_read"] = would_read(spark, settings, settings.checkpoint, **how)
+            report.details["would_read"] = would_read(spark, settings, **how)
             return report
         writer = frame.writeStream.format("cometmq").options(
             **settings.written,

@@ -237,13 +237,13 @@ def note_job(checkpoint: Folder, report: Report) -> None:
         checkpoint.write(json.dumps({"job": report.job}) + "\n", _BEGUN_BY)
 
 
-def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str, **how: bool) -> int:
+def would_read(spark: SparkSession, settings: StreamSettings, **how: bool) -> int:
     """Return how many messages a run would read now, before the filter leaves any out.
 
     `how` it would mend its checkpoint: what a power cut has torn of that is passed over.
     """
     options = read_options(source_options(settings))
-    folder = Folder(spark, checkpoint)
+    folder = Folder(spark, settings.checkpoint_folder)
     if (last := last_done(folder, **how)) >= 0:
         return _behind(options, source_end(folder, last))
     found, starts = _survey(options)
@@ -290,7 +290,6 @@ def triggered(writer: Any, trigger: str) -> Any:
 def run_batches(
     frame: DataFrame,
     each: Callable[[DataFrame, int], None],
-    checkpoint: str,
     settings: StreamSettings,
     run: Run,
     report: Report,
@@ -300,7 +299,7 @@ def run_batches(
     if run.is_stopping:  # Spark would plan the first batch before that is refused.
         report.stopped = True
         return
-    kept = Folder(frame.sparkSession, checkpoint)
+    kept = Folder(frame.sparkSession, settings.checkpoint_folder)
     state = kept_state(kept)
 
     def unless_stopping(batch: DataFrame, batch_id: int) -> None:
@@ -314,7 +313,7 @@ def run_batches(
 
     note_job(kept, report)
     writer = frame.writeStream.foreachBatch(unless_stopping).outputMode(mode)
-    writer = writer.option("checkpointLocation", checkpoint)
+    writer = writer.option("checkpointLocation", settings.checkpoint_folder)
     run_stream(writer, settings, run, report, ended, refuses_batches=True)
 
 

@@ -115,11 +115,11 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
         report.details["columns"] = transforming.check(stream)
         check_checkpoint(checkpoint, run, report)
         if run.dry_run:
-            report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
+            report.details["would_read"] = would_read(spark, settings)
             return report
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream, settings)
-        run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
+        run_batches(stream, transforming.batch, settings, run, report)
     return report
 
 
