@@ -234,8 +234,7 @@ class _ToParquet(Archiving):
         size = seen["bytes"] or 0
         self.report.count_bytes(size)
         if "misfits" in seen:
-            misfits = self.report.details.get("misfits", 0)
-            self.report.details["misfits"] = misfits + seen["misfits"]
+            self.report.count("misfits", seen["misfits"])
         return Manifest(
             name=BatchName(batch.number, batch.number),
             query_id=batch.query_id,
@@ -250,9 +249,8 @@ class _ToParquet(Archiving):
     def _count_files(self, batch: str) -> None:
         """Note how many files a batch has, and warn when a trigger makes them too small."""
         sizes = [size for _, size in self.folder.files(batch)]
-        details = self.report.details
-        details["files"] = details.get("files", 0) + len(sizes)
-        details["file_bytes"] = details.get("file_bytes", 0) + sum(sizes)
+        self.report.count("files", len(sizes))
+        self.report.count("file_bytes", sum(sizes))
         is_small = sum(sizes) < _FILE_SMALL * len(sizes)
         if is_small and self.settings.trigger != ONCE and not self._warned_of_files:
             self._warned_of_files = True

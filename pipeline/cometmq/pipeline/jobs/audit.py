@@ -274,7 +274,7 @@ class _Audit:
         for row in _by_file(every):
             if row["kind"] == "part":
                 report.rows += row["records"]
-                report.size = (report.size or 0) + row["bytes"]
+                report.count_bytes(row["bytes"])
                 compared += row["compared"]
                 blocks = None if row["blocks"] is None or blocks is None else blocks + row["blocks"]
                 # Its reader looked later, and so did the broker go on.

@@ -167,7 +167,7 @@ class Run:
                 is_idle = not query.status["isTriggerActive"]
                 if is_behind or is_idle:
                     if is_idle and (lost := untold()):  # Else the next batch tells of it.
-                        report.details["lost"] = report.details.get("lost", 0) + lost
+                        report.count("lost", lost)
                     query.stop()
                     _note_progress(said.news(), report, seen, self)  # It may have ended just now.
                     report.stopped = True
@@ -226,10 +226,9 @@ def _note_progress(news: Iterable[Mapping[str, Any]], report: Report, seen: int,
         report.rows += rows
         report.cover(passed)
         if lost:
-            report.details["lost"] = report.details.get("lost", 0) + lost
+            report.count("lost", lost)
         for state in progress["stateOperators"]:
-            late = int(state["numRowsDroppedByWatermark"])
-            report.details["late_rows"] = report.details.get("late_rows", 0) + late
+            report.count("late_rows", int(state["numRowsDroppedByWatermark"]))
         observed = _observed(progress)
         if "bytes" in observed:
             report.count_bytes(observed.pop("bytes"))
@@ -237,7 +236,7 @@ def _note_progress(news: Iterable[Mapping[str, Any]], report: Report, seen: int,
             if not observed.get(name):
                 observed.pop(name, None)
         for name, count in observed.items():
-            report.details[name] = report.details.get(name, 0) + count
+            report.count(name, count)
         lags = _lags(progress)
         run.last_batch = LastBatch.of(progress, lags or {})
         run.tell(

@@ -237,7 +237,7 @@ class _Replaying:
             return
         lost = source.expired_since(part) if part else source.expired(notes.done, notes.reached)
         if lost:
-            report.details["expired_bytes"] = report.details.get("expired_bytes", 0) + lost
+            report.count("expired_bytes", lost)
             run.tell(warning=f"{lost} bytes of the log expired before they were replayed")
 
     def _pieces(self, part: Part, pace: Pace | Tempo) -> Generator[_Piece]:
@@ -299,7 +299,7 @@ class _Replaying:
         report.count_bytes(counts.pop("bytes"))
         for name, count in counts.items():
             if count:
-                report.details[name] = report.details.get(name, 0) + count
+                report.count(name, count)
         return sent
 
     def _refuse_its_source(self, frame: DataFrame) -> None:

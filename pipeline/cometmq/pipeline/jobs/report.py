@@ -71,6 +71,10 @@ class Report:
         """Add bytes of bodies; Spark says `None` of no rows."""
         self.size = (self.size or 0) + (size or 0)
 
+    def count(self, name: str, number: int) -> None:
+        """Add to a number that only this job has to say."""
+        self.details[name] = self.details.get(name, 0) + number
+
     def document(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return {
