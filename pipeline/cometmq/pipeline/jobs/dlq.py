@@ -13,7 +13,7 @@ Apache's at least once). What is there already is counted as `earlier`.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -182,10 +182,6 @@ def _has_letters(settings: DlqSettings) -> bool:
     return False
 
 
-def _look(settings: DlqSettings) -> None:
-    _has_letters(settings)
-
-
 class _StoppedError(Exception):
     """The job shall end."""
 
@@ -219,7 +215,7 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
     try:
         if chosen and not run.is_stopping:
             config = settings.credentials.client_config()
-            with SyncClient(settings.nameserver, config) as mq:
+            with suppress(_StoppedError), SyncClient(settings.nameserver, config) as mq:
                 mq.admin.dead_letters.redrive(
                     settings.group,
                     DeadLetterFilter(places=frozenset(places)),
@@ -227,8 +223,6 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
                     rate=settings.rate or None,
                     watch=watch,
                 )
-    except _StoppedError:
-        pass
     except ClientError as error:  # Most often a broker that goes away.
         raise PipelineError(str(error)) from error
     finally:
@@ -395,5 +389,5 @@ JOB: Final = Job(
         "dlq --group billing --cluster-by topic,shape",
         "dlq --group billing --redrive \"key LIKE 'o-1%'\" --dry-run",
     ),
-    look=_look,
+    look=_has_letters,
 )

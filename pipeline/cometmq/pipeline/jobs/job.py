@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.metrics import LastBatch
@@ -310,21 +310,13 @@ def _nothing(_settings: Any) -> Places:
     return ()
 
 
-class JobFunction(Protocol):
-    """The function of a job."""
-
-    def __call__(self, spark: SparkSession, settings: Any, run: Run) -> Report:
-        """Do it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as the command line knows it."""
 
     name: str
     settings: type[Any]
-    function: JobFunction
+    function: Callable[[SparkSession, Any, Run], Report]
     summary: str
     """What `--help` says of it."""
     goes_on: bool = True
@@ -333,7 +325,7 @@ class Job:
     """Command lines that `--help` shows, from the job's name on."""
     holds: Callable[[Any], Places] = _nothing
     """Which folders are its own while it runs, by its settings."""
-    look: Callable[[Any], None] | None = None
+    look: Callable[[Any], object] | None = None
     """Looks whether what the settings name is there, before Spark is started for it."""
 
 
@@ -360,10 +352,10 @@ def setting(
 
 
 @contextmanager
-def timed(report: Report) -> Generator[Report]:
+def timed(report: Report) -> Generator[None]:
     """Note how long a job takes."""
     began = time.monotonic()
     try:
-        yield report
+        yield
     finally:
         report.seconds = time.monotonic() - began
