@@ -89,15 +89,10 @@ class Copies:
             "flag",
             "store_time",
             "map_filter(properties, (name, value) -> value <> '') AS properties",
-            *(
-                f"{name} AS source_{own}"
-                for name, own in (
-                    ("topic", "topic"),
-                    ("broker", "broker"),
-                    ("queue_id", "queue_id"),
-                    ("queue_offset", "offset"),
-                )
-            ),
+            "topic AS source_topic",
+            "broker AS source_broker",
+            "queue_id AS source_queue_id",
+            "queue_offset AS source_offset",
         )
         seen = Observation()
         rows = rows.observe(seen, functions.expr("count(*)").alias("sent"))
