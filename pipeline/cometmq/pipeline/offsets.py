@@ -71,21 +71,21 @@ class StreamOffset:
         if self.firsts:
             said["firsts"] = _by_queue(self.firsts)
         if self.begins:
-            said["from"] = write_positions(self.begins)
+            said["from"] = _by_queue(self.begins)
         if self.is_initial:
             said["initial"] = True
         if self.lost:
             said["lost"] = self.lost
-        said["queues"] = write_positions(self.queues)
+        said["queues"] = _by_queue(self.queues)
         return said
 
 
 def read_stream_offset(said: Mapping[str, Any]) -> StreamOffset:
     """Read what `document` wrote."""
     return StreamOffset(
-        read_positions(said["queues"]),
+        _positions(said["queues"]),
         bool(said.get("initial", False)),
-        read_positions(said.get("from", {})),
+        _positions(said.get("from", {})),
         {queue: First(*map(int, each)) for queue, each in _each(said.get("firsts", {}))},
         int(said.get("lost", 0)),
     )
@@ -101,12 +101,8 @@ def ranges(start: StreamOffset, end: StreamOffset) -> dict[Queue, Bounds]:
     return found
 
 
-def write_positions(positions: Positions) -> dict[str, dict[str, dict[str, int]]]:
-    """Write positions as JSON has them, in order."""
-    return _by_queue(positions)
-
-
 def _by_queue(values: Mapping[Queue, V]) -> dict[str, dict[str, dict[str, V]]]:
+    """Return what is said of queues as JSON has it, in order."""
     said: dict[str, dict[str, dict[str, V]]] = {}
     for queue in sorted(values):
         of_broker = said.setdefault(queue.topic, {}).setdefault(queue.broker, {})
@@ -114,8 +110,7 @@ def _by_queue(values: Mapping[Queue, V]) -> dict[str, dict[str, dict[str, V]]]:
     return said
 
 
-def read_positions(said: Mapping[str, Any]) -> dict[Queue, int]:
-    """Read what `write_positions` wrote."""
+def _positions(said: Mapping[str, Any]) -> dict[Queue, int]:
     return {queue: int(offset) for queue, offset in _each(said)}
 
 
