@@ -140,7 +140,6 @@ class _Audit:
         self.has_told_of_damage = "log" in settings.checks
 
     def judge(self, checks: tuple[str, ...]) -> None:
-        survey = None
         if self.settings.has_survey:
             survey = self._read(
                 "survey",
@@ -152,11 +151,10 @@ class _Audit:
             )
             if "gaps" in checks:  # Else it is read once.
                 survey = kept(survey, self.until)
+                self.found.append(self._gaps(survey))
             kinds = "'part', 'block'" + ", 'damage'" * ("log" in checks)
             columns = ("kind", "file", "start", "end", "reason AS detail", *_COUNTED)
             self.found.append(survey.where(f"kind IN ({kinds})").selectExpr(*columns))
-        if survey is not None and "gaps" in checks:
-            self.found.append(self._gaps(survey))
         if "queues" in checks:
             self.found.append(self._queues())
         if "index" in checks:
