@@ -213,7 +213,7 @@ class _Files:
                     f" {settings.checkpoint} says that {done} batches are done, whose results it"
                     " would lack: put the folder back, or choose a new --checkpoint, too"
                 )
-        if self._begun:
+        else:
             owner = self._folder.read_json(
                 *_OWNER, if_damaged="put it back from a copy, or choose another folder"
             )

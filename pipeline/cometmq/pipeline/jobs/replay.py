@@ -269,13 +269,10 @@ class _Replaying:
         if in_order or reached:  # Of all: where it is does not change.
             frame = frame.selectExpr("*", f"{_AT.format(order=self.source.order)} AS at")
         if self.condition:
-            frame = self._chosen(frame)
+            with told_as("where"):
+                frame = frame.where(self.condition)
         self._refuse_its_source(frame)
         return between(frame, reached, None)
-
-    def _chosen(self, frame: DataFrame) -> DataFrame:
-        with told_as("where"):
-            return frame.where(self.condition)
 
     def _send(self, piece: _Piece, report: Report) -> int:
         """Send a piece; return how many messages that were: bodies may be skipped, files expire."""
