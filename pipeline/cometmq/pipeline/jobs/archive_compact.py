@@ -30,6 +30,7 @@ from cometmq.pipeline.jobs.archive_files import (
     merged_away,
     read_batches,
     read_files,
+    require_batches,
     require_compression,
     unfinished,
 )
@@ -137,8 +138,7 @@ class _Compacting:
         self.folder = Folder(spark, settings.archive)
         self._known_columns: dict[BatchName, str] = {}
         refuse_delta(self.folder, "OPTIMIZE")
-        if not batches(self.folder):
-            raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
+        require_batches(self.folder, "archive")
 
     def clean_up(self) -> None:
         """Remove what is left of batches that were merged, and of merging that came to no end."""

@@ -201,6 +201,13 @@ def batches(folder: Folder) -> list[BatchName]:
     return found
 
 
+def require_batches(folder: Folder, option: str) -> list[BatchName]:
+    """Return the batches of an archive; an `OptionError` of a folder that has none."""
+    if found := batches(folder):
+        return found
+    raise OptionError(f"{option}: {folder.path} is no archive, or has nothing in it")
+
+
 def while_there(
     folder: Folder,
     look: Callable[[list[BatchName]], _Seen],

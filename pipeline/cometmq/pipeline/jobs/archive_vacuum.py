@@ -20,6 +20,7 @@ from cometmq.pipeline.jobs.archive_files import (
     batches,
     lost_manifests,
     merged_away,
+    require_batches,
     unfinished,
 )
 from cometmq.pipeline.jobs.delta_tables import refuse_delta
@@ -57,8 +58,7 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     report = run.report_of("archive-vacuum")
     folder = Folder(spark, settings.archive)
     refuse_delta(folder, "VACUUM")
-    if not batches(folder):
-        raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
+    require_batches(folder, "archive")
     removed: list[str] = []
     report.details.update(removed=removed, removed_bytes=0)
     with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):

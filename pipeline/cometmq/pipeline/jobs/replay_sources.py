@@ -13,10 +13,10 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     BatchName,
     Manifest,
-    batches,
     lost_manifests,
     place_of,
     read_batches,
+    require_batches,
     while_there,
 )
 from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
@@ -91,10 +91,8 @@ class ArchiveSource:
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
         self._spark = spark
         self._folder = folder
-        self._there = batches(folder)
+        self._there = require_batches(folder, "from")
         """As they were at the last look: `archive-compact` may merge them meanwhile."""
-        if not self._there:
-            raise OptionError(f"from: {folder.path} is no archive, or has nothing in it")
         self._batches = [BatchName(n, n) for each in self._there for n in each.numbers]
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
