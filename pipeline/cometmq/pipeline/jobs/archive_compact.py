@@ -90,6 +90,10 @@ class _Batch(NamedTuple):
         return self.manifest.name
 
     @property
+    def file_count(self) -> int:
+        return sum(map(len, self.files.values()))
+
+    @property
     def size(self) -> int:
         return sum(map(sum, self.files.values()))
 
@@ -108,7 +112,7 @@ def archive_compact(
         for group in compacting.groups(run):
             if run.is_stopping:
                 break
-            before = sum(len(sizes) for each in group for sizes in each.files.values())
+            before = sum(each.file_count for each in group)
             if run.dry_run:
                 after = compacting.expected(group)
             else:
@@ -191,7 +195,7 @@ class _Compacting:
         return self._known_columns[batch.name]
 
     def _is_worth_it(self, group: Sequence[_Batch]) -> bool:
-        before = sum(len(sizes) for each in group for sizes in each.files.values())
+        before = sum(each.file_count for each in group)
         # Half of the files, at least: what is merged again and again costs little then.
         return len(group) > 1 and 0 < self.expected(group) * 2 <= before
 
