@@ -14,7 +14,7 @@ from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.writable import require_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -136,19 +136,18 @@ class Folder:
 
     def names(self, *names: str) -> list[str]:
         """Return the names in a folder, sorted; none of one that is not there."""
-        if not self.exists(*names):
-            return []
-        with _told(self.path):
-            listed = self._system.listStatus(self._path_class(self.of(*names)))
-            return sorted(each.getPath().getName() for each in listed)
+        return sorted(self._listed(*names))
 
     def has_name(self, is_such: Callable[[str], bool], *names: str) -> bool:
         """Whether there is such a name in a folder; behind the first one no more are looked at."""
-        if not self.exists(*names):
-            return False
-        with _told(self.path):
-            listed = self._system.listStatus(self._path_class(self.of(*names)))
-            return any(is_such(each.getPath().getName()) for each in listed)
+        return any(map(is_such, self._listed(*names)))
+
+    def _listed(self, *names: str) -> Iterator[str]:
+        """Yield the names in a folder, if it is there; each costs a call to Java."""
+        if self.exists(*names):
+            with _told(self.path):
+                for each in self._system.listStatus(self._path_class(self.of(*names))):
+                    yield each.getPath().getName()
 
     def files(self, *names: str) -> list[tuple[str, int]]:
         """Return all files below a folder, each with its bytes; none of one that is not there."""
