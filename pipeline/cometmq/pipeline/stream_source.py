@@ -285,6 +285,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = there.first
             begins[queue] = first
         self._tell_loss(lost)
+        self._tell_unread(before, found, away)
+        return begins, expired
+
+    def _tell_unread(self, before: StreamOffset, found: Survey, away: frozenset[str]) -> None:
+        """Tell of queues and topics that are not read now, though they may be later."""
         unread = {
             queue
             for queue in before.queues.keys() - found.queues.keys()
@@ -295,7 +300,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         absent = {*self.options.topics} - found.topics - {queue.topic for queue in before.queues}
         news += [f"topic {topic}: there is none yet" for topic in absent]
         self._tell("not read: ", news)
-        return begins, expired
 
     def _tell_loss(self, lost: list[str]) -> None:
         if lost and self.options.fail_on_data_loss:
