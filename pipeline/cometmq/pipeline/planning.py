@@ -62,7 +62,7 @@ def plan(
     # Where messages are large, a cut between two leaves some room.
     left = 0 if options.max_records_per_partition or 2 * heaviest > room else heaviest
     count = -(-total // (room - left))
-    if count > options.parallelism > 0:  # No task shall be left over when the others are done.
+    if count > options.parallelism:  # No task shall be left over when the others are done.
         count += -count % options.parallelism
     worth = max(-(-rows // WORTH_A_TASK), -(-size // SIZE_WORTH_A_TASK))
     count = max(count, min(options.parallelism, worth), options.min_partitions)
@@ -77,7 +77,7 @@ def plan(
 
 def _shares(pieces: Sequence[Piece], options: ReadOptions) -> tuple[list[_Share], int]:
     """Return what pieces weigh, by bytes or by messages, whichever is more; and a task's room."""
-    size_max = max(options.target_bytes_per_task, 1)
+    size_max = options.target_bytes_per_task
     rows_max = options.max_records_per_partition
     shares: list[_Share] = []
     for piece in pieces:
