@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -50,6 +51,24 @@ def test_a_second_run_is_refused_and_told_who_the_first_one_is(tmp_path: Path) -
     text = str(raised.value)
     assert text.startswith(f"path: {tmp_path}/to: archive (process {os.getpid()} on ")
     assert "nothing was changed. Start this again when that one has ended" in text
+
+
+def test_a_full_disk_lets_a_run_have_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it writes next tells of the disk; and `archive-vacuum` makes room on it."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = Plain(tmp_path)
+    monkeypatch.setattr("os.pwrite", full)
+    with (
+        held(Run(), "archive-vacuum", (folder, UPKEEP)),
+        pytest.raises(HeldError, match=f"path: {tmp_path}: another job is at work there"),
+        held(Run(), "archive-compact", (folder, UPKEEP)),
+    ):
+        pytest.fail("two have it")
 
 
 def test_the_second_run_takes_nothing_of_the_first_away(tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def _held(run: Run, job: str, said: str, path: Path, name: str) -> Generator[Non
             f"path: {said}: nothing can be written there ({error.strerror}); choose another folder"
         ) from None
     try:
-        _sign(lock, job)
+        with suppress(OSError):  # On a full disk, where vacuum makes room, nobody is named.
+            _sign(lock, job)
         yield
     finally:
         with suppress(OSError):  # What is left holds nothing once it is closed.
