@@ -95,9 +95,11 @@ class TransformSettings(StreamSettings):
         if not self.sql.startswith("@"):
             return self.sql
         try:
-            return Path(self.sql[1:]).read_text()
+            return Path(self.sql[1:]).read_text("utf-8")
         except OSError as error:
             raise OptionError(f"sql: {self.sql[1:]}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise OptionError(f"sql: {self.sql[1:]}: no text in UTF-8 ({error.reason})") from None
 
 
 def transform(spark: SparkSession, settings: TransformSettings, run: Run | None = None) -> Report:
