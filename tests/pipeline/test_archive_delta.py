@@ -84,6 +84,9 @@ class Archived:
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
 
+    def insert_own_row(self) -> None:
+        self.spark.sql(f"INSERT INTO delta.`{self.path}` (body) VALUES (X'78')")
+
     @property
     def bodies(self) -> list[str]:
         rows = read_archive(self.spark, str(self.path)).selectExpr("cast(body AS string) AS body")
@@ -323,13 +326,14 @@ def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
     archived.run(checkpoint=str(archived.path.parent / "b"), adopt=True)
     archived.topic, archived.sent = other, 15
     archived.send(5)
+    archived.insert_own_row()
     report = archived.run(checkpoint=str(archived.path.parent / "new"), adopt=True)
     assert report.rows == 5
     archived.send(5)
     with pytest.raises(OptionError, match=r"and the checkpoint .*/a is at .*: what is between"):
         archived.run(checkpoint=str(archived.path.parent / "a"), adopt=True)
     rows = read_archive(archived.spark, str(archived.path)).groupBy("topic").count().collect()
-    assert {row["topic"]: row["count"] for row in rows} == {other: 20, f"{other}-b": 5}
+    assert {row["topic"]: row["count"] for row in rows} == {other: 20, f"{other}-b": 5, None: 1}
 
 
 def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> None:
@@ -368,6 +372,8 @@ def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
     archived.spark.sql(f"VACUUM delta.`{archived.path}`")
     archived.send(1)
     assert archived.run().rows == 1  # What is ours in the folder is left alone.
+    archived.insert_own_row()
+    assert replay(archived.spark, replaying).rows == 1
 
 
 def test_other_tables_and_formats_are_told_apart(archived: Archived, tmp_path: Path) -> None:

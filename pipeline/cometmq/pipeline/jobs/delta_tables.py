@@ -51,6 +51,12 @@ def read_delta(spark: SparkSession, folder: Folder) -> DataFrame:
     return frame
 
 
+def rows_of_batches(spark: SparkSession, folder: Folder) -> DataFrame:
+    """Return what was archived: rows that somebody has inserted himself are of no batch."""
+    rows: DataFrame = read_delta(spark, folder).where("batch IS NOT NULL")
+    return rows
+
+
 def last_batch(spark: SparkSession, folder: Folder) -> int:
     """Return the number of the last batch with rows in it; -1 if there is none."""
     (row,) = read_delta(spark, folder).selectExpr("max(batch) AS last").collect()
@@ -110,7 +116,7 @@ def ends_of_rows(spark: SparkSession, folder: Folder) -> dict[str, Any]:
     """
     from pyspark.sql import functions
 
-    queues = read_delta(spark, folder).groupBy("topic", "broker", "queue_id")
+    queues = rows_of_batches(spark, folder).groupBy("topic", "broker", "queue_id")
     last_of = functions.expr("max(struct(batch, queue_offset)).queue_offset")
     ends: dict[str, Any] = {}
     for row in queues.agg(last_of).collect():

@@ -19,7 +19,7 @@ from cometmq.pipeline.jobs.archive_files import (
     require_batches,
     while_there,
 )
-from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
+from cometmq.pipeline.jobs.delta_tables import is_delta, rows_of_batches
 from cometmq.pipeline.jobs.tables import store_table, taking_conditions
 from cometmq.pipeline.store.files import folders_of, log_files
 from cometmq.pipeline.store.queues import BATCH, SIMPLE
@@ -173,7 +173,7 @@ class DeltaSource:
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
         self._spark = spark
         self._path = folder.path
-        self._frame = read_delta(spark, folder)
+        self._frame = rows_of_batches(spark, folder)
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
         """Yield the batches, the oldest first, under the names that they have in Parquet."""
