@@ -293,6 +293,18 @@ def test_a_replay_into_its_own_source_is_refused(
         replay(tables.spark, replaying(tables, archived, to_topic=topic))
 
 
+def test_a_topic_that_an_archive_knows_nothing_of_is_refused(
+    tables: Tables, archived: str, tmp_path: Path
+) -> None:
+    """Mistyped, it was all noted as done, with nothing sent."""
+    with pytest.raises(OptionError, match=f"topic: {archived} has nothing of a topic mistyped"):
+        replay(tables.spark, replaying(tables, archived, to_topic="T", topic="mistyped"))
+    assert not Path(archived, "_replays").exists()
+    topic = tmp_path.name.replace("_", "-")
+    told = replaying(tables, archived, to_topic="replayed-named", topic=topic)
+    assert replay(tables.spark, told, Run(dry_run=True)).details["would_send"] == 20
+
+
 def test_what_is_no_archive_is_said(tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is no archive"):
         replay(tables.spark, replaying(tables, str(tmp_path), to_topic="T"))

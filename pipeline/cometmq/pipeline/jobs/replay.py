@@ -337,7 +337,7 @@ class _Replaying:
 def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
     place = settings.place
     if place.kind == ARCHIVE:
-        return archive_source(spark, Folder(spark, place.path))
+        return archive_source(spark, Folder(spark, place.path), settings.chosen_topic)
     needed = (*_PLACE, *_SENT, "store_time", "physical_offset")
     columns = "*" if settings.where else ",".join(needed)
     return store_source(

@@ -27,10 +27,10 @@ _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
 class ReplaySettings:
     """What to replay, and where to."""
 
-    from_: str = setting("archive:DIR, or store:DIR[#TOPIC].", "", metavar="PLACE")
+    from_: str = setting("archive:DIR[#TOPIC], or store:DIR[#TOPIC].", "", metavar="PLACE")
     from_dir: str = setting("An archive; --from archive:DIR says the same.", "", metavar="DIR")
     topic: str = setting(
-        "Only this one; which one is said of a store that has several.", "", metavar="TOPIC"
+        "Only this one; must be said of a store that has several.", "", metavar="TOPIC"
     )
     broker: str = setting(
         "Of a store: its broker's name, for a message is known by where it was.", ""

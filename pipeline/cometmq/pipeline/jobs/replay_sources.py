@@ -13,6 +13,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     BatchName,
     Manifest,
+    knows_topic,
     lost_manifests,
     place_of,
     read_batches,
@@ -164,6 +165,10 @@ class ArchiveSource:
         """Look for it."""
         return _has_topic(frame, topic)
 
+    def knows(self, topic: str) -> bool:
+        """Ask the manifests, which know of a topic without a message as well."""
+        return knows_topic(self._folder, topic)
+
 
 class DeltaSource:
     """An archive that is a table of Delta, batch by batch."""
@@ -195,6 +200,10 @@ class DeltaSource:
         """Look for it."""
         return _has_topic(frame, topic)
 
+    def knows(self, topic: str) -> bool:
+        """Look for it in all batches."""
+        return _has_topic(self._frame, topic)
+
     def lacks(self, done: Collection[str]) -> list[str]:
         """Say nothing: Delta itself misses files."""
         del done
@@ -207,9 +216,12 @@ class DeltaSource:
         return name
 
 
-def archive_source(spark: SparkSession, folder: Folder) -> ArchiveSource | DeltaSource:
-    """Return an archive, of whichever format."""
-    return (DeltaSource if is_delta(folder) else ArchiveSource)(spark, folder)
+def archive_source(spark: SparkSession, folder: Folder, topic: str) -> ArchiveSource | DeltaSource:
+    """Return an archive, of whichever format; an `OptionError` if it knows nothing of a topic."""
+    source = (DeltaSource if is_delta(folder) else ArchiveSource)(spark, folder)
+    if topic and not source.knows(topic):  # All would be noted as done.
+        raise OptionError(f"topic: {folder.path} has nothing of a topic {topic}")
+    return source
 
 
 @dataclass(frozen=True, slots=True)
