@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -96,6 +97,15 @@ def test_apaches_answer_to_202_is_no_json_and_is_read(asked: Asked) -> None:
     }
 
 
+def test_a_broker_whose_name_has_braces_is_read_as_well() -> None:
+    """As one has that was to be filled in; its queues were left out without a word."""
+    name = '${"HOST}'
+    body = (
+        b'{"offsetTable":{{"brokerName":%b,"queueId":1,"topic":"T"}:{"maxOffset":9,"minOffset":2}}}'
+    ) % json.dumps(name).encode()
+    assert dict(read_topic_status(name, body)) == {Queue("T", name, 1): Bounds(2, 9)}
+
+
 def test_brokers_are_told_by_their_names_and_addresses(
     rocketmq_session: Cluster, asked: Asked
 ) -> None:
@@ -114,6 +124,8 @@ def test_apaches_answer_to_106_is_no_json_and_is_read() -> None:
         frozenset({"10.0.0.1:10911", "10.0.0.2:10911", "[::1]:10911"}),
     )
     assert read_brokers(b'{"brokerAddrTable":{},"clusterAddrTable":{}}').names == set()
+    odd = rb'{"brokerAddrTable":{"a\"b{":{"brokerAddrs":{},"brokerName":"a\"b{","cluster":"C"}}}'
+    assert read_brokers(odd).names == {'a"b{'}
 
 
 def test_of_a_broker_whose_master_is_away_is_read_and_nothing_is_sent_to_it() -> None:

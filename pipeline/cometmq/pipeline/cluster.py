@@ -47,8 +47,10 @@ SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
 
 _ASKED_MAX: Final = 200
 """Requests that are under way over one connection."""
-_STATUS = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
-"""An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's."""
+_OBJECT: Final = r'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\})'
+_STATUS = re.compile(rf"{_OBJECT}\s*:\s*{_OBJECT}")
+"""An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's. In these
+stand names of brokers, which may have braces."""
 
 R = TypeVar("R")
 

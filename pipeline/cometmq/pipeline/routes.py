@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 _READ: Final = 4
 _WRITE: Final = 2
 _MASTER: Final = "0"
-_NAME = re.compile(r'"brokerName"\s*:\s*"([^"]+)"')
+_NAME = re.compile(r'"brokerName"\s*:\s*("(?:[^"\\]|\\.)+")')
 _ADDRESSES = re.compile(r'"brokerAddrs"\s*:\s*\{([^{}]*)\}')
 _ADDRESS = re.compile(r':\s*"([^"]+)"')
 """Of the answer to 106, whose keys are numbers."""
@@ -44,7 +45,7 @@ def read_brokers(body: bytes) -> Brokers:
     text = body.decode()
     tables = _ADDRESSES.findall(text)
     addresses = frozenset(address for each in tables for address in _ADDRESS.findall(each))
-    return Brokers(frozenset(_NAME.findall(text)), addresses)
+    return Brokers(frozenset(map(json.loads, _NAME.findall(text))), addresses)
 
 
 def read_route(said: Mapping[str, Any]) -> Route:
