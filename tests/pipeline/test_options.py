@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,6 +43,21 @@ def test_without_any_option_it_is_said_of_which_there_are_none() -> None:
     """A table that was made with columns is read with none."""
     with pytest.raises(OptionError, match="Of CREATE TABLE there are none: Spark forgets"):
         read_options({})
+
+
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [
+        (ReadOptions, "pipeline"),
+        (WriteOptions, "pipeline"),
+        (StoreOptions, "pipeline-store"),
+    ],
+)
+def test_every_option_stands_in_its_page(kind: type[ReadOptions], page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text()
+    of_our_own = {"lossesNote", "runs", "blocks"}  # What jobs say, and users need not.
+    names = {camel(each.name) for each in fields(kind)} - of_our_own
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
 
 def test_two_names_of_an_option_cannot_say_two_things() -> None:
