@@ -584,6 +584,15 @@ def test_a_file_that_is_replaced_has_no_checksum_of_the_old_one(
     assert [each.name for each in tmp_path.iterdir()] == ["notes.json"]
 
 
+def test_what_a_batch_beside_has_given_its_place_was_changed_never(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """`archive-vacuum` had seen it in the list, and failed."""
+    folder = Folder(spark, str(tmp_path))
+    assert folder.modified_ms("_staging", "batch=000005") is None
+    assert folder.modified_ms() == tmp_path.stat().st_mtime_ns // 1_000_000
+
+
 def test_no_archive_is_told(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is no archive"):
         archive_compact(spark, CompactSettings(archive=str(tmp_path)))

@@ -97,7 +97,8 @@ def _strays(folder: Folder, settings: VacuumSettings, run: Run, report: Report) 
             hours = settings.older_than_hours
             hours = hours if is_free else max(hours, _OLD_HOURS)
             youngest_ms = int(time.time() * 1000) - hours * _HOUR_MS
-            if not folder.exists(path) or folder.modified_ms(path) > youngest_ms:
+            changed_ms = folder.modified_ms(path)
+            if changed_ms is None or changed_ms > youngest_ms:
                 continue
             if path in under_way or path in {each.folder for each in unfinished(folder)}:
                 yield path

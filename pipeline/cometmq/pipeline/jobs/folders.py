@@ -169,10 +169,15 @@ class Folder:
         with _told(self.path):
             return bool(self._system.exists(path) and self._system.listFiles(path, True).hasNext())
 
-    def modified_ms(self, *names: str) -> int:
-        """Return when something was changed last."""
-        with _told(self.path):
-            found = self._system.getFileStatus(self._path_class(self.of(*names)))
+    def modified_ms(self, *names: str) -> int | None:
+        """Return when something was changed last; `None` of what is not there, or goes just now."""
+        try:
+            with _told(self.path):
+                found = self._system.getFileStatus(self._path_class(self.of(*names)))
+        except PipelineError:
+            if self.exists(*names):
+                raise
+            return None
         milliseconds: int = found.getModificationTime()
         return milliseconds
 
