@@ -385,6 +385,7 @@ class MessageStore:
         """
         assert not self.pending_size, "what was put is committed before a topic is deleted"
         assert self._was_clean is None, "the store was closed"
+        assert not self._gate.is_forked, "the store is the parent's"
         if topics:
             self._parts.deletions.add(topics, self.end_offset, self._parts.expiry.gone_offset)
         for topic in topics:
