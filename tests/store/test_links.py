@@ -106,6 +106,16 @@ def test_what_the_disk_says_of_one_is_told_as_that(tmp_path: Path) -> None:
         )
 
 
+def test_a_file_in_a_folder_that_is_a_link_to_itself_is_told_as_that(tmp_path: Path) -> None:
+    folder = tmp_path / "0"
+    folder.symlink_to("0")
+    with pytest.raises(OSError, match="symbolic links") as raised:
+        RealFileSystem().open(f"{folder}/00000000000000000000", read_only=True)
+    assert "a folder in front is a link to itself: move it elsewhere" in disk_error_text(
+        raised.value
+    )
+
+
 def test_the_room_where_a_log_is_that_may_be_on_another_disk_is_shown(tmp_path: Path) -> None:
     """The folder of the store may have room while puts are refused for the disk of the log."""
     root = tmp_path / "s"

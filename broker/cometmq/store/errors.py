@@ -170,6 +170,7 @@ _WHAT_TO_DO: Final = {
     errno.ENOENT: "it vanished meanwhile: is a broker at work here? Run it again",
     errno.EEXIST: "a file is where a folder has to be: move it elsewhere",
     errno.ENOTDIR: "a file is where a folder has to be: move it elsewhere",
+    errno.ELOOP: "a folder in front is a link to itself: move it elsewhere",
     errno.EISDIR: "a folder is where a file has to be: move it elsewhere",
     errno.ENOLCK: "this file system has no locks: mount it with them, or move to a local disk",
     errno.EIO: "the disk fails: copy what can be read, and restore the rest from a copy",
