@@ -17,7 +17,7 @@ from tests.interop.apache_java import ask, class_path
 
 pytestmark = pytest.mark.slow
 
-RELEASES = ("5.3.1", "5.5.0")
+RELEASES = (pytest.param("5.3.1", marks=pytest.mark.long), "5.5.0")
 SOURCE = Path(__file__).parent / "java-filter" / "Evaluate.java"
 SEED = 92
 EXPRESSIONS = 20_000

@@ -103,7 +103,12 @@ def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_pat
     ("lost", "said", "left"),
     [
         ("batch=000001/**/*.parquet", "has 0 rows of batch 000001, where its manifest says 6", 14),
-        ("_manifests/000002.json", "has no manifest of batches 000002", 14),
+        pytest.param(
+            "_manifests/000002.json",
+            "has no manifest of batches 000002",
+            14,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_files_that_an_archive_has_lost_are_told_before_anything_is_sent(
