@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,22 @@ def test_a_ctrl_c_that_comes_while_a_command_is_imported_ends_it_with_a_word(
 
     monkeypatch.setattr("cometmq.admin.program.import_module", interrupted)
     done = CliRunner().invoke(program, line.split())
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "\nInterrupted\n")
+
+
+def test_a_ctrl_c_that_python_would_ignore_ends_it_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes in a callback, as of the lock of an import."""
+
+    class Freed:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    def interrupted(_: str) -> None:
+        Freed()
+        time.sleep(60)
+
+    monkeypatch.setattr("cometmq.admin.program.import_module", interrupted)
+    done = CliRunner().invoke(program, ["store", "stat", "x"])
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "\nInterrupted\n")
 
 
