@@ -790,6 +790,13 @@ def test_verify_ends_with_what_to_do_next() -> None:
     assert "restore the files of the log" in run("verify", ROOT, disk=disk).stdout
 
 
+def test_what_verify_says_to_run_runs_as_it_stands(tmp_path: Path) -> None:
+    root = str(tmp_path / "my store")
+    write_small_store(RealFileSystem(), root)
+    Path(root, f"consumequeue/T/0/{0:020d}").unlink()
+    assert f"run `cometmq store rebuild '{root}'`" in run("verify", *SHAPE, root).stdout
+
+
 def test_alike_findings_do_not_hide_others() -> None:
     disk = small_store()
     for path in list(contents(disk, f"{ROOT}/consumequeue/T/0")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,7 +109,7 @@ def _facts(root: str, report: Report, seconds: float) -> Iterator[tuple[str, str
     else:
         kinds = ", ".join(f"{count} {kind.value}" for kind, count in report.counts.items())
         yield "result", f"{count_text(report.found, 'finding')}: {kinds}"
-        yield "next", _next_step(root, report)
+        yield "next", _next_step(shlex.quote(root), report)
 
 
 def _finding_lines(report: Report, findings_max: int | None) -> Iterator[str]:
