@@ -47,10 +47,11 @@ SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
 
 _ASKED_MAX: Final = 200
 """Requests that are under way over one connection."""
-_OBJECT: Final = r'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\})'
+_OBJECT: Final = r'(\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})'
 _STATUS = re.compile(rf"{_OBJECT}\s*:\s*{_OBJECT}")
 """An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's. In these
-stand names of brokers, which may have braces."""
+stand names of brokers, which may have braces. It never goes back over what it took, for a stream
+reads thousands of entries before each batch."""
 
 R = TypeVar("R")
 
