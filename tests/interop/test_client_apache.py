@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 from tests.client.consuming import take, take_in_order
 from tests.client.running import LOOPS, on_loop
-from tests.interop.apache_broker import ApacheBroker
+from tests.interop.apache_broker import PATIENT, ApacheBroker
 
 from cometmq.client import (
     Client,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 QUICK_CHECKS = {"transactionTimeOut": "2000", "transactionCheckInterval": "2000"}
-PATIENT = ClientConfig(timeout=15)
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from tests.client.relay import ANNOUNCED, Relay
 from tests.client.running import on_loop
 from tests.client.starting import TOPICS, check_starts
 from tests.client.test_header_kinds import use
-from tests.interop.apache_broker import ApacheBroker
+from tests.interop.apache_broker import PATIENT, ApacheBroker
 
-from cometmq.client import Client, ClientConfig, SyncClient
+from cometmq.client import Client, SyncClient
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_rocketmq import ROCKETMQ
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-PATIENT = ClientConfig(timeout=15)
 EXPIRES_SOON = {
     "mappedFileSizeCommitLog": "1048576",
     "maxMessageSize": "262144",

@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.interop.apache_broker import ApacheBroker
+from tests.interop.apache_broker import PATIENT, ApacheBroker
 from tests.interop.apache_java import class_path
 from tests.interop.target import Target, running_up
 from tests.interop.test_clients import JAVA, RELEASE
 from tests.interop.test_mqadmin import asked
 
-from cometmq.client import ClientConfig, SyncClient
+from cometmq.client import SyncClient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ SHOWN = "queryMsgByOffset -n NS -t Checksummed -b broker-a -i 0 -o 0"
 
 def shown(folder: Path, target: Target) -> dict[str, str]:
     """The properties of a message, as Apache's tool prints them."""
-    with SyncClient(target.nameserver, ClientConfig(timeout=15)) as mq:
+    with SyncClient(target.nameserver, PATIENT) as mq:
         mq.admin.create_topic(TOPIC, queues=1)
         mq.send(TOPIC, b"hello", tag="red", properties={"colour": "blue"})
     path = class_path(RELEASE, JAVA / "pom.xml")

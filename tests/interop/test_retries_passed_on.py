@@ -10,11 +10,11 @@ import pytest
 from tests.broker.clocked import Clocked
 from tests.broker.running import config_of, send_request
 from tests.client.running import on_loop
-from tests.interop.apache_broker import ApacheBroker
+from tests.interop.apache_broker import PATIENT, ApacheBroker
 from tests.interop.store_content import APACHE_SETTINGS, store_config
 from tests.interop.store_sessions import now_ms, opened
 
-from cometmq.client import Client, ClientConfig
+from cometmq.client import Client
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import ConsumerSendMsgBack
@@ -33,7 +33,6 @@ TOPIC, GROUP = "orders", "billing"
 RETRY = f"%RETRY%{GROUP}"
 SECOND, MINUTE = 1_000, 60_000
 SOON, LATER, MUCH_LATER = 1, 4, 9  # 1 s, 30 s, 5 min.
-PATIENT = ClientConfig(timeout=15)
 
 
 def ours_on(folder: Path, at_ms: int) -> Clocked:
