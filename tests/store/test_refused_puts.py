@@ -72,6 +72,10 @@ REFUSED: Final[dict[str, Refused]] = {
         MessageIllegalError,
         lambda s: s.put_batch("Other", 0, [(0, BODY, b"")], INNER),
     ),
+    "a record longer than a file of the log": (
+        MessageIllegalError,
+        lambda s: s.put("Other", 0, bytes(CONFIG.segment_size), b"", ORIGIN),
+    ),
     "a flag that fits no record": (
         MessageIllegalError,
         lambda s: s.put("Other", 0, BODY, b"", ORIGIN, NO_NUMBER),
