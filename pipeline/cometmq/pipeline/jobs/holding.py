@@ -18,7 +18,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import socket
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import HeldError, OptionError
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.local_paths import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -43,8 +43,6 @@ BATCHES: Final = "_cometmq-batches.lock"
 UPKEEP: Final = "_cometmq-upkeep.lock"
 """In an archive, while its batches are merged or what is left of some is removed. A stream may
 write to it meanwhile. Readers of tables pass over names that begin so."""
-_NOT_LOCAL: Final = re.compile(r"//|(?!file:)[A-Za-z][A-Za-z0-9+.-]*:")
-"""What a path begins with that is none of this machine's files, whatever Spark is told."""
 _LOOK_SECONDS: Final = 0.05
 """For how long at most who only looks has a lock, which takes it some microseconds."""
 
@@ -63,10 +61,10 @@ def refuse_held(places: Iterable[tuple[str, str]]) -> None:
     That run may begin later, too, and other things may be wrong: it is `held` that counts.
     """
     for said, name in places:
-        if not said or _NOT_LOCAL.match(said):
+        if not said or (folder := local_path(said)) is None:
             continue
         try:
-            lock = os.open(Path(re.sub("^file:/*", "/", said), name), os.O_RDWR)
+            lock = os.open(folder / name, os.O_RDWR)
         except OSError:  # Most often there is none; what else is wrong is said in its place.
             continue
         try:

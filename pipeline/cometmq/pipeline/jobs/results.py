@@ -11,14 +11,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
+from cometmq.pipeline.jobs.local_paths import local_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 _OWNER: Final = "_cometmq.json"
@@ -52,7 +54,7 @@ class Results:
                     f"{self.option}: {self.path} is, is in or has in it what is read, {each}; name"
                     " a folder elsewhere"
                 )
-        if (local := _local(self.path)) is not None:
+        if (local := local_path(self.path)) is not None:
             try:
                 self._refuse_others(_Local(local))
             except OSError as error:
@@ -65,7 +67,7 @@ class Results:
             return
         folder = Folder(spark, self.path)
         folder.require_writable()
-        if _local(self.path) is None:
+        if folder.local_path is None:
             self._refuse_others(folder)
         if not dry_run:
             self._try(folder)
@@ -152,16 +154,9 @@ class _Local:
         return self._path.joinpath(*names).read_text()
 
 
-def _local(path: str) -> Path | None:
-    """Return a path of this machine's files; `None` for other file systems."""
-    if path.startswith("file:"):
-        path = "/" + path.removeprefix("file:").lstrip("/")
-    return None if "://" in path else Path(path)
-
-
 def _overlap(one: str, two: str) -> bool:
     """Whether two folders are the same, or one is in the other."""
-    here, there = _local(one), _local(two)
+    here, there = local_path(one), local_path(two)
     if here is not None and there is not None:
         first, second = here.resolve(), there.resolve()
         return first.is_relative_to(second) or second.is_relative_to(first)

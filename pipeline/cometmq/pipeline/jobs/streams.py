@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
@@ -13,6 +12,7 @@ from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
+from cometmq.pipeline.jobs.local_paths import local_path
 from cometmq.pipeline.jobs.torn_checkpoints import (
     DONE,
     ENDS,
@@ -32,6 +32,7 @@ from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -164,8 +165,8 @@ def look_for_topics(settings: StreamSettings) -> None:
     Of a stream that has begun, or may have, what is gone meanwhile is the source's to say, but for
     a cluster that is away.
     """
-    checkpoint = settings.checkpoint_folder
-    if "://" not in checkpoint and not _has_begun(_listed(Path(checkpoint, ENDS))):
+    checkpoint = local_path(settings.checkpoint_folder)
+    if checkpoint is not None and not _has_begun(_listed(checkpoint / ENDS)):
         _look_at_start(settings)
     else:
         require_cluster(read_options(source_options(settings)))
