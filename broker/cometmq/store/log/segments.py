@@ -17,22 +17,20 @@ is let go of when it can be.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from contextlib import suppress
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from cometmq.store.disk.names import OFFSET_DIGITS, has_place_of, in_place_of, is_offset_file
-from cometmq.store.errors import StoreFormatError, disk_error_text
+from cometmq.store.errors import disk_error_text
+from cometmq.store.log.found_segments import found_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cometmq.store.disk.filesystem import Entry, File, FileSystem, Mapping
+    from cometmq.store.disk.filesystem import File, FileSystem, Mapping
 
 log = logging.getLogger(__name__)
-PAGE_SIZE: Final = 4096
 
 
 class Segment:
@@ -86,8 +84,7 @@ class Segments:
     ) -> None:
         """Take the files that `directory` holds, without changing any.
 
-        The size of a segment is `known_size` if the store noted it down, else that of its files,
-        else `size`. `StoreFormatError` when a file does not belong to the row.
+        For `size` and `known_size`, and what is refused, see `found_segments`.
         """
         self.directory = directory
         self.synced_offset = 0
@@ -104,53 +101,11 @@ class Segments:
         self._prepared: Segment | None = None
         self._pinned: list[tuple[int, Mapping]] = []  # With the start of their segments.
         self._open: dict[int, Segment] = {}  # The longest unused first.
-        entries = _entries(filesystem, directory)
-        self.size = known_size or _size_of(directory, entries, size) or size
-        self._row = self._checked_row(entries, is_size_known=known_size is not None)
-
-    def _checked_row(self, entries: list[Entry], *, is_size_known: bool) -> dict[int, Segment]:
-        row: dict[int, Segment] = {}
-        for number, (name, _, length, _) in enumerate(entries, 1):
-            path = f"{self.directory}/{name}"
-            segment = Segment(self._filesystem, path, length, read_only=self._read_only)
-            cut_short = is_size_known and number == len(entries) and length < self.size
-            if length != self.size and not cut_short:
-                is_cut = length < self.size
-                raise StoreFormatError(
-                    f"{length} bytes, but the segments of this store have {self.size};"
-                    " restore it from a copy, or move it elsewhere if it is not of this store"
-                    + (
-                        f"; without a copy, fill it up with {self._zeros()}"
-                        if is_cut
-                        else self._cut()
-                    ),
-                    path,
-                )
-            if segment.start % self.size:
-                raise StoreFormatError(
-                    f"no segment begins there when each has {self.size} bytes; move it elsewhere",
-                    path,
-                )
-            if row and segment.start - self.size not in row:
-                raise StoreFormatError(
-                    "missing, while those before and behind it are there; restore it from a copy;"
-                    f" without one, make it of {self.size} {self._zeros()}",
-                    f"{self.directory}/{segment.start - self.size:020d}",
-                )
-            row[segment.start] = segment
-        return row
-
-    def _zeros(self) -> str:
-        return (
-            f"zeros (`truncate -s {self.size}`), and run `cometmq store repair --dry-run`, which"
-            " says what is lost"
-        )
-
-    def _cut(self) -> str:
-        return (
-            f"; without a copy, keep what is behind that elsewhere, cut it off (`truncate -s"
-            f" {self.size}`), and run `cometmq store verify`"
-        )
+        self.size, lengths = found_segments(filesystem, directory, size, known_size)
+        self._row = {
+            start: Segment(filesystem, self._path(start), length, read_only=read_only)
+            for start, length in lengths.items()
+        }
 
     def __iter__(self) -> Iterator[Segment]:
         """The segments in order; the last may still be without a record."""
@@ -195,6 +150,9 @@ class Segments:
         segment = self.at(physical_offset)
         path = self.directory if segment is None else segment.path
         return path, physical_offset % self.size
+
+    def _path(self, start: int) -> str:
+        return f"{self.directory}/{start:020d}"
 
     def file(self, segment: Segment) -> File:
         """Return the segment's open file, and keep it open for a while."""
@@ -273,7 +231,7 @@ class Segments:
             log.error("puts are refused: %s", self.lack)
 
     def _make(self, start: int) -> Segment:
-        path, spare = f"{self.directory}/{start:020d}", self._spare_path
+        path, spare = self._path(start), self._spare_path
         filesystem = self._filesystem
         if self.is_apart:
             filesystem.make_directories(self._spare_folder)
@@ -361,40 +319,3 @@ class Segments:
         """Close every file; maps that are still read from go with their last slice."""
         for segment in list(self._row.values()):
             self._release(segment)
-
-
-def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
-    entries: list[Entry] = []
-    for entry in filesystem.list(directory):
-        if has_place_of(entry, is_offset_file):
-            raise StoreFormatError(
-                f"{in_place_of(entry, 'segment')}; move it elsewhere, and restore the file from a"
-                " copy",
-                f"{directory}/{entry.name}",
-            )
-        if not entry.is_directory:
-            entries.append(entry)
-    for entry in entries:
-        if not is_offset_file(entry):
-            raise StoreFormatError(
-                f"no segment, whose names are offsets of {OFFSET_DIGITS} digits; move it elsewhere",
-                f"{directory}/{entry.name}",
-            )
-    if entries and entries[-1].size == 0:
-        entries.pop()  # Apache names a file before it has a length. `rename` goes over it.
-    return entries
-
-
-def _size_of(directory: str, entries: list[Entry], asked: int) -> int | None:
-    if not entries:
-        return None
-    counts = Counter(entry.size for entry in entries)
-    size = max(counts, key=lambda size: (counts[size], size))  # One of them may be cut short.
-    # Of a lone one, nothing else tells that it is whole.
-    if size == 0 or (len(entries) == 1 and size % PAGE_SIZE and size != asked):
-        raise StoreFormatError(
-            f"its {size} bytes are no length of a whole file;"
-            " the end of it is missing: restore it from a copy",
-            f"{directory}/{entries[0].name}",
-        )
-    return size

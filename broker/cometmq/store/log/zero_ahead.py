@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.config import Flush
 from cometmq.store.disk.sync import BackgroundThread
-from cometmq.store.log.segments import PAGE_SIZE
+from cometmq.store.log.found_segments import PAGE_SIZE
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig

@@ -1,0 +1,94 @@
+"""The CommitLog's files as they stand in its folder, and what is refused of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.disk.names import OFFSET_DIGITS, has_place_of, in_place_of, is_offset_file
+from cometmq.store.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from cometmq.store.disk.filesystem import Entry, FileSystem
+
+PAGE_SIZE: Final = 4096
+
+
+def found_segments(
+    filesystem: FileSystem, directory: str, asked: int, known_size: int | None
+) -> tuple[int, dict[int, int]]:
+    """Return the size of a segment, and by where each file begins how long it is, in order.
+
+    The size is `known_size` if the store noted it down, else that of its files, else what is
+    `asked` for. `StoreFormatError` when a file does not belong to the row.
+    """
+    entries = _entries(filesystem, directory)
+    size = known_size or _size_of(directory, entries, asked) or asked
+    zeros = (
+        f"zeros (`truncate -s {size}`), and run `cometmq store repair --dry-run`, which says what"
+        " is lost"
+    )
+    lengths: dict[int, int] = {}
+    for entry in entries:
+        start, length, path = int(entry.name), entry.size, f"{directory}/{entry.name}"
+        is_short = length < size
+        if length != size and not (is_short and known_size is not None and entry is entries[-1]):
+            cut = (
+                f"keep what is behind that elsewhere, cut it off (`truncate -s {size}`), and run"
+                " `cometmq store verify`"
+            )
+            raise StoreFormatError(
+                f"{length} bytes, but the segments of this store have {size};"
+                " restore it from a copy, or move it elsewhere if it is not of this store;"
+                f" without a copy, {f'fill it up with {zeros}' if is_short else cut}",
+                path,
+            )
+        if start % size:
+            raise StoreFormatError(
+                f"no segment begins there when each has {size} bytes; move it elsewhere", path
+            )
+        if lengths and start - size not in lengths:
+            raise StoreFormatError(
+                "missing, while those before and behind it are there; restore it from a copy;"
+                f" without one, make it of {size} {zeros}",
+                f"{directory}/{start - size:020d}",
+            )
+        lengths[start] = length
+    return size, lengths
+
+
+def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
+    entries: list[Entry] = []
+    for entry in filesystem.list(directory):
+        if has_place_of(entry, is_offset_file):
+            raise StoreFormatError(
+                f"{in_place_of(entry, 'segment')}; move it elsewhere, and restore the file from a"
+                " copy",
+                f"{directory}/{entry.name}",
+            )
+        if not entry.is_directory:
+            entries.append(entry)
+    for entry in entries:
+        if not is_offset_file(entry):
+            raise StoreFormatError(
+                f"no segment, whose names are offsets of {OFFSET_DIGITS} digits; move it elsewhere",
+                f"{directory}/{entry.name}",
+            )
+    if entries and entries[-1].size == 0:
+        entries.pop()  # Apache names a file before it has a length. `rename` goes over it.
+    return entries
+
+
+def _size_of(directory: str, entries: list[Entry], asked: int) -> int | None:
+    if not entries:
+        return None
+    counts = Counter(entry.size for entry in entries)
+    size = max(counts, key=lambda size: (counts[size], size))  # One of them may be cut short.
+    # Of a lone one, nothing else tells that it is whole.
+    if size == 0 or (len(entries) == 1 and size % PAGE_SIZE and size != asked):
+        raise StoreFormatError(
+            f"its {size} bytes are no length of a whole file;"
+            " the end of it is missing: restore it from a copy",
+            f"{directory}/{entries[0].name}",
+        )
+    return size
