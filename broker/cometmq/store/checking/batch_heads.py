@@ -11,12 +11,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from cometmq.store.checking.known_ends import files_of
-from cometmq.store.checking.wrong_heads import read_record
 from cometmq.store.looking.right_heads import Place, placed
 from cometmq.store.messages.dispatch import batch_entry
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.queues.consume_queue import ENTRY
 from cometmq.store.queues.queue_ends import QueueKey
+from cometmq.store.queues.record_check import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,8 +25,8 @@ def sealed_blocks(store: Inspected, end_offset: int) -> Iterator[Block]:
     integrity = Integrity(store.filesystem, folder, segments.size)
     start, end = segments.first_offset, segments.end_offset
     if store.checkpoint.claims is None:
-        end = integrity.last_untouched(start, max(end_offset, start), LogBytes(store))
-    yield from integrity.blocks(start, end, LogBytes(store))
+        end = integrity.last_untouched(start, max(end_offset, start), segments.read)
+    yield from integrity.blocks(start, end, segments.read)
 
 
 def unread_sidecars(store: Inspected) -> Iterator[tuple[str, str]]:
@@ -59,17 +59,3 @@ def segments_without_checksums(store: Inspected) -> tuple[list[str], list[str]]:
         elif covered_to < segment.start + size <= claims.synced_offset:
             cut.append(segment.path)
     return bare, cut
-
-
-class LogBytes:
-    """Reads the log; what it lacks is missing from the answer."""
-
-    def __init__(self, store: Inspected) -> None:
-        self._segments = store.segments
-
-    def __call__(self, physical_offset: int, size: int) -> bytes:
-        """Read so many bytes from a physical offset on."""
-        segment = self._segments.at(physical_offset)
-        if segment is None:
-            return b""
-        return self._segments.file(segment).read(size, physical_offset - segment.start)

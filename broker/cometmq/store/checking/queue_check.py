@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.checking.journal_witness import JournalWitness
-from cometmq.store.checking.wrong_heads import WrongHeads, is_in, name_of, read_record
+from cometmq.store.checking.wrong_heads import WrongHeads, is_in, name_of
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Finding, Kind
@@ -32,6 +32,7 @@ from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 from cometmq.store.queues.queue_ends import QueueKey
+from cometmq.store.queues.record_check import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

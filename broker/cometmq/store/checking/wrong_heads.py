@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.proto.errors import MessageError
-from cometmq.proto.message import read_message
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.log_check import Damage
 from cometmq.store.looking.right_heads import Place, placed
 from cometmq.store.queues.consume_queue import ENTRY
+from cometmq.store.queues.record_check import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.checking.queue_check import QueueTrack
-    from cometmq.store.log.segments import Segments
     from cometmq.store.looking.inspection import Inspected
 
 Key = tuple[bytes, int]
@@ -191,29 +189,13 @@ class WrongHeads:
             self.found[start] = self.found[start]._replace(truth=place)
 
     def _record_at(self, physical_offset: int) -> StoredMessage | None:
-        segment = self._segments.at(physical_offset)
-        if segment is None:
-            return None
-        file = self._segments.file(segment)
-        head = file.read(_SIZE_BYTES, physical_offset - segment.start)
+        head = self._segments.read(physical_offset, _SIZE_BYTES)
         return read_record(self._segments, physical_offset, int.from_bytes(head, "big"))
 
 
 def _may_be(said: Key, other: Key) -> bool:
     """Whether a record may be of another queue than it says: its topic or its queue id is wrong."""
     return (said[0] == other[0]) is not (said[1] == other[1])
-
-
-def read_record(segments: Segments, physical_offset: int, size: int) -> StoredMessage | None:
-    """Read what an entry leads to; None if that is no sound record."""
-    segment = segments.at(physical_offset)
-    if segment is None or not 0 < size <= segments.size:
-        return None
-    data = segments.file(segment).read(size, physical_offset - segment.start)
-    try:
-        return read_message(data)
-    except MessageError:
-        return None
 
 
 def name_of(record: StoredMessage) -> str:

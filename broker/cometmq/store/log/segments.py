@@ -159,6 +159,16 @@ class Segments:
         self._touch(segment)
         return segment.opened()
 
+    def read(self, physical_offset: int, size: int) -> bytes:
+        """Read up to so many bytes of one segment, from an offset on; none where no file is.
+
+        Waits for the disk.
+        """
+        segment = self.at(physical_offset)
+        if segment is None:
+            return b""
+        return self.file(segment).read(size, physical_offset - segment.start)
+
     def view(self, segment: Segment) -> memoryview:
         """Return the segment as memory, and keep it mapped for a while."""
         self._touch(segment)

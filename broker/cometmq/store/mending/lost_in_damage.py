@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.known_ends import files_of, queue_keys
-from cometmq.store.checking.wrong_heads import read_record
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.mending.lost_messages import Front
 from cometmq.store.mending.placeholders import Lost, least_size
@@ -25,6 +24,7 @@ from cometmq.store.messages.dispatch import has_entry, message_count
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.queues.queue_ends import QueueKey
+from cometmq.store.queues.record_check import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,10 +64,9 @@ _NONE = _Seen(0, 0, 0)
 
 def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
     """Yield what a range says that it was, if it is one record whose lengths are as they were."""
-    segment = store.segments.at(damage.start)
-    if segment is None or damage.said is not None:
+    if damage.said is not None:
         return
-    head = store.segments.file(segment).read(4, damage.start - segment.start)
+    head = store.segments.read(damage.start, 4)
     size, room = int.from_bytes(head, "big"), damage.end - damage.start
     # The last one may end in zeros, which are not taken for data.
     if size != room and not (damage.is_last and room < size <= store.segments.size):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.message import read_message
 from cometmq.proto.record import QUEUE_OFFSET_AT
-from cometmq.store.checking.block_check import LogBytes
 from cometmq.store.looking.right_heads import QUEUE_ID_AT, placed
 from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
@@ -54,4 +53,4 @@ def accept_blocks(store: Inspected, blocks: Sequence[Block]) -> None:
     """Make the checksums of blocks anew from what stands there, surely."""
     integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", store.segments.size)
     for block in blocks:
-        integrity.reseal(block.physical_offset, LogBytes(store))
+        integrity.reseal(block.physical_offset, store.segments.read)

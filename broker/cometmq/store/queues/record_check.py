@@ -13,6 +13,7 @@ from cometmq.proto.sysflag import TRANSACTION_MASK, TransactionType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cometmq.proto.message import StoredMessage
     from cometmq.store.log.segments import Segments
 
 _HEAD: Final = Struct(">iI20xq")  # Size, magic and physical offset, see `proto.record`.
@@ -32,19 +33,13 @@ class RecordCheck:
         segments = self._segments
         if physical_offset < segments.first_offset or topic.startswith(LIGHT_QUEUE_PREFIX):
             return True
-        segment = segments.at(physical_offset)
-        if segment is None or not 0 < size <= segments.size:
-            return False
-        data = segments.file(segment).read(size, physical_offset - segment.start)
-        try:
-            message = read_message(data)
-        except MessageError:
-            return False
-        return (message.size, message.queue_id, message.topic_raw) == (
-            size,
-            queue_id,
-            topic.encode(),
-        ) and message.physical_offset == physical_offset
+        message = read_record(segments, physical_offset, size)
+        return message is not None and (
+            message.size == size
+            and message.queue_id == queue_id
+            and message.topic_raw == topic.encode()
+            and message.physical_offset == physical_offset
+        )
 
     def count_items(self, physical_offset: int, hashes: Sequence[int]) -> int:
         """Return how many of these hashes, from the front, are of keys of the record there.
@@ -63,24 +58,28 @@ class RecordCheck:
         from cometmq.store.index.index_hash import record_hashes
 
         segments = self._segments
-        segment = segments.at(physical_offset)
-        if segment is None:
-            return []
-        file, position = segments.file(segment), physical_offset - segment.start
-        head = file.read(_HEAD.size, position)
+        head = segments.read(physical_offset, _HEAD.size)
         if len(head) < _HEAD.size:
             return []
         size, magic, noted_offset = _HEAD.unpack(head)
         if magic not in (MAGIC_V1, MAGIC_V2) or noted_offset != physical_offset or size <= 0:
             return []
-        try:
-            message = read_message(file.read(min(size, segments.size - position), position))
-        except MessageError:
-            return []
-        if message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLED_BACK:
+        room = segments.size - physical_offset % segments.size
+        message = read_record(segments, physical_offset, min(size, room))
+        if message is None or message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLED_BACK:
             return []
         found: list[int] = record_hashes([message.topic_raw], [message.properties_raw])[0].tolist()
         return found
+
+
+def read_record(segments: Segments, physical_offset: int, size: int) -> StoredMessage | None:
+    """Read what an entry leads to; None if that is no record."""
+    if not 0 < size <= segments.size:
+        return None
+    try:
+        return read_message(segments.read(physical_offset, size))
+    except MessageError:
+        return None
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:

@@ -165,11 +165,8 @@ def _read(segments: Segments, physical_offset: int, size: int) -> bytes:
     """Read over the ends of segments; bytes that a file lacks are zeros."""
     parts: list[bytes] = []
     while size:
-        segment = segments.at(physical_offset)
-        assert segment is not None, physical_offset
-        position = physical_offset - segment.start
-        count = min(size, segments.size - position)
-        parts.append(segments.file(segment).read(count, position).ljust(count, b"\0"))
+        count = min(size, segments.size - physical_offset % segments.size)
+        parts.append(segments.read(physical_offset, count).ljust(count, b"\0"))
         physical_offset += count
         size -= count
     return b"".join(parts)

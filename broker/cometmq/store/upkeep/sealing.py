@@ -65,10 +65,11 @@ class SealedTail:
         if self._is_ours:
             self.end = end
         else:
-            self.end = self._integrity.last_untouched(first, end, self._read)
+            self.end = self._integrity.last_untouched(first, end, self._segments.read)
         if not verify:
             return
-        for block in self._integrity.blocks(self._first_block(start), self.end, self._read):
+        read = self._segments.read
+        for block in self._integrity.blocks(self._first_block(start), self.end, read):
             if block.is_sound is False:
                 raise CorruptionError(
                     *self._segments.place_of(block.physical_offset),
@@ -88,11 +89,6 @@ class SealedTail:
         """The block that the start begins to read in, all of which is read for its checksum."""
         offset = start.scan_from
         return offset - offset % self._segments.size % BLOCK_SIZE
-
-    def _read(self, physical_offset: int, size: int) -> bytes:
-        segment = self._segments.at(physical_offset)
-        assert segment is not None, physical_offset
-        return self._segments.file(segment).read(size, physical_offset - segment.start)
 
 
 class Sealing:
