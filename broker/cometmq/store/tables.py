@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -292,15 +293,12 @@ class TableFile:
     def _write_temporary(self, chunks: Iterable[bytes]) -> None:
         if self._filesystem.exists(self._temporary):
             self._filesystem.remove(self._temporary)
-        file = self._filesystem.open(self._temporary, create=True)
-        try:
+        with closing(self._filesystem.open(self._temporary, create=True)) as file:
             position = 0
             for chunk in chunks:
                 file.write(chunk, position)
                 position += len(chunk)
             file.sync()
-        finally:
-            file.close()
 
 
 def _with_line(data: bytes, error: BodyError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -69,13 +70,10 @@ def _check_slots(
     filesystem: FileSystem, file: IndexedFile, items: IndexItems, newest: npt.NDArray[np.int32]
 ) -> Iterator[Finding]:
     shape = items.shape
-    opened = filesystem.open(file.path, read_only=True)
-    try:
+    with closing(filesystem.open(file.path, read_only=True)) as opened:
         data = opened.read(shape.slots * SLOT_SIZE, HEADER_SIZE)
         first_item = opened.read(ITEM_SIZE, shape.items_at)
         end = data_end_of(opened, opened.size())
-    finally:
-        opened.close()
     if not data:
         return  # A file that was named and never written.
     stored = np.frombuffer(data.ljust(shape.slots * SLOT_SIZE, b"\0"), ">i4")

@@ -10,6 +10,7 @@ is not what was written, to the byte, is damaged.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -57,13 +58,10 @@ class CheckedJson(NamedTuple):
     def save(self, filesystem: FileSystem, root: str, content: bytes) -> None:
         """Replace the content; when this returns, it would survive a power cut."""
         path = f"{root}/{self.name}"
-        file = filesystem.open(f"{path}.new", create=True)
-        try:
+        with closing(filesystem.open(f"{path}.new", create=True)) as file:
             file.resize(0)
             file.write(self._text(content), 0)
             file.sync()
-        finally:
-            file.close()
         filesystem.rename(f"{path}.new", path)
         filesystem.sync_directory(root)
 

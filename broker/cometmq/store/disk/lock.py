@@ -9,7 +9,7 @@ shutdown: where it stands at a start, the process before ended without one.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from cometmq.store.disk.filesystem import read_whole
@@ -93,13 +93,10 @@ class RunningMark:
                 mark_shut_down(self._filesystem, self._root)
 
     def _write(self, text: bytes) -> None:
-        file = self._filesystem.open(f"{self._root}/abort", create=True)
-        try:
+        with closing(self._filesystem.open(f"{self._root}/abort", create=True)) as file:
             file.write(text, 0)
             file.resize(len(text))  # Not before: what has a block can be written on a full disk.
             file.sync()
-        finally:
-            file.close()
 
 
 def mark_running(filesystem: FileSystem, root: str, process_id: int) -> None:

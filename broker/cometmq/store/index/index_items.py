@@ -9,7 +9,8 @@ import numpy as np
 
 from cometmq.store.disk.names import is_index_file
 from cometmq.store.index.index_file import ITEM_FIELDS
-from cometmq.store.index.index_format import HEADER_SIZE, ITEM_SIZE, IndexHeader
+from cometmq.store.index.index_folder import read_header
+from cometmq.store.index.index_format import ITEM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from cometmq.store.disk.filesystem import File, FileSystem
-    from cometmq.store.index.index_format import IndexShape
+    from cometmq.store.index.index_format import IndexHeader, IndexShape
 
 CHUNK_ITEMS: Final = 65536
 
@@ -52,11 +53,7 @@ def read_headers(filesystem: FileSystem, folder: str, shape: IndexShape) -> Iter
         if not is_index_file(entry):
             continue
         path = f"{folder}/{entry.name}"
-        file = filesystem.open(path, read_only=True)
-        try:
-            header = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
-        finally:
-            file.close()
+        header = read_header(filesystem, path)
         header.next_item = min(header.next_item, shape.items)
         yield IndexedFile(path, entry.size, header)
 

@@ -14,6 +14,7 @@ broker is set to, and begins as one of them would, is taken for one.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from cometmq.store.disk.data_end import data_end_of
@@ -52,11 +53,8 @@ def find_shape(
     for entry in reversed(filesystem.list(folder)):
         if not is_index_file(entry):
             continue
-        file = filesystem.open(f"{folder}/{entry.name}", read_only=True)
-        try:
+        with closing(filesystem.open(f"{folder}/{entry.name}", read_only=True)) as file:
             shape = _shape_of(file, expected, clean=clean)
-        finally:
-            file.close()
         if shape is not None:
             votes[shape] += 1
             if votes[shape] >= 3:

@@ -14,6 +14,7 @@ Every call may wait for the disk. For one thread.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
 from cometmq.store.config import StoreConfig
@@ -225,10 +226,11 @@ class StoreReader:
 
         def ask() -> list[int]:
             store = self._store
-            index = Index(
-                store.filesystem, self.root, store.config, clean=store.is_clean, read_only=True
-            )
-            try:
+            with closing(
+                Index(
+                    store.filesystem, self.root, store.config, clean=store.is_clean, read_only=True
+                )
+            ) as index:
                 return index.query(
                     topic,
                     key,
@@ -238,8 +240,6 @@ class StoreReader:
                     kind=kind,
                     accept=accept,
                 )
-            finally:
-                index.close()
 
         return self._again(ask)
 

@@ -20,6 +20,7 @@ before, and that can be repaired again.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -252,13 +253,12 @@ def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     """Do what was planned; the caller holds the store's lock. Returns where bytes were kept."""
     if plan.blocks and plan.accepts_blocks:
         accept_blocks(store, plan.blocks)
-    segments = load_segments(store.filesystem, store.root, store.config, store.checkpoint)
-    try:
+    with closing(
+        load_segments(store.filesystem, store.root, store.config, store.checkpoint)
+    ) as segments:
         kept = [] if plan.is_log_kept else _mend_log(store, segments, plan, process_id)
         if not store.is_clean:  # What is sound now may be what an earlier repair did not sync.
             sync_again(store.filesystem, segments, store.start.scan_from, segments.end_offset)
-    finally:
-        segments.close()
     return kept
 
 

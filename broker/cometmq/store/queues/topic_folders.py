@@ -8,6 +8,7 @@ without an entry is of no queue, unless its name keeps an offset: pre-blank entr
 
 from __future__ import annotations
 
+from contextlib import closing
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -64,21 +65,17 @@ def _queue_files(filesystem: FileSystem, folder: str) -> Iterator[list[str]]:
 
 
 def _has_entry(filesystem: FileSystem, path: str) -> bool:
-    file = filesystem.open(path, read_only=True)
-    try:
+    with closing(filesystem.open(path, read_only=True)) as file:
         # Where it is not a hole, entries are looked for from the front: there they begin.
         return not file.is_blank(0) and any(
             file.read(_CHUNK_SIZE, position).rstrip(b"\0")
             for position in range(0, file.size(), _CHUNK_SIZE)
         )
-    finally:
-        file.close()
 
 
 def _last_offset(filesystem: FileSystem, path: str, entry_size: int) -> int | None:
     """Return where the last entry of a file leads that is not zeros; None when there is none."""
-    file = filesystem.open(path, read_only=True)
-    try:
+    with closing(filesystem.open(path, read_only=True)) as file:
         chunk = _CHUNK_ENTRIES * entry_size
         for position in reversed(range(0, file.size(), chunk)):
             data = file.read(chunk, position)
@@ -87,5 +84,3 @@ def _last_offset(filesystem: FileSystem, path: str, entry_size: int) -> int | No
                 entry = data[(used - 1) // entry_size * entry_size :].ljust(_OFFSET.size, b"\0")
                 return int(_OFFSET.unpack_from(entry)[0])
         return None
-    finally:
-        file.close()

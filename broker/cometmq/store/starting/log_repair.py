@@ -150,15 +150,12 @@ def give_up_copy(filesystem: FileSystem, path: str) -> None:
 
 
 def _is_copy(filesystem: FileSystem, path: str, segments: Segments, end: LogEnd) -> bool:
-    file = filesystem.open(path, read_only=True)
-    try:
+    with closing(filesystem.open(path, read_only=True)) as file:
         return file.size() == end.data_end - end.offset and all(
             file.read(_CHUNK_SIZE, position - end.offset)
             == _read(segments, position, min(_CHUNK_SIZE, end.data_end - position))
             for position in range(end.offset, end.data_end, _CHUNK_SIZE)
         )
-    finally:
-        file.close()
 
 
 def _read(segments: Segments, physical_offset: int, size: int) -> bytes:

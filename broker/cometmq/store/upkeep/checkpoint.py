@@ -47,7 +47,7 @@ its help. Who knows of no journals starts further back.
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -167,11 +167,8 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
     """
     if not filesystem.exists(path):
         return Checkpoint(Longs())
-    file = filesystem.open(path, read_only=True)
-    try:
+    with closing(filesystem.open(path, read_only=True)) as file:
         data = file.read(FILE_SIZE, 0)
-    finally:
-        file.close()
     if len(data) < FILE_SIZE:  # We replace it as a whole, and Apache makes it as long at once.
         return Checkpoint(Longs(), is_damaged=True)
     magic, version, *offsets, copy = _OURS.unpack_from(data, _OURS_AT)

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
@@ -190,12 +191,9 @@ class Integrity:
         """
         start, position = self._split(physical_offset)
         crc = crc32c(read(physical_offset, self._size_of_block(physical_offset)))
-        file = self._filesystem.open(self._path(start))
-        try:
+        with closing(self._filesystem.open(self._path(start))) as file:
             file.write(_entry(physical_offset, crc), _position(position // BLOCK_SIZE))
             file.sync()
-        finally:
-            file.close()
 
     # Checking.
 
@@ -221,11 +219,8 @@ class Integrity:
     def unread(self) -> Iterator[tuple[str, str]]:
         """Name the sidecars that are not read, and why: nothing covers their segments' blocks."""
         for segment in self._sidecars():
-            file = self._filesystem.open(self._path(segment), read_only=True)
-            try:
+            with closing(self._filesystem.open(self._path(segment), read_only=True)) as file:
                 header = file.read(_HEADER.size, 0)
-            finally:
-                file.close()
             if any(header) and header != _header(segment, self._segment_size):
                 yield self._path(segment), _difference(header)
 
@@ -329,11 +324,8 @@ class Integrity:
         """The entries of a segment's sidecar; none when it is missing or not of this format."""
         if not self._filesystem.exists(self._path(segment)):
             return b""
-        file = self._filesystem.open(self._path(segment), read_only=True)
-        try:
+        with closing(self._filesystem.open(self._path(segment), read_only=True)) as file:
             data = file.read(_position(-(-self._segment_size // BLOCK_SIZE)), 0)
-        finally:
-            file.close()
         if data[: _HEADER.size] != _header(segment, self._segment_size):
             return b""
         return data[_HEADER.size :]
