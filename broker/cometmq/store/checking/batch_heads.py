@@ -10,7 +10,7 @@ from bisect import bisect, bisect_left
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from cometmq.store.checking.known_ends import files_of
+from cometmq.store.looking.queue_files import files_of
 from cometmq.store.looking.right_heads import Place, placed
 from cometmq.store.messages.dispatch import batch_entry
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry

@@ -12,11 +12,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checking.batch_heads import BatchHeads
-from cometmq.store.checking.known_ends import files_of
 from cometmq.store.checking.wrong_heads import name_of
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Kind
-from cometmq.store.looking.queue_files import AboutQueue
+from cometmq.store.looking.queue_files import AboutQueue, files_of
 from cometmq.store.looking.right_heads import Place
 from cometmq.store.messages.dispatch import batch_entry
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry

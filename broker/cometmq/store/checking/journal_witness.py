@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.log.log_scan import NEVER
-from cometmq.store.looking.queue_files import QueueFiles
+from cometmq.store.looking.queue_files import QueueFiles, files_of
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.entry_journal import journals_in
@@ -56,13 +56,12 @@ class JournalWitness:
         """The queues that it has entries of."""
         return self._queues.keys()
 
-    def files(self, folder: str, key: QueueKey, file_size: int) -> QueueFiles:
+    def files(self, key: QueueKey) -> QueueFiles:
         """Return the files of an ordinary queue as they are with these entries in them."""
-        filesystem = self._store.filesystem
-        parts = self._queues.get(key)
+        store, parts = self._store, self._queues.get(key)
         if not parts:
-            return QueueFiles(filesystem, folder, file_size, ENTRY_SIZE)
-        return _Filled(filesystem, folder, file_size, ENTRY_SIZE).fill(parts)
+            return files_of(store, key)
+        return _Filled(store.filesystem, *store.place_of(key)).fill(parts)
 
     def entries(
         self, key: QueueKey, in_files: Iterable[tuple[int, bytes]]

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import REBUILD, CorruptionError, StoreFormatError
 from cometmq.store.looking.findings import Finding, Kind
-from cometmq.store.looking.queue_files import AboutQueue, QueueFiles
+from cometmq.store.looking.queue_files import AboutQueue, files_of
 from cometmq.store.messages.dispatch import batch_entry, has_entry
-from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
-from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.queues.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, QueueKey, load_queue_ends
 from cometmq.store.starting.folder import queue_folders
@@ -86,7 +84,7 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
                 queue = queues.table(is_batch=key.is_batch).find(key.topic, key.queue_id)
                 if queue is not None:
                     _check_first(store, key, queue, end, report)
-            elif (folder := _place(store, key)[0]) not in folders:
+            elif (folder := store.place_of(key)[0]) not in folders:
                 problem = (
                     f"the queue had {end.next_offset} messages, and its last entry is not here, or"
                     f" its last file has a wrong size; {REBUILD}"
@@ -99,7 +97,7 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
                     Finding(kind=kind, path=error.path, position=place, problem=error.problem)
                 )
         except StoreFormatError as error:
-            path = error.path or _place(store, key)[0]
+            path = error.path or store.place_of(key)[0]
             if path not in told:
                 report.add(
                     Finding(kind=Kind.QUEUE_FILE, path=path, position=0, problem=error.problem)
@@ -143,25 +141,10 @@ def queue_keys(store: Inspected) -> Iterator[QueueKey]:
     yield from (key for key in store.ends if key not in found)
 
 
-def files_of(store: Inspected, key: QueueKey) -> QueueFiles:
-    """Return the files of a queue; none where it has no folder."""
-    return QueueFiles(store.filesystem, *_place(store, key))
-
-
-def _place(store: Inspected, key: QueueKey) -> tuple[str, int, int]:
-    """Return the folder of a queue, and the sizes of its files and entries."""
-    config = store.config
-    folder, size, entry_size = SIMPLE_FOLDER, config.consume_queue_file_size, ENTRY_SIZE
-    if key.is_batch:
-        folder, size = BATCH_FOLDER, config.batch_consume_queue_file_size
-        entry_size = BATCH_ENTRY_SIZE
-    return f"{store.root}/{folder}/{key.topic}/{key.queue_id}", size, entry_size
-
-
 def has_end(store: Inspected, key: QueueKey, end: QueueEnd) -> bool:
     """Whether the last entry of a queue is in its files."""
     try:
-        return end.is_in(store.filesystem, *_place(store, key), clean=store.is_clean)
+        return end.is_in(store.filesystem, *store.place_of(key), clean=store.is_clean)
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise

@@ -182,10 +182,8 @@ class QueueCheck:
             self._collected = 0
 
     def _track(self, topic: str, queue_id: int) -> QueueTrack:
-        key, store = QueueKey(is_batch=False, topic=topic, queue_id=queue_id), self._store
-        folder = f"{self._root}/{topic}/{queue_id}"
-        files = self.journal.files(folder, key, store.config.consume_queue_file_size)
-        return QueueTrack(files, store.start.ours_from)
+        files = self.journal.files(QueueKey(is_batch=False, topic=topic, queue_id=queue_id))
+        return QueueTrack(files, self._store.start.ours_from)
 
     def _miss_all(self, track: QueueTrack, message: StoredMessage, topic: str) -> None:
         """Count a record whose queue has no files; one whose topic is gone needs none."""

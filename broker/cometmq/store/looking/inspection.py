@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import Entry, FileSystem
     from cometmq.store.log.segments import Segments
-    from cometmq.store.queues.queue_ends import Ends
+    from cometmq.store.queues.queue_ends import Ends, QueueKey
     from cometmq.store.upkeep.checkpoint import Checkpoint
 
 NEAR_MAX: Final = 3
@@ -159,6 +159,14 @@ class Inspected:
         size = BATCH_ENTRY_SIZE if folder == BATCH_FOLDER else ENTRY_SIZE
         mark = self.deletions.offsets.get(topic.encode())
         return holds_queues(self.filesystem, f"{self.root}/{folder}/{topic}", size, mark)
+
+    def place_of(self, key: QueueKey) -> tuple[str, int, int]:
+        """Return the folder of a queue, and the sizes of its files and entries."""
+        folder, size, entry_size = SIMPLE_FOLDER, self.config.consume_queue_file_size, ENTRY_SIZE
+        if key.is_batch:
+            folder, size = BATCH_FOLDER, self.config.batch_consume_queue_file_size
+            entry_size = BATCH_ENTRY_SIZE
+        return f"{self.root}/{folder}/{key.topic}/{key.queue_id}", size, entry_size
 
     def _has_begun(self, folder: str, topic: str) -> bool:
         """Whether there are files of a topic that was not deleted: its entries may be unsynced."""

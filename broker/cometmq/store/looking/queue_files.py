@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from cometmq.store.disk.filesystem import Entry, File, FileSystem
     from cometmq.store.looking.findings import Report
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.queues.queue_ends import QueueKey
 
 _CHUNK_ENTRIES: Final = 50_000
 
@@ -143,6 +145,11 @@ class QueueFiles:
         if self._open is not None:
             self._open[1].close()
             self._open = None
+
+
+def files_of(store: Inspected, key: QueueKey) -> QueueFiles:
+    """Return the files of a queue; none where it has no folder."""
+    return QueueFiles(store.filesystem, *store.place_of(key))
 
 
 class AboutQueue(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,10 +10,10 @@ from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.looking.log_check import LogCheck
-from cometmq.store.looking.queue_files import QueueFiles
+from cometmq.store.looking.queue_files import files_of
 from cometmq.store.messages.dispatch import message_count
-from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
-from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
+from cometmq.store.queues.consume_queue import ENTRY
+from cometmq.store.queues.queue_ends import QueueKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,8 +110,9 @@ class Selection:
         starts = [segments.first_offset]
         if wanted.since_ms is not None:
             starts.append(self._first_reached(wanted.since_ms - CLOCK_SLACK_MS))
-        if None not in (wanted.topic, wanted.queue_id, wanted.from_offset):
-            starts.append(self._record_of_entry())
+        topic, queue_id, number = wanted.topic, wanted.queue_id, wanted.from_offset
+        if topic is not None and queue_id is not None and number is not None:
+            starts.append(self._record_of_entry(topic, queue_id, number))
         return max(starts)
 
     def _first_reached(self, time_ms: int) -> int:
@@ -153,23 +155,19 @@ class Selection:
         except MessageError:
             return None
 
-    def _record_of_entry(self) -> int:
-        """Return where the queue says that the first record is, if there is such a record."""
-        store, wanted = self._store, self._wanted
-        assert wanted.from_offset is not None
-        folder = f"{store.root}/{SIMPLE_FOLDER}/{wanted.topic}/{wanted.queue_id}"
-        size = store.config.consume_queue_file_size
-        files = QueueFiles(store.filesystem, folder, size, ENTRY_SIZE)
-        physical_offset: int = ENTRY.unpack(files.read(wanted.from_offset, 1))[0]
-        files.close()
+    def _record_of_entry(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return where the queue says that a message is, if it is; else where the log begins."""
+        key = QueueKey(is_batch=False, topic=topic, queue_id=queue_id)
+        with closing(files_of(self._store, key)) as files:
+            physical_offset: int = ENTRY.unpack(files.read(queue_offset, 1))[0]
         message = self._message_at(physical_offset)
         is_it = (
             message is not None
-            and message.queue_offset == wanted.from_offset
-            and message.queue_id == wanted.queue_id
-            and message.topic == wanted.topic
+            and message.queue_offset == queue_offset
+            and message.queue_id == queue_id
+            and message.topic == topic
         )
-        return physical_offset if is_it else store.segments.first_offset
+        return physical_offset if is_it else self._store.segments.first_offset
 
     def _message_at(self, physical_offset: int) -> StoredMessage | None:
         segments = self._store.segments

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cometmq.store.looking.queue_files import QueueFiles
+from cometmq.store.looking.queue_files import files_of
 from cometmq.store.messages.dispatch import entry_tags_code, has_entry
-from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.queues.consume_queue import ENTRY
 from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
-from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
+from cometmq.store.queues.queue_ends import QueueKey
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.looking.queue_files import QueueFiles
 
 
 class ExtendedEntries:
@@ -32,9 +33,7 @@ class ExtendedEntries:
         store, topic, queue_id = self._store, message.topic, message.queue_id
         files = self._files.get((topic, queue_id))
         if files is None:
-            folder = f"{store.root}/{SIMPLE_FOLDER}/{topic}/{queue_id}"
-            size = store.config.consume_queue_file_size
-            files = QueueFiles(store.filesystem, folder, size, ENTRY_SIZE)
+            files = files_of(store, QueueKey(is_batch=False, topic=topic, queue_id=queue_id))
             self._files[topic, queue_id] = files
         entry = files.read(message.queue_offset, 1)
         files.close()

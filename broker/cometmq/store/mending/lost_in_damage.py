@@ -15,8 +15,9 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.store.checking.journal_witness import JournalWitness
-from cometmq.store.checking.known_ends import files_of, queue_keys
+from cometmq.store.checking.known_ends import queue_keys
 from cometmq.store.log.log_scan import NEVER
+from cometmq.store.looking.queue_files import files_of
 from cometmq.store.mending.lost_messages import Front
 from cometmq.store.mending.placeholders import Lost, least_size
 from cometmq.store.messages.admission import BATCH_COUNT_MAX

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from cometmq.store.checking.journal_witness import JournalWitness
-from cometmq.store.checking.known_ends import files_of, queue_keys
+from cometmq.store.checking.known_ends import queue_keys
+from cometmq.store.looking.queue_files import files_of
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE, BatchEntry
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
