@@ -13,7 +13,8 @@ from cometmq.proto.message import read_message
 from cometmq.store.disk.sync import Syncer
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
 from cometmq.store.log.commit_log import Cold, CommitLog, fetch
-from cometmq.store.log.log_scan import LogScan, data_end
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.record_search import data_end
 from cometmq.store.log.segments import Segments
 from cometmq.store.log.turn import Turn
 

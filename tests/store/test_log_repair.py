@@ -11,7 +11,8 @@ from tests.store.records import record, refuse
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import SyncFailedError
-from cometmq.store.log.log_scan import LogScan, data_end
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.record_search import data_end
 from cometmq.store.log.segments import Segments
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore

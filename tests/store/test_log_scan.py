@@ -7,7 +7,8 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import HOST, record
 
 from cometmq.proto.record import encode_record
-from cometmq.store.log.log_scan import LogScan, data_end, last_record_behind
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.record_search import data_end, last_record_behind
 from cometmq.store.log.segments import Segments
 
 SIZE = 4096

@@ -27,7 +27,6 @@ from cometmq.proto.record import (
     TOPIC_SIZE_V1_MAX,
     check_record_crc,
 )
-from cometmq.store.disk.data_end import data_end_of
 from cometmq.store.log.turn import BLANK_SIZE
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ assert _COMMON.size == HEAD_SIZE
 _unpack_common = _COMMON.unpack_from
 _CHUNK_SIZE: Final = 4 << 20
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
-_MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
 _TOPICS_MAX: Final = 100_000
 """Topics that a scan remembers to be sound."""
 
@@ -292,38 +290,3 @@ def _is_record_intact(chunk: bytes, start: int, end: int) -> bool | None:
     digits = chunk[end - RECORD_CRC_DIGITS - 1 : end]
     renamed = chunk[start : end - RECORD_CRC_SIZE] + RECORD_CRC_HEAD + digits
     return False if check_record_crc(renamed) else None
-
-
-def data_end(segments: Segments, start: int) -> int:
-    """Return behind the last byte at or behind `start` that is not zero; `start` without one."""
-    for segment in reversed(list(segments)):
-        begin = max(start - segment.start, 0)
-        end = data_end_of(segments.file(segment), segment.length, begin)
-        if end > begin:
-            return segment.start + end
-    return start
-
-
-def last_record_behind(segments: Segments, start: int, end: int) -> int | None:
-    """Return the last offset in a range at which a sound record begins; None without one.
-
-    Looks at every byte for a magic, because behind a damaged record no length leads on.
-    """
-    for segment in reversed(list(segments)):
-        low, high = max(start, segment.start), min(end, segment.start + segments.size)
-        for begin in reversed(range(low, high, _CHUNK_SIZE)):
-            found = _last_record_of(segments, segment, begin, min(begin + _CHUNK_SIZE, high))
-            if found is not None:
-                return found
-    return None
-
-
-def _last_record_of(segments: Segments, segment: Segment, begin: int, end: int) -> int | None:
-    data = segments.file(segment).read(end - begin + BLANK_SIZE - 1, begin - segment.start)
-    place = len(data)
-    while (place := max(data.rfind(magic, 0, place + 3) for magic in _MAGIC_BYTES)) >= 4:
-        offset = begin + place - 4
-        scan = LogScan(segments, offset)
-        if next(iter(scan), None) is not None:
-            return offset
-    return None

@@ -8,11 +8,11 @@ damage the next sound record is looked for byte by byte, because no length leads
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.log.log_scan import LogScan, data_end
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.record_search import data_end, next_record
 from cometmq.store.looking.right_heads import placed
 from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.starting.recovery import Verdict, judge, queues_end
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from cometmq.store.log.segments import Segments
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.looking.right_heads import Place
-
-_CHUNK_SIZE: Final = 4 << 20
-_MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
-_HEAD_SIZE: Final = 8
 
 
 class Damage(NamedTuple):
@@ -165,22 +161,3 @@ class LogCheck:
             return 0
         finally:
             queues.close()
-
-
-def next_record(segments: Segments, start: int, end: int) -> int | None:
-    """Return the first offset in a range at which a sound record begins; None without one."""
-    for segment in segments:
-        low, high = max(start, segment.start), min(end, segment.start + segments.size)
-        for begin in range(low, high, _CHUNK_SIZE):
-            stop = min(begin + _CHUNK_SIZE, high)
-            data = segments.file(segment).read(stop - begin + _HEAD_SIZE - 1, begin - segment.start)
-            place = 3
-            while (place := _find_magic(data, place + 1)) >= 0:
-                scan = LogScan(segments, begin + place - 4)
-                if next(iter(scan), None) is not None:
-                    return begin + place - 4
-    return None
-
-
-def _find_magic(data: bytes, start: int) -> int:
-    return min((at for magic in _MAGIC_BYTES if (at := data.find(magic, start)) >= 0), default=-1)

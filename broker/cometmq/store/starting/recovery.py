@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.message import StoredMessage
 from cometmq.store.errors import CorruptionError
-from cometmq.store.log.log_scan import NEVER, LogScan, data_end, last_record_behind
+from cometmq.store.log.log_scan import NEVER, LogScan
+from cometmq.store.log.record_search import data_end, last_record_behind
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
