@@ -9,7 +9,7 @@ from cometmq.store.errors import REBUILD, CorruptionError, StoreFormatError
 from cometmq.store.looking.findings import Finding, Kind
 from cometmq.store.looking.queue_files import AboutQueue, files_of
 from cometmq.store.messages.dispatch import batch_entry, has_entry
-from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, QueueKey, load_queue_ends
 from cometmq.store.starting.folder import queue_folders
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.looking.findings import Report
     from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.queues.entry_files import EntryFiles
     from cometmq.store.queues.queue_ends import QueueEnd
 
@@ -64,9 +65,7 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
     The records do not tell of a hole that they are behind, nor of what stands behind a queue's end.
     """
     settled = store.settled_offset
-    queues = ConsumeQueues(
-        store.filesystem, store.root, store.config, clean=store.is_clean, read_only=True
-    )
+    queues = store.open_queues(clean=store.is_clean)
     queues.ends.known = {
         key: end
         for key, end in store.ends.items()

@@ -23,7 +23,7 @@ from cometmq.store.index.index_shape import find_shape
 from cometmq.store.looking.log_batches import LogBatches
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
-from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.queues.queue_ends import (
     Sizes,
     listed_sizes,
@@ -159,6 +159,10 @@ class Inspected:
         size = BATCH_ENTRY_SIZE if folder == BATCH_FOLDER else ENTRY_SIZE
         mark = self.deletions.offsets.get(topic.encode())
         return holds_queues(self.filesystem, f"{self.root}/{folder}/{topic}", size, mark)
+
+    def open_queues(self, *, clean: bool) -> ConsumeQueues:
+        """Return its queues, to be read and closed; not `clean`, files may be half made."""
+        return ConsumeQueues(self.filesystem, self.root, self.config, clean=clean, read_only=True)
 
     def place_of(self, key: QueueKey) -> tuple[str, int, int]:
         """Return the folder of a queue, and the sizes of its files and entries."""

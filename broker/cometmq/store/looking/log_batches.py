@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from cometmq.proto.message import StoredMessage
 from cometmq.proto.sysflag import SysFlag
-from cometmq.store.log.log_scan import LogScan
 
 if TYPE_CHECKING:
     from cometmq.store.deletions import Deletions
@@ -26,13 +25,7 @@ class LogBatches:
     def topics(self) -> frozenset[str]:
         """Those that have a batch in the log, behind where they were deleted."""
         start, found = self._start, set[str]()
-        scan = LogScan(
-            self._segments,
-            start.scan_from,
-            ours_from=start.ours_from,
-            checked_from=start.checked_from,
-        )
-        for each in scan.stretches():
+        for each in start.scan(self._segments, start.scan_from).stretches():
             if not isinstance(each, StoredMessage):
                 continue
             if each.sys_flag & SysFlag.INNER_BATCH and not self._deletions.covers(each):

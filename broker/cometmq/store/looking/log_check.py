@@ -7,20 +7,19 @@ damage the next sound record is looked for byte by byte, because no length leads
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.log.log_scan import LogScan
 from cometmq.store.log.record_search import data_end, next_record
 from cometmq.store.looking.right_heads import placed
-from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.starting.recovery import Verdict, judge, queues_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.log.log_scan import LogScan
     from cometmq.store.log.segments import Segments
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.looking.right_heads import Place
@@ -72,7 +71,7 @@ class LogCheck:
         segments = self._store.segments
         position = self._start
         while True:
-            scan = self._scan(position)
+            scan = self._store.start.scan(segments, position)
             for message in scan:
                 right = self._right(message) if self._wrong_heads else message
                 if right is not None:
@@ -88,17 +87,11 @@ class LogCheck:
                 return
             position = found
 
-    def _scan(self, position: int) -> LogScan:
-        start = self._store.start
-        ours_from, checked_from = start.ours_from, start.checked_from
-        segments = self._store.segments
-        return LogScan(segments, position, ours_from=ours_from, checked_from=checked_from)
-
     def _count_behind(self, end: int) -> int:
         """Return how many sound records stand behind a place at which none does."""
-        count = 0
-        while (found := next_record(self._store.segments, end + 1, self.data_end)) is not None:
-            scan = self._scan(found)
+        count, segments = 0, self._store.segments
+        while (found := next_record(segments, end + 1, self.data_end)) is not None:
+            scan = self._store.start.scan(segments, found)
             count += sum(1 for _ in scan)
             end = max(found, scan.end_offset - 1)
         return count
@@ -139,25 +132,13 @@ class LogCheck:
 
     def missing_end(self) -> int | None:
         """Return how far the log went, if files at its end are missing."""
-        store = self._store
-        queues = ConsumeQueues(
-            store.filesystem, store.root, store.config, clean=False, read_only=True
-        )
-        start = store.start
-        with suppress(StoreFormatError):
+        store, start = self._store, self._store.start
+        with closing(store.open_queues(clean=False)) as queues, suppress(StoreFormatError):
             start = start.with_witnesses(queues, store.segments, clean=store.is_clean)
-        queues.close()
         return start.missing_end(store.segments)
 
     def _queues_end(self, segments: Segments) -> int:
-        store = self._store
-        queues = ConsumeQueues(
-            store.filesystem, store.root, store.config, clean=False, read_only=True
-        )
-        try:
+        with closing(self._store.open_queues(clean=False)) as queues, suppress(StoreFormatError):
             # What reaches beyond the log is a damaged entry, and no witness.
             return min(queues_end(queues), segments.end_offset)
-        except StoreFormatError:
-            return 0
-        finally:
-            queues.close()
+        return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.looking.unlisted import unlisted_of
 from cometmq.store.looking.waiting_entries import attach_journals
 from cometmq.store.messages.dispatch import has_entry, message_count
-from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.queues.queue_ends import NO_RECORD, QueueKey
 
 if TYPE_CHECKING:
@@ -155,25 +154,19 @@ def summarize(store: Inspected) -> Summary:
 
 def _queues(store: Inspected) -> tuple[list[QueueSummary], int]:
     """Return all queues, and the last record that one of them knows of; -1 if none knows any."""
-    tables = ConsumeQueues(
-        store.filesystem, store.root, store.config, clean=store.is_clean, read_only=True
-    )
-    tables.correct_min(store.segments.first_offset)
-    attach_journals(store, tables)
     found: list[QueueSummary] = []
     last = -1
-    try:
-        for table, is_batch in ((tables.simple, False), (tables.batch, True)):
-            for queue in table.walk():
-                if queue.end > queue.start:
-                    last = max(last, queue.head(queue.end - 1)[0])
-                found.append(
-                    QueueSummary(
-                        queue.topic, queue.queue_id, is_batch, queue.min_offset, queue.max_offset
-                    )
+    with closing(store.open_queues(clean=store.is_clean)) as queues:
+        queues.correct_min(store.segments.first_offset)
+        attach_journals(store, queues)
+        for queue in queues.walk():
+            if queue.end > queue.start:
+                last = max(last, queue.head(queue.end - 1)[0])
+            found.append(
+                QueueSummary(
+                    queue.topic, queue.queue_id, queue.is_batch, queue.min_offset, queue.max_offset
                 )
-    finally:
-        tables.close()
+            )
     return found, last
 
 

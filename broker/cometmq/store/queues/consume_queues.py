@@ -275,7 +275,7 @@ class ConsumeQueues:
         yield from self.simple.settle()
         yield from self.batch.settle()
         if not (self.ends.is_whole or is_cut):
-            for _ in self._walk():
+            for _ in self.walk_sound():
                 yield
         self.ends.is_whole |= all(
             (end := self.ends.known.get(QueueKey(table is self.batch, *queue))) is not None
@@ -298,7 +298,7 @@ class ConsumeQueues:
         that ended. What it does not let go stays.
         """
         ends, going = self.ends, list[EntryFiles]()
-        for queue in self._walk():
+        for queue in self.walk_sound():
             if queue is not None and queue.let_go(settled_offset):
                 going.append(queue)
             yield 0
@@ -306,8 +306,8 @@ class ConsumeQueues:
             kept_from = {queue.key: queue.kept_from for queue in going}
             in_thread(partial(ends.let_go, kept_from, self._filesystem, self._root))
             yield 0
-        for queue in going:
-            yield queue.expire() if ends.lets_go(queue) else 0
+        for gone in going:
+            yield gone.expire() if ends.lets_go(gone) else 0
 
     def destroy(self, topic: str, queue_id: int | None = None) -> None:
         """Remove the queues of a topic, or one of them, with their files."""
@@ -331,6 +331,12 @@ class ConsumeQueues:
         """What is wrong with queues that were found to be not as they should be."""
         return [*self.simple.problems.values(), *self.batch.problems.values()]
 
-    def _walk(self) -> Iterator[EntryFiles | None]:
+    def walk(self) -> Iterator[ConsumeQueue | BatchConsumeQueue]:
+        """Walk all queues, see `QueueTable.walk`."""
+        yield from self.simple.walk()
+        yield from self.batch.walk()
+
+    def walk_sound(self) -> Iterator[ConsumeQueue | BatchConsumeQueue | None]:
+        """Walk all queues, see `QueueTable.walk_sound`."""
         yield from self.simple.walk_sound()
         yield from self.batch.walk_sound()

@@ -134,7 +134,7 @@ def refuse_cut_short(
     """
     seen = (
         queue
-        for queue in chain(queues.simple.walk_sound(), queues.batch.walk_sound())
+        for queue in queues.walk_sound()
         if queue is not None and (queue.topic.encode(), queue.queue_id) not in read_back
     )
     _refuse(queues, _cut_short(seen, RecordCheck(segments), below))

@@ -135,6 +135,16 @@ class Start(NamedTuple):
         noted = max(self.synced_offset or 0, promised_to) if self.is_noted else promised_to
         return self._replace(synced_offset=noted, is_noted=True)
 
+    def scan(self, segments: Segments, offset: int, *, is_verified: bool = False) -> LogScan:
+        """Return a pass over the log from a record on, which asks of each what is known here."""
+        return LogScan(
+            segments,
+            offset,
+            ours_from=self.ours_from,
+            checked_from=self.checked_from,
+            is_verified=is_verified,
+        )
+
     def missing_end(self, segments: Segments) -> int | None:
         """Return how far the log went, if it did not end where its files do.
 
@@ -209,7 +219,7 @@ def find_end(
             f"{problem}: look whether the disk that it is on is mounted, and restore the missing"
             " files from a copy; `cometmq store repair` says what is lost without them",
         )
-    scan = _scan(segments, start.scan_from, start)
+    scan = start.scan(segments, start.scan_from)
     for each in scan.stretches():
         look_at(each)
     end = scan.end_offset
@@ -310,11 +320,10 @@ def queues_end(queues: ConsumeQueues) -> int:
     the end of its log, this says how far the log was whole.
     """
     end = 0
-    for table in (queues.simple, queues.batch):
-        for queue in table.walk():
-            if queue.end > queue.start:
-                physical_offset, size = queue.head(queue.end - 1)
-                end = max(end, physical_offset + size)
+    for queue in queues.walk():
+        if queue.end > queue.start:
+            physical_offset, size = queue.head(queue.end - 1)
+            end = max(end, physical_offset + size)
     return end
 
 
@@ -325,35 +334,21 @@ def queues_behind(queues: ConsumeQueues, data_limit: int) -> int | None:
     """
     end = count = 0
     is_next = False
-    for table in (queues.simple, queues.batch):
-        for queue in table.walk():
-            for index in range(max(queue.start, queue.end - 2), queue.end):
-                physical_offset, size = queue.head(index)
-                if physical_offset >= data_limit and size != PRE_BLANK_SIZE:
-                    count += 1
-                    end = max(end, physical_offset + size)
-                    is_next |= physical_offset == data_limit
+    for queue in queues.walk():
+        for index in range(max(queue.start, queue.end - 2), queue.end):
+            physical_offset, size = queue.head(index)
+            if physical_offset >= data_limit and size != PRE_BLANK_SIZE:
+                count += 1
+                end = max(end, physical_offset + size)
+                is_next |= physical_offset == data_limit
     return end if count > 1 or is_next else None
-
-
-def _scan(
-    segments: Segments, scan_from: int, start: Start, *, is_verified: bool = False
-) -> LogScan:
-    return LogScan(
-        segments,
-        scan_from,
-        ours_from=start.ours_from,
-        checked_from=start.checked_from,
-        is_verified=is_verified,
-    )
 
 
 def records_up_to(
     segments: Segments, scan_from: int, start: Start, end: int
 ) -> Iterator[StoredMessage | Stretch]:
     """Yield the records up to an end that was found before, see `LogScan.stretches`."""
-    is_verified = scan_from >= start.scan_from
-    scan = _scan(segments, scan_from, start, is_verified=is_verified)
+    scan = start.scan(segments, scan_from, is_verified=scan_from >= start.scan_from)
     for each in scan.stretches():
         begin = each.physical_offset if isinstance(each, StoredMessage) else int(each.offsets[0])
         if begin >= end:
