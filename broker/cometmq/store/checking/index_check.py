@@ -22,7 +22,7 @@ from cometmq.store.index.index_hash import Hashed, hash_noted
 from cometmq.store.index.index_items import IndexItems, read_headers
 from cometmq.store.index.index_off import load_off
 from cometmq.store.log.log_scan import NEVER
-from cometmq.store.looking.findings import Finding, Kind
+from cometmq.store.looking.findings import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ class IndexCheck:
         for entry in store.filesystem.list(folder):
             if has_place_of(entry, is_index_file):
                 problem = f"{in_place_of(entry, 'file')}: move it elsewhere"
-                self._find(Kind.MISPLACED, f"{folder}/{entry.name}", 0, problem)
+                self._report.find(Kind.MISPLACED, f"{folder}/{entry.name}", 0, problem)
         self._is_readable = self._check_files(shape)
 
     def _check_files(self, shape: IndexShape) -> bool:
@@ -85,7 +85,7 @@ class IndexCheck:
             half_made = not self._is_closed and file.size < shape.file_size
             if file.size != shape.file_size and not half_made:
                 is_readable = False
-                self._find(
+                self._report.find(
                     Kind.INDEX_FILE,
                     file.path,
                     0,
@@ -111,7 +111,7 @@ class IndexCheck:
             " where the file has some"
         )
         if self._is_closed:
-            self._find(Kind.INDEX_HEADER, file.path, 0, problem)
+            self._report.find(Kind.INDEX_HEADER, file.path, 0, problem)
         else:
             self._report.notes.append(
                 f"the index is not checked: {file.path}: {problem}, as a power cut may leave it;"
@@ -151,7 +151,7 @@ class IndexCheck:
             problem = (
                 "there is no file, and the records have keys; `cometmq store rebuild` makes it"
             )
-            self._find(Kind.INDEX_FILE, path, 0, problem, "", offset)
+            self._report.find(Kind.INDEX_FILE, path, 0, problem, "", offset)
 
     def _compare(self) -> None:
         hashed = hash_noted(self._noted) if self._noted else None
@@ -216,7 +216,7 @@ class IndexCheck:
         stored = self._items.peek(len(times)).seconds
         for at in np.flatnonzero(stored != seconds)[:1000]:
             number = first + int(at)
-            self._find(
+            self._report.find(
                 Kind.WRONG_ITEM,
                 file.path,
                 self._items.position(number) + 12,
@@ -259,7 +259,7 @@ class IndexCheck:
             self._note_unindexed(offset)
         else:
             path, number = self._items.where()
-            self._find(
+            self._report.find(
                 Kind.MISSING_ITEM,
                 path,
                 self._items.position(number),
@@ -278,7 +278,7 @@ class IndexCheck:
     def _report_wrong(self, there: tuple[int, int], called: Hashed, at: int) -> int:
         path, number = self._items.where()
         offset = int(called.offsets[at])
-        self._find(
+        self._report.find(
             Kind.WRONG_ITEM,
             path,
             self._items.position(number),
@@ -315,7 +315,7 @@ class IndexCheck:
             if any(damage.start <= offset < damage.end for damage in damages):
                 lost += 1
                 continue
-            self._find(
+            self._report.find(
                 Kind.EXTRA_ITEM,
                 path,
                 self._items.position(number),
@@ -351,23 +351,3 @@ class IndexCheck:
             yield
             if is_last:
                 break  # What is behind it is made anew by the next start.
-
-    def _find(
-        self,
-        kind: Kind,
-        path: str,
-        position: int,
-        problem: str,
-        expected: str = "",
-        physical_offset: int | None = None,
-    ) -> None:
-        self._report.add(
-            Finding(
-                kind=kind,
-                path=path,
-                position=position,
-                problem=problem,
-                expected=expected,
-                physical_offset=physical_offset,
-            )
-        )

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import REBUILD, CorruptionError, StoreFormatError
-from cometmq.store.looking.findings import Finding, Kind
+from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.queue_files import AboutQueue, files_of
 from cometmq.store.messages.dispatch import batch_entry, has_entry
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
@@ -39,7 +39,7 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
             "does not fit its checksum: the next start misses no queue that lost files,"
             " and makes it anew"
         )
-        report.add(Finding(kind=Kind.QUEUE_ENDS, path=path, position=0, problem=problem))
+        report.find(Kind.QUEUE_ENDS, path, 0, problem)
     for key, end in store.ends.items():
         yield
         if end.physical_offset >= store.segments.first_offset or end.lacks_from is not None:
@@ -88,19 +88,14 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
                     f"the queue had {end.next_offset} messages, and its last entry is not here, or"
                     f" its last file has a wrong size; {REBUILD}"
                 )
-                report.add(Finding(kind=Kind.QUEUE_FILE, path=folder, position=0, problem=problem))
+                report.find(Kind.QUEUE_FILE, folder, 0, problem)
         except CorruptionError as error:
             if error.path not in told:
-                kind, place = Kind.WRONG_ENTRY, error.position
-                report.add(
-                    Finding(kind=kind, path=error.path, position=place, problem=error.problem)
-                )
+                report.find(Kind.WRONG_ENTRY, error.path, error.position, error.problem)
         except StoreFormatError as error:
             path = error.path or store.place_of(key)[0]
             if path not in told:
-                report.add(
-                    Finding(kind=Kind.QUEUE_FILE, path=path, position=0, problem=error.problem)
-                )
+                report.find(Kind.QUEUE_FILE, path, 0, error.problem)
         yield
     queues.close()
 

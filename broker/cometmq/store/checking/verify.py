@@ -26,7 +26,7 @@ from cometmq.store.checking.index_check import IndexCheck
 from cometmq.store.checking.known_ends import check_ends, check_openable, queue_keys
 from cometmq.store.checking.queue_check import QueueCheck
 from cometmq.store.disk.names import has_place_of, in_place_of, is_offset_file
-from cometmq.store.looking.findings import ALIKE_KEPT, Finding, Kind, Progress, Report
+from cometmq.store.looking.findings import ALIKE_KEPT, Kind, Progress, Report
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.looking.unlisted import unlisted_of, unlisted_text
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
@@ -93,28 +93,22 @@ def _note_state(store: Inspected, report: Report) -> None:
         report.notes.append(unlisted_text(unlisted))
     for path, problem in store.damaged_tables.items():
         what = problem.removeprefix(f"{path}: ")
-        report.add(
-            Finding(
-                kind=Kind.CONFIG_FILE, path=path, position=0, problem=f"a start refuses it: {what}"
-            )
-        )
+        report.find(Kind.CONFIG_FILE, path, 0, f"a start refuses it: {what}")
     for entry in store.filesystem.list(f"{store.root}/{JOURNAL_FOLDER}"):
         if has_place_of(entry, is_offset_file):
             problem = f"a start refuses it: {in_place_of(entry, 'file')}: move it elsewhere"
             path = f"{store.root}/{JOURNAL_FOLDER}/{entry.name}"
-            report.add(Finding(kind=Kind.MISPLACED, path=path, position=0, problem=problem))
+            report.find(Kind.MISPLACED, path, 0, problem)
     path = f"{store.root}/{CHECKPOINT_NAME}"
     if not store.filesystem.exists(path):
         report.notes.append("there is no checkpoint: the next start reads the whole log")
     elif store.checkpoint.is_damaged:
-        report.add(
-            Finding(
-                kind=Kind.CHECKPOINT,
-                path=path,
-                position=0,
-                problem="does not fit its checksum, or is of nobody; the next start reads the"
-                " whole log, and nothing is lost by removing the file",
-            )
+        report.find(
+            Kind.CHECKPOINT,
+            path,
+            0,
+            "does not fit its checksum, or is of nobody; the next start reads the whole log, and"
+            " nothing is lost by removing the file",
         )
 
 
@@ -184,7 +178,7 @@ class _Pass:
         yield from _counted("queues", queues, len(simple) + len(batch))
         for _, head in sorted(self._queues.heads.found.items()):
             problem = f"a sound record, but not of this message: {head.problem}"
-            self._report.add(_log_finding(store, head.start, problem))
+            _find_in_log(store, self._report, head.start, problem)
         gaps = chain(self._queues.gaps(), self._batches.gaps())
         for gap in gaps if not log.damages else ():
             self._report.queues_with_gaps += 1
@@ -207,15 +201,12 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
     for damage in log.damages:
         size = damage.end - damage.start
         behind = "nothing sound stands behind" if damage.is_last else f"{size} bytes are lost"
-        report.add(
-            _log_finding(
-                store, damage.start, f"no sound record begins here: {damage.problem}; {behind}"
-            )
-        )
+        problem = f"no sound record begins here: {damage.problem}; {behind}"
+        _find_in_log(store, report, damage.start, problem)
     missing_end = log.missing_end()
     if missing_end is not None:
         place, problem = missing_files(store.segments, missing_end)
-        report.add(_log_finding(store, place, f"{problem}: files are missing"))
+        _find_in_log(store, report, place, f"{problem}: files are missing")
     if log.torn_problem is not None:
         report.torn_bytes = log.data_end - log.end_offset
         report.torn_records = log.torn_records
@@ -227,9 +218,10 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
         )
 
 
-def _log_finding(store: Inspected, offset: int, problem: str, kind: Kind = Kind.RECORD) -> Finding:
-    path, position = store.segments.place_of(offset)
-    return Finding(kind=kind, path=path, position=position, problem=problem, physical_offset=offset)
+def _find_in_log(
+    store: Inspected, report: Report, offset: int, problem: str, kind: Kind = Kind.RECORD
+) -> None:
+    report.find(kind, *store.segments.place_of(offset), problem, physical_offset=offset)
 
 
 def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
@@ -261,6 +253,6 @@ def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
                 f"{block.size} bytes differ from their checksum; `cometmq store dump --physical"
                 f" {block.physical_offset}..{behind} {store.root}` shows its records"
             )
-            report.add(_log_finding(store, block.physical_offset, problem, Kind.BLOCK))
+            _find_in_log(store, report, block.physical_offset, problem, Kind.BLOCK)
         if number % BLOCKS_A_STEP == 0:
             yield Progress("blocks", block.physical_offset - start, end - start)

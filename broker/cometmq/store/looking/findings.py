@@ -160,6 +160,27 @@ class Report:
         """Whether nothing is wrong."""
         return not self.counts
 
+    def find(
+        self,
+        kind: Kind,
+        path: str,
+        position: int,
+        problem: str,
+        expected: str = "",
+        physical_offset: int | None = None,
+    ) -> None:
+        """Take what is wrong at a place, of no queue that is known."""
+        self.add(
+            Finding(
+                kind=kind,
+                path=path,
+                position=position,
+                problem=problem,
+                expected=expected,
+                physical_offset=physical_offset,
+            )
+        )
+
     def add(self, finding: Finding) -> None:
         """Take a finding, or count it when there are too many."""
         if self.is_explained(finding):

@@ -186,7 +186,7 @@ class AboutQueue(NamedTuple):
         for kind, path, problem in self.files.problems:
             if kind is Kind.MISPLACED:
                 if (kind, path) not in report.alike:  # Of a topic's folder each queue tells.
-                    report.add(Finding(kind=kind, path=path, position=0, problem=problem))
+                    report.find(kind, path, 0, problem)
             elif clean or not problem.startswith("has "):
                 finding = Finding(
                     kind=kind,
