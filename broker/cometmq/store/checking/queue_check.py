@@ -15,11 +15,11 @@ that has its entry began again in front of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checking.journal_witness import JournalWitness
+from cometmq.store.checking.queue_track import NOTHING, Missed, QueueTrack
 from cometmq.store.checking.wrong_heads import WrongHeads, is_in, name_of
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.fillers import is_filler
@@ -41,96 +41,12 @@ if TYPE_CHECKING:
     from cometmq.store.looking.findings import Report
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.looking.log_check import Damage
-    from cometmq.store.looking.queue_files import QueueFiles
 
 COLLECTED_MAX: Final = 3000 * ENTRY_SIZE
 """Entries of one queue, in bytes, that are compared at a time."""
 COLLECTED_TOTAL_MAX: Final = 32 << 20
 MISSED_MAX: Final = 200_000
 """Entries that are remembered as missed; more are counted with the first."""
-
-_NOTHING: Final = bytes(ENTRY_SIZE)
-
-
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """An entry that is not what its record calls for."""
-
-    index: int
-    expected: bytes
-    found: bytes
-
-    @property
-    def physical_offset(self) -> int:
-        """Of the record that calls for it."""
-        return int.from_bytes(self.expected[:8], "big")
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether nothing stands there, or what fills a queue up to where it begins."""
-        return self.found == _NOTHING or ENTRY.unpack(self.found)[:2] == (0, PRE_BLANK_SIZE)
-
-
-class QueueTrack:
-    """What the log calls for in one queue, and what of it is there."""
-
-    __slots__ = (
-        "collected",
-        "exists",
-        "files",
-        "first",
-        "gap",
-        "jumped",
-        "jumps",
-        "last",
-        "matched",
-        "missed",
-        "next",
-        "ours_from",
-        "settled_to",
-    )
-
-    def __init__(self, files: QueueFiles, ours_from: int) -> None:
-        self.files = files
-        self.ours_from = ours_from
-        self.exists = bool(files)
-        self.collected = bytearray()
-        self.first = 0
-        self.next = self.settled_to = 0
-        self.matched: list[tuple[int, int]] = []
-        self.missed: list[Missed] = []
-        self.last = -1
-        """Where the last record begins that came."""
-        self.jumps: set[int] = set()
-        """Records whose number does not follow, and those in front of such."""
-        self.jumped: tuple[int, int] = (-1, 0)
-        """The last one that does not follow, and the number that it should have had."""
-        self.gap: tuple[int, int] = (0, 0)
-        """The last numbers that are missing between two records."""
-
-    def last_matched(self) -> tuple[int, int]:
-        """Return the last entry that is right, and the physical offset that it has; -1 of none."""
-        last = max((end for _, end in self.matched), default=0) - 1
-        return last, -1 if last < 0 else int.from_bytes(self.files.read(last, 1)[:8], "big")
-
-    def first_matched(self) -> int:
-        """Return the first entry that is right; -1 of none."""
-        return min((start for start, _ in self.matched), default=-1)
-
-    def note_matched(self, start: int, end: int) -> None:
-        """Note that these entries are right; those in front of them may have been replaced."""
-        if self.missed and self.missed[-1].index >= start:
-            # The numbers went back: those records are of a topic that was deleted. We note that
-            # in our own stores, and such records do not come here.
-            self.missed = [
-                missed
-                for missed in self.missed
-                if missed.index < start or missed.physical_offset >= self.ours_from
-            ]
-        if self.matched and self.matched[-1][1] == start:
-            self.matched[-1] = (self.matched[-1][0], end)
-        else:
-            self.matched.append((start, end))
 
 
 class QueueCheck:
@@ -142,6 +58,9 @@ class QueueCheck:
         self.journal = JournalWitness(store)
         self._tracks: dict[tuple[bytes, int], QueueTrack] = {}
         self._collected = 0
+        self._damages: list[Damage] = []
+        self._end_offset = 0
+        """Of the log: known when that is through, as its damages are."""
         self._extension = ConsumeQueueExt(store.filesystem, store.root)
         self._levels = store.delay_levels
         settled = self.journal.settled_offset
@@ -183,12 +102,12 @@ class QueueCheck:
 
     def _track(self, topic: str, queue_id: int) -> QueueTrack:
         files = self.journal.files(QueueKey(is_batch=False, topic=topic, queue_id=queue_id))
-        return QueueTrack(files, self._store.start.ours_from)
+        return QueueTrack(AboutQueue(topic, queue_id, files), self._store.start.ours_from)
 
     def _miss_all(self, track: QueueTrack, message: StoredMessage, topic: str) -> None:
         """Count a record whose queue has no files; one whose topic is gone needs none."""
         if not track.missed:
-            track.missed.append(Missed(message.queue_offset, b"", _NOTHING))
+            track.missed.append(Missed(message.queue_offset, b"", NOTHING))
             if self._store.is_deleted_topic(topic):
                 track.first = -1
         if track.first < 0:
@@ -238,8 +157,7 @@ class QueueCheck:
         address: int = ENTRY.unpack(there)[2]
         if there[:12] != wanted[:12] or not is_address(address):
             return False
-        topic, _, queue_id = track.files.folder[len(self._root) + 1 :].rpartition("/")
-        unit = self._extension.unit(topic, int(queue_id), address)
+        unit = self._extension.unit(track.queue.topic, track.queue.queue_id, address)
         if unit is None or unit.tags_code != code:
             return False
         record = read_record(self._store.segments, physical_offset, size)
@@ -251,6 +169,7 @@ class QueueCheck:
         self, damages: list[Damage], end_offset: int, queues: Iterator[tuple[str, int, str]]
     ) -> Iterator[None]:
         """Report what is missing, and what is there for no reason; one queue a step."""
+        self._damages, self._end_offset = damages, end_offset
         if damages:
             self.heads.doubt_order()
         else:
@@ -265,15 +184,13 @@ class QueueCheck:
                 continue
             seen.add(folder)
             track = tracks.pop(folder) if folder in tracks else self._track(topic, queue_id)
-            about = _About(AboutQueue(topic, queue_id, track.files), track, damages, end_offset)
-            about.queue.report_files(self._report, clean=self._store.is_clean)
-            self._report_missed(about)
-            self._report_extra(about)
+            track.queue.report_files(self._report, clean=self._store.is_clean)
+            self._report_missed(track)
+            self._report_extra(track)
             track.files.close()
             yield
-        for folder, track in tracks.items():  # Those without a folder.
-            topic, _, number = folder[len(self._root) + 1 :].rpartition("/")
-            AboutQueue(topic, int(number), track.files).report_files(self._report, clean=True)
+        for track in tracks.values():  # Those without a folder.
+            track.queue.report_files(self._report, clean=True)
         self._extension.close()
 
     def _in_journal(self) -> Iterator[tuple[str, int, str]]:
@@ -290,15 +207,14 @@ class QueueCheck:
                 name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
                 yield f"the log lacks {name} offset {first} to {end - 1}"
 
-    def _report_missed(self, about: _About) -> None:
-        track = about.track
+    def _report_missed(self, track: QueueTrack) -> None:
         last, last_offset = track.last_matched()
         for missed in track.missed if track.exists else ():
             is_taken = is_in(track.matched, missed.index)
             if is_taken and missed.physical_offset < track.ours_from:
                 continue
             physical_offset, size, code = ENTRY.unpack(missed.expected)
-            kind = Kind.MISSING_ENTRY if missed.found == _NOTHING else Kind.WRONG_ENTRY
+            kind = Kind.MISSING_ENTRY if missed.found == NOTHING else Kind.WRONG_ENTRY
             is_missing = kind is Kind.MISSING_ENTRY
             found = "there is none" if is_missing else _differences(missed.found, missed.expected)
             if is_taken:
@@ -312,7 +228,7 @@ class QueueCheck:
             elif last < missed.index and track.ours_from <= physical_offset < last_offset:
                 kind = Kind.OFFSET_TWICE
                 found = f"the offsets of the queue began again behind this message ({found})"
-            finding = about.queue.finding(
+            finding = track.queue.finding(
                 kind,
                 missed.index,
                 found,
@@ -321,11 +237,10 @@ class QueueCheck:
             )
             self._report.add(finding)
 
-    def _report_extra(self, about: _About) -> None:
-        track = about.track
+    def _report_extra(self, track: QueueTrack) -> None:
         wrong = {missed.index for missed in track.missed}
         first_offset = self._store.segments.first_offset
-        deleted_to = self._store.deletions.offsets.get(about.queue.topic.encode(), 0)
+        deleted_to = self._store.deletions.offsets.get(track.queue.topic.encode(), 0)
         for index, entry in track.files.entries_outside(sorted(track.matched)):
             physical_offset, size, _ = ENTRY.unpack(entry)
             if index in wrong or (size == PRE_BLANK_SIZE and physical_offset == 0):
@@ -335,38 +250,38 @@ class QueueCheck:
             if physical_offset >= self._settled or physical_offset < deleted_to:
                 self._report.unsettled_entries += 1
                 continue
-            self._report_one_extra(about, index, entry)
+            self._report_one_extra(track, index, entry)
 
-    def _report_one_extra(self, about: _About, index: int, entry: bytes) -> None:
+    def _report_one_extra(self, track: QueueTrack, index: int, entry: bytes) -> None:
         physical_offset, size, _ = ENTRY.unpack(entry)
-        if any(damage.start <= physical_offset < damage.end for damage in about.damages):
+        if any(damage.start <= physical_offset < damage.end for damage in self._damages):
             problem = f"the record of {size} bytes that it leads to is damaged"
             self._report.add(
-                about.queue.finding(Kind.LOST_MESSAGE, index, problem, "", physical_offset)
+                track.queue.finding(Kind.LOST_MESSAGE, index, problem, "", physical_offset)
             )
             return
-        if index >= about.track.settled_to and not self._store.is_clean:
+        if index >= track.settled_to and not self._store.is_clean:
             self._report.unsettled_entries += 1  # A torn one: the next start cuts it off.
             return
         record = read_record(self._store.segments, physical_offset, size)
         kind = Kind.EXTRA_ENTRY
-        if physical_offset >= about.end_offset:
-            problem = f"leads behind the end of the log, which is at {about.end_offset}"
+        if physical_offset >= self._end_offset:
+            problem = f"leads behind the end of the log, which is at {self._end_offset}"
         elif record is None or record.physical_offset != physical_offset:
             problem = f"leads to {size} bytes that are no record"
-        elif self._is_wrong(about, index, record):
+        elif self._is_wrong(track, index, record):
             kind = Kind.LOST_MESSAGE
             problem = f"the record that it leads to says that it is {name_of(record)}"
-            place = Place(about.queue.topic, about.queue.queue_id, index)
-            truth = place if self._calls_for(about.track, record, place, entry) else None
+            place = Place(track.queue.topic, track.queue.queue_id, index)
+            truth = place if self._calls_for(track, record, place, entry) else None
             self.heads.note(record, f"the entry of {place} leads to it", truth)
         else:
             problem = f"leads to a record of {name_of(record)}"
-        self._report.add(about.queue.finding(kind, index, problem, "", physical_offset))
+        self._report.add(track.queue.finding(kind, index, problem, "", physical_offset))
 
-    def _is_wrong(self, about: _About, index: int, record: StoredMessage) -> bool:
+    def _is_wrong(self, track: QueueTrack, index: int, record: StoredMessage) -> bool:
         said = self._tracks.get((record.topic_raw, record.queue_id))
-        return said is not None and self.heads.is_wrong(about.track, index, said, record)
+        return said is not None and self.heads.is_wrong(track, index, said, record)
 
     def _calls_for(
         self, track: QueueTrack, record: StoredMessage, place: Place, entry: bytes
@@ -378,15 +293,6 @@ class QueueCheck:
         code = entry_tags_code(message, self._levels)
         wanted = ENTRY.pack(message.physical_offset, message.size, code)
         return entry == wanted or self._is_extended(track, wanted, entry)
-
-
-class _About(NamedTuple):
-    """What the findings of one queue are about."""
-
-    queue: AboutQueue
-    track: QueueTrack
-    damages: list[Damage]
-    end_offset: int
 
 
 def _differences(found: bytes, expected: bytes) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.checking.queue_check import QueueTrack
+    from cometmq.store.checking.queue_track import QueueTrack
     from cometmq.store.looking.inspection import Inspected
 
 Key = tuple[bytes, int]

@@ -1,0 +1,98 @@
+"""What the log calls for in one queue, while it is read, and what of that is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
+
+if TYPE_CHECKING:
+    from cometmq.store.looking.queue_files import AboutQueue
+
+NOTHING: Final = bytes(ENTRY_SIZE)
+"""What stands where there is no entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """An entry that is not what its record calls for."""
+
+    index: int
+    expected: bytes
+    found: bytes
+
+    @property
+    def physical_offset(self) -> int:
+        """Of the record that calls for it."""
+        return int.from_bytes(self.expected[:8], "big")
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing stands there, or what fills a queue up to where it begins."""
+        return self.found == NOTHING or ENTRY.unpack(self.found)[:2] == (0, PRE_BLANK_SIZE)
+
+
+class QueueTrack:
+    """What the log calls for in one queue, and what of it is there."""
+
+    __slots__ = (
+        "collected",
+        "exists",
+        "files",
+        "first",
+        "gap",
+        "jumped",
+        "jumps",
+        "last",
+        "matched",
+        "missed",
+        "next",
+        "ours_from",
+        "queue",
+        "settled_to",
+    )
+
+    def __init__(self, queue: AboutQueue, ours_from: int) -> None:
+        self.queue = queue
+        self.files = files = queue.files
+        self.ours_from = ours_from
+        self.exists = bool(files)
+        self.collected = bytearray()
+        self.first = 0
+        self.next = self.settled_to = 0
+        self.matched: list[tuple[int, int]] = []
+        self.missed: list[Missed] = []
+        self.last = -1
+        """Where the last record begins that came."""
+        self.jumps: set[int] = set()
+        """Records whose number does not follow, and those in front of such."""
+        self.jumped: tuple[int, int] = (-1, 0)
+        """The last one that does not follow, and the number that it should have had."""
+        self.gap: tuple[int, int] = (0, 0)
+        """The last numbers that are missing between two records."""
+
+    def last_matched(self) -> tuple[int, int]:
+        """Return the last entry that is right, and the physical offset that it has; -1 of none."""
+        last = max((end for _, end in self.matched), default=0) - 1
+        return last, -1 if last < 0 else int.from_bytes(self.files.read(last, 1)[:8], "big")
+
+    def first_matched(self) -> int:
+        """Return the first entry that is right; -1 of none."""
+        return min((start for start, _ in self.matched), default=-1)
+
+    def note_matched(self, start: int, end: int) -> None:
+        """Note that these entries are right; those in front of them may have been replaced."""
+        if self.missed and self.missed[-1].index >= start:
+            # The numbers went back: those records are of a topic that was deleted. We note that
+            # in our own stores, and such records do not come here.
+            self.missed = [
+                missed
+                for missed in self.missed
+                if missed.index < start or missed.physical_offset >= self.ours_from
+            ]
+        if self.matched and self.matched[-1][1] == start:
+            self.matched[-1] = (self.matched[-1][0], end)
+        else:
+            self.matched.append((start, end))
