@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.store.looking.queue_files import files_of
 from cometmq.store.looking.right_heads import Place, placed
-from cometmq.store.messages.dispatch import batch_entry
+from cometmq.store.messages.dispatch import batch_entry, has_entry
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.queues.consume_queue import ENTRY
 from cometmq.store.queues.queue_ends import QueueKey
@@ -66,8 +66,9 @@ class BatchHeads:
     def _calls_for(self, record: StoredMessage, place: Place, entry: bytes) -> bool:
         """Whether a record calls for just this entry, once it says what the entry does."""
         message = placed(record, place)
-        wanted = None if message is None else batch_entry(message, self._store.delay_levels)
-        return wanted is not None and BATCH_ENTRY.pack(*wanted) == entry
+        if message is None or not has_entry(message):
+            return False
+        return BATCH_ENTRY.pack(*batch_entry(message, self._store.delay_levels)) == entry
 
     def _has_entry(self, record: StoredMessage, said: tuple[str, int]) -> bool:
         """Whether there is an entry of the record where it says that it is."""

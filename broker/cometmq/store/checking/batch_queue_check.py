@@ -17,7 +17,7 @@ from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.queue_files import AboutQueue, files_of
 from cometmq.store.looking.right_heads import Place
-from cometmq.store.messages.dispatch import batch_entry
+from cometmq.store.messages.dispatch import batch_entry, has_entry
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 from cometmq.store.queues.queue_ends import QueueKey
@@ -52,8 +52,8 @@ class BatchQueueCheck:
 
     def take(self, message: StoredMessage, topic: str) -> None:
         """Take the next record of the log."""
-        entry = batch_entry(message, self._store.delay_levels)
-        if entry is not None:
+        if has_entry(message):
+            entry = batch_entry(message, self._store.delay_levels)
             held = self._expected.setdefault((topic, message.queue_id), {})
             held[message.physical_offset] = BATCH_ENTRY.pack(*entry)
 

@@ -173,8 +173,8 @@ def check_not_given_twice(
     number, table = message.queue_offset, queues.table(is_batch=is_batch)
     if message.physical_offset < ours_from or (queue := table.find(topic, queue_id)) is None:
         return
-    if is_batch and (entry := batch_entry(message, store.delay_levels)) is not None:
-        number = entry.base_offset
+    if is_batch:
+        number = batch_entry(message, store.delay_levels).base_offset
     if number >= queue.max_offset or queue.head(queue.end - 1)[0] < ours_from:
         return
     raise StoreFormatError(

@@ -112,9 +112,7 @@ def place_record(
         return False
     topic = message.topic
     if is_batch_topic(topic):
-        entry = batch_entry(message, levels)
-        assert entry is not None
-        return queues.batch.get(topic, message.queue_id).place(entry)
+        return queues.batch.get(topic, message.queue_id).place(batch_entry(message, levels))
     queue_id, physical_offset, store_timestamp = message.place
     delays = levels.at(physical_offset)
     code = tags_code_of(topic, message.properties_raw, store_timestamp, delays)
@@ -122,10 +120,8 @@ def place_record(
     return queue.place(message.queue_offset, physical_offset, message.size, code)
 
 
-def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry | None:
-    """Return the entry of a record in a batch topic; None when it has none."""
-    if not has_entry(message):
-        return None
+def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry:
+    """Return the entry of a record in a batch topic that has one."""
     inner = bool(message.sys_flag & SysFlag.INNER_BATCH)
     return BatchEntry(
         message.physical_offset,

@@ -60,8 +60,7 @@ class QueueEntries(NamedTuple):
         """The queue offset behind the last message."""
         if not self.is_batch:
             return self.number + len(self.data) // ENTRY_SIZE
-        last = BatchEntry._make(BATCH_ENTRY.unpack_from(self.data, -BATCH_ENTRY_SIZE))
-        return last.base_offset + last.batch_size
+        return BatchEntry.read(self.data[-BATCH_ENTRY_SIZE:]).end_offset
 
 
 class Journal(NamedTuple):

@@ -100,8 +100,8 @@ class Replay:
         """Whether the queue of a message is sound; see `ConsumeQueues.can_take`."""
         topic, following = message.topic, message.queue_offset + 1
         key = QueueKey(self._is_batch_topic(topic), topic, message.queue_id)
-        if key.is_batch and (entry := batch_entry(message, self._levels)) is not None:
-            following = entry.base_offset + entry.batch_size
+        if key.is_batch:
+            following = batch_entry(message, self._levels).end_offset
         return self._queues.can_take(key, message.physical_offset, following)
 
     def _take_stretch(self, stretch: Stretch, queues_from: int) -> None:

@@ -76,7 +76,6 @@ class Succession:
         number, count = message.queue_offset, 1
         if self._is_batch_topic(message.topic):
             entry = batch_entry(message, _ANY_LEVELS)
-            assert entry is not None
             number, count = entry.base_offset, entry.batch_size
             if number != message.queue_offset:  # Which we write as a property and in the head.
                 self._gap = message.physical_offset
