@@ -334,14 +334,14 @@ def test_a_journal_of_another_log_is_not_believed() -> None:
     journal, claim = whole_journal(life), life.claim
     assert claim is not None
     mine = inspect(life.disk, ROOT, CONFIG).segments
-    assert journal.fits(mine, 0, 1 << 62)
+    assert all(journal.samples(mine, 0, 1 << 62))
     other = Life()
     other.subject.put("Another", 0, b"of another size", {}, other.now_ms)
     other.put()
     other.checkpoint()
     other.put(rounds=3)
     theirs = inspect(other.disk, ROOT, CONFIG).segments
-    assert not journal.fits(theirs, 0, 1 << 62)
+    assert not all(journal.samples(theirs, 0, 1 << 62))
     end = theirs.end_offset
     low = claim.start
     assert claimed_journal(life.disk, ROOT, mine, claim, low, end) is not None

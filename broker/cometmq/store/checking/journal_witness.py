@@ -19,7 +19,6 @@ from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.entry_journal import journals_in
 from cometmq.store.queues.queue_ends import QueueKey
-from cometmq.store.queues.record_check import RecordCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,18 +108,9 @@ class JournalWitness:
 
     def _is_of_this_log(self, journal: Journal) -> bool:
         """Whether most of the entries that are looked at lead to records of their queues."""
-        from cometmq.store.queues.journal_reading import RECORDS_CHECKED
-
-        store = self._store
-        check = RecordCheck(store.segments)
-        queues = journal.queues(store.segments.first_offset, NEVER)
-        looked_at = queues[:: max(1, len(queues) // RECORDS_CHECKED)]
-        fitting = [
-            each
-            for each in looked_at
-            if check(each.topic, each.queue_id, each.offset, int.from_bytes(each.data[8:12], "big"))
-        ]
-        return 2 * len(fitting) >= len(looked_at)
+        segments = self._store.segments
+        fitting = list(journal.samples(segments, segments.first_offset, NEVER))
+        return 2 * sum(fitting) >= len(fitting)
 
     def _take(self, journal: Journal) -> None:
         store = self._store

@@ -82,15 +82,13 @@ class Journal(NamedTuple):
         found.sort(key=lambda each: each.offset)
         return found
 
-    def fits(self, segments: Segments, low: int, high: int) -> bool:
-        """Whether some of the entries lead to records of their queues."""
+    def samples(self, segments: Segments, low: int, high: int) -> Iterator[bool]:
+        """Say of some of the entries whether they lead to records of their queues."""
         check = RecordCheck(segments)
         queues = self.queues(low, high)
         for each in queues[:: max(1, len(queues) // RECORDS_CHECKED)]:
             size = int.from_bytes(each.data[8:12], "big")
-            if not check(each.topic, each.queue_id, each.offset, size):
-                return False
-        return True
+            yield check(each.topic, each.queue_id, each.offset, size)
 
 
 class _Kind:
@@ -231,7 +229,9 @@ def claimed_journal(
     if claim is None or not claim.start <= low < claim.end <= end_offset:
         return None
     journal = load_journal(filesystem, root, claim.start, claim.size)
-    return journal if journal is not None and journal.fits(segments, low, claim.end) else None
+    if journal is None or not all(journal.samples(segments, low, claim.end)):
+        return None
+    return journal
 
 
 def journals_of_others(filesystem: FileSystem, root: str) -> Iterator[Journal]:

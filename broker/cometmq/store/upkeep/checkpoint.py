@@ -109,9 +109,9 @@ _INDEX_SHAPE: Final = _Part(384, b"CMIS", 2)
 _NOTE: Final = _Part(512, b"CMSO", 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Longs:
-    """The six numbers that Apache keeps."""
+    """The six numbers that Apache keeps, in their order."""
 
     log_timestamp: int = 0
     queues_timestamp: int = 0
@@ -172,7 +172,7 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
     if len(data) < FILE_SIZE:  # We replace it as a whole, and Apache makes it as long at once.
         return Checkpoint(Longs(), is_damaged=True)
     magic, version, *offsets, copy = _OURS.unpack_from(data, _OURS_AT)
-    longs = _longs(data)
+    longs = Longs(*_LONGS.unpack_from(data))
     (crc,) = _CRC.unpack_from(data, _CRC_AT)
     if magic != _MAGIC:
         return Checkpoint(longs) if _is_whole(data) else Checkpoint(Longs(), is_damaged=True)
@@ -196,18 +196,6 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
     if copy != data[:_OURS_AT]:
         return Checkpoint(longs, None, claims)
     return Checkpoint(longs, _with_note(claims, data, crc), claims)
-
-
-def _longs(data: bytes) -> Longs:
-    values = _LONGS.unpack_from(data)
-    return Longs(
-        log_timestamp=values[0],
-        queues_timestamp=values[1],
-        index_timestamp=values[2],
-        master_flushed_offset=values[3],
-        confirm_offset=values[4],
-        queues_offset=values[5],
-    )
 
 
 def _is_whole(data: bytes) -> bool:
