@@ -86,7 +86,7 @@ def make(config: StoreConfig, *, clean: bool) -> Image:
 
 
 def files_of(disk: SimulatedFileSystem, folder: str = "/s") -> Iterator[tuple[str, bytes]]:
-    for name, is_directory, size, _ in disk.list(folder):
+    for name, is_directory, size, *_ in disk.list(folder):
         path = f"{folder}/{name}"
         if is_directory:
             yield from files_of(disk, path)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.disk.filesystem import FileSystem, RealFileSystem, Space, read_whole
+from cometmq.store.disk.filesystem import Entry, FileSystem, RealFileSystem, Space, read_whole
 from cometmq.store.errors import StoreFormatError, disk_error_text
 
 LOCK_FROM_ELSEWHERE = """
@@ -200,8 +200,8 @@ def test_names_are_listed_sorted_with_their_kind_and_size(disk: FileSystem, root
     file.close()
     disk.sync_directory(root)
     assert disk.list(root) == [
-        ("a", False, 7, False),
-        ("b", True, disk.list(root)[1].size, False),
+        Entry("a", is_directory=False, size=7),
+        Entry("b", is_directory=True, size=disk.list(root)[1].size),
     ]
     assert disk.list(f"{root}/missing") == []
     disk.rename(f"{root}/a", f"{root}/z")

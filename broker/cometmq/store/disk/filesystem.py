@@ -48,22 +48,8 @@ class Entry(NamedTuple):
     size: int
     is_special: bool = False
     """Neither file nor folder: a pipe, a socket, a device, or a link that leads nowhere."""
-
-    @property
-    def leads_nowhere(self) -> bool:
-        """Whether it is a link behind which there is nothing."""
-        return False
-
-
-class LostLink(Entry):
-    """A link that leads nowhere."""
-
-    __slots__ = ()
-
-    @property
-    def leads_nowhere(self) -> bool:
-        """It does."""
-        return True
+    leads_nowhere: bool = False
+    """Whether it is a link behind which there is nothing."""
 
 
 class Space(NamedTuple):
@@ -393,7 +379,7 @@ def _entry(found: os.DirEntry[str]) -> Entry | None:
         if error.errno not in OF_LINKS:
             raise
         with suppress(FileNotFoundError):
-            kind = LostLink if found.is_symlink() else Entry
+            is_lost = found.is_symlink()
             size = found.stat(follow_symlinks=False).st_size
-            return kind(found.name, False, size, kind is LostLink)
+            return Entry(found.name, False, size, is_lost, is_lost)
     return None

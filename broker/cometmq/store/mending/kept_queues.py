@@ -84,14 +84,14 @@ def _note_kept(
 def _copy_tree(filesystem: FileSystem, source: str, target: str) -> None:
     """Copy the files of a folder, sparse as they are, and sync them."""
     filesystem.make_directories(target)
-    for name, is_directory, size, _ in filesystem.list(source):
-        if is_directory:
+    for entry in filesystem.list(source):
+        if entry.is_directory:
             continue
-        old = filesystem.open(f"{source}/{name}", read_only=True)
-        new = filesystem.open(f"{target}/{name}", create=True)
+        old = filesystem.open(f"{source}/{entry.name}", read_only=True)
+        new = filesystem.open(f"{target}/{entry.name}", create=True)
         try:
-            new.resize(size)
-            for position in range(0, size, _COPY_SIZE):
+            new.resize(entry.size)
+            for position in range(0, entry.size, _COPY_SIZE):
                 data = old.read(_COPY_SIZE, position)
                 if any(data):
                     new.write(data, position)
