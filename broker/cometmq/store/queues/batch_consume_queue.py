@@ -66,14 +66,10 @@ class BatchConsumeQueue(EntryFiles):
 
     is_batch: ClassVar[bool] = True
 
-    __slots__ = ("_max_of", "_max_offset", "next_offset", "run")
+    __slots__ = ("_max_of", "_max_offset")
 
     def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
         super().__init__(shelf, topic, queue_id)
-        self.next_offset: int = 0
-        """What the next put gets. The store moves it by each record's batch size, and back."""
-        self.run: list[bytes] | None = None
-        """The entries that it gets when the turn is written; None when the turn has none."""
         self._max_offset: int = 0
         self._max_of: int = 0  # The `end` that `_max_offset` belongs to.
 

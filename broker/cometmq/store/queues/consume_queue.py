@@ -29,8 +29,6 @@ from cometmq.store.queues.entry_search import GONE_SIZE, PRE_BLANK_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cometmq.store.queues.entry_disk import Shelf
-
 ENTRY: Final = Struct(">qiq")
 ENTRY_SIZE: Final = ENTRY.size
 assert ENTRY_SIZE == 20
@@ -50,14 +48,7 @@ class Boundary(Enum):
 class ConsumeQueue(EntryFiles):
     """The entries of one queue of one topic."""
 
-    __slots__ = ("next_offset", "run")
-
-    def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
-        super().__init__(shelf, topic, queue_id)
-        self.next_offset: int = 0
-        """What the next put gets: the store moves it, and takes it back when the turn fails."""
-        self.run: list[bytes] | None = None
-        """The entries that it gets when the turn is written; None when the turn has none."""
+    __slots__ = ()
 
     def load(self, cut: int | None) -> None:
         """Find the entries on disk, see `EntryFiles.load`."""

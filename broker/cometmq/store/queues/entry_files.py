@@ -47,12 +47,16 @@ WRITE_BYTES_MAX: Final = 65536
 class EntryFiles(ReadableEntries):
     """The entries of one queue, appended in memory and written behind."""
 
-    __slots__ = ("_kept_from", "journal_number")
+    __slots__ = ("_kept_from", "journal_number", "next_offset", "run")
 
     def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
         super().__init__(shelf, topic, queue_id)
         self._kept_from: int = 0  # Files in front of it may go.
         self.journal_number: int = -1  # By which the journal knows the queue that is written now.
+        self.next_offset: int = 0
+        """What the next put gets: the store moves it, and takes it back when the turn fails."""
+        self.run: list[bytes] | None = None
+        """The entries that it gets when the turn is written; None when the turn has none."""
 
     @property
     def has_files(self) -> bool:
