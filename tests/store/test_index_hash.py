@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cometmq.proto.java import string_hash
+from cometmq.proto.properties import decode_properties
 from cometmq.store.index import index_hash
 from cometmq.store.index.index_alike import alike_keys
 from cometmq.store.index.index_format import positive_hash
 from cometmq.store.index.index_hash import JOINED_SIZE_MAX, hash_noted, record_hashes
-from cometmq.store.index.index_keys import NotedBatch, index_keys
+from cometmq.store.index.index_keys import NotedBatch, query_key
 
 if TYPE_CHECKING:
     from cometmq.store.index.index_keys import Noted
@@ -33,14 +34,21 @@ records = st.lists(st.tuples(topics, raw_properties))
 
 
 def plain(topic: bytes, properties: bytes) -> list[int]:
-    keys = index_keys(topic, properties)
-    return [positive_hash(string_hash(key.decode("utf-8", "replace"))) for key in keys]
+    found, name = decode_properties(properties), topic.decode("utf-8", "replace")
+    words = [found.get("UNIQ_KEY", ""), *found.get("KEYS", "").split(" ")]
+    words += [f"T#{found['TAGS']}"] if "TAGS" in found else []
+    return [positive_hash(string_hash(f"{name}#{word}")) for word in words if word]
 
 
 def check(many: list[tuple[bytes, bytes]]) -> None:
     hashes, rows = record_hashes([topic for topic, _ in many], [raw for _, raw in many])
     expected = [(key_hash, row) for row, record in enumerate(many) for key_hash in plain(*record)]
     assert list(zip(hashes.tolist(), rows.tolist(), strict=True)) == expected
+
+
+def test_a_query_asks_for_the_key_as_it_was_indexed() -> None:
+    assert query_key("t", "k1") == "t#k1"
+    assert query_key("t", "a || b", "T") == "t#T#a || b"
 
 
 def test_hashes_are_javas_made_positive() -> None:

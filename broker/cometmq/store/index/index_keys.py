@@ -1,23 +1,16 @@
 """The keys under which a record is found, as the index hashes them.
 
 A key is `topic#k`: for the id that its producer gave it (`UNIQ_KEY`), for each word of `KEYS`, and
-last `topic#T#tags` for all its tags as one, which Apache does since 5.5.0. For many records at once
-`index_hash` does this in numpy.
+last `topic#T#tags` for all its tags as one, which Apache does since 5.5.0. `index_hash` takes them
+out of records.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
-
-from cometmq.proto.properties import property_finder
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-_find_unique_id: Final = property_finder(b"UNIQ_KEY")
-_find_keys: Final = property_finder(b"KEYS")
-_find_tags: Final = property_finder(b"TAGS")
-
 
 # A plain tuple, for one is made with each message: physical offset, topic, properties, store time.
 NotedRecord: TypeAlias = "tuple[int, bytes, bytes, int]"
@@ -60,18 +53,6 @@ CountSound: TypeAlias = "Callable[[int, Sequence[int]], int]"
 def all_sound(_physical_offset: int, hashes: Sequence[int]) -> int:
     """Take every item for one of the record that it names."""
     return len(hashes)
-
-
-def index_keys(topic: bytes, properties: bytes) -> list[bytes]:
-    """Return all keys of a record, in the order in which they are indexed."""
-    found: list[bytes] = []
-    if unique_id := _find_unique_id(properties):
-        found.append(b"%b#%b" % (topic, unique_id))
-    keys = _find_keys(properties) or b""
-    found += [b"%b#%b" % (topic, key) for key in keys.split(b" ") if key]
-    if tags := _find_tags(properties):
-        found.append(b"%b#T#%b" % (topic, tags))
-    return found
 
 
 def query_key(topic: str, key: str, kind: str = "") -> str:
