@@ -12,7 +12,8 @@ from tests.store.held_stores import CONFIG, MESSAGES, ROOT, Held, rebuild
 
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, Changes, load_queue_ends
+from cometmq.store.queues.noted_ends import Changes
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 RARE = replace(CONFIG, checkpoint_interval_ms=100_000, flush=Flush.ASYNC)

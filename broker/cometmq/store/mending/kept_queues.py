@@ -15,7 +15,7 @@ from cometmq.store.starting.folder import queue_folders
 if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.looking.inspection import Inspected
-    from cometmq.store.queues.queue_ends import QueueEnds
+    from cometmq.store.queues.noted_ends import QueueEnds
 
 _COPY_SIZE: Final = 1 << 20
 

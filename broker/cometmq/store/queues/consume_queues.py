@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.log.segments import Segments
-    from cometmq.store.queues.queue_ends import Ends, QueueEnds
+    from cometmq.store.queues.noted_ends import QueueEnds
+    from cometmq.store.queues.queue_ends import Ends
 
 SIMPLE_FOLDER: Final = "consumequeue"
 BATCH_FOLDER: Final = "batchconsumequeue"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.disk.names import has_place_of, in_place_of, is_offset_file
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.queues.queue_ends import QueueEnds
+from cometmq.store.queues.noted_ends import QueueEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 from cometmq.store.disk.names import NAMED_MAX, is_offset_file, some_of
 from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.queues.entry_search import NO_CUT
-from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey, end_of
+from cometmq.store.queues.noted_ends import end_of
+from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey
 from cometmq.store.queues.record_check import RecordCheck
 from cometmq.store.queues.topic_folders import has_files
 
