@@ -19,7 +19,8 @@ from cometmq.store.checking.verify import verify
 from cometmq.store.errors import StoreFilesError
 from cometmq.store.looking.findings import Kind, Report
 from cometmq.store.looking.inspection import inspect
-from cometmq.store.mending.repairing import Plan, carry_out, make_plan
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
 from cometmq.store.starting.swap import finish_swap
 
 if TYPE_CHECKING:

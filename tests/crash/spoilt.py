@@ -63,7 +63,8 @@ from cometmq.store.looking.findings import Kind, Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.store_reader import StoreReader
 from cometmq.store.mending.rebuilding import Rebuilt, rebuild
-from cometmq.store.mending.repairing import Plan, carry_out, make_plan
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable

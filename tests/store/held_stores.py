@@ -16,7 +16,8 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.mending import rebuilding
-from cometmq.store.mending.repairing import Plan, carry_out, make_plan
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
 
 ROOT = "/s"

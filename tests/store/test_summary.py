@@ -25,7 +25,8 @@ from cometmq.store.log.log_scan import LogScan
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.summary import Summary, summarize
-from cometmq.store.mending.repairing import Plan, carry_out, make_plan
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
 
 
 def summary_of(disk: SimulatedFileSystem) -> Summary:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cometmq.store.looking.right_heads import Place
-    from cometmq.store.mending.repairing import Plan
+    from cometmq.store.mending.repair_plan import Plan
 
 COUNT = 20
 SMALLER = replace(SMALL, batch_consume_queue_file_size=92)

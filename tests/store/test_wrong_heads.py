@@ -25,7 +25,8 @@ from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.placeholders import Lost
-from cometmq.store.mending.repairing import Plan, carry_out, make_plan
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:

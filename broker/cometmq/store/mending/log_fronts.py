@@ -12,7 +12,7 @@ from cometmq.store.messages.dispatch import has_entry, message_count
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.looking.inspection import Inspected
-    from cometmq.store.mending.repairing import StepOver
+    from cometmq.store.mending.repair_plan import StepOver
 
 
 class FrontsOfLog:

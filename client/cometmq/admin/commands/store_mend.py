@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cometmq.admin.commands.store import (
-    clean_root,
-    config_of,
-    store_command,
-)
+from cometmq.admin.commands.store import clean_root, config_of, store_command
 from cometmq.admin.render import (
     count_text,
     progress_bar,
@@ -29,7 +25,8 @@ from cometmq.store.errors import StoreLockedError
 from cometmq.store.looking.inspection import check_store, looking_at
 from cometmq.store.mending.owned_files import file_system_for
 from cometmq.store.mending.rebuilding import Rebuilt, check_rebuildable, rebuild as run_rebuild
-from cometmq.store.mending.repairing import Plan, carry_out, make_plan
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
 from cometmq.store.starting.swap import finish_swap, unfinished_swaps
 
 if TYPE_CHECKING:
