@@ -26,7 +26,7 @@ from cometmq.store.errors import disk_error_text
 from cometmq.store.log.found_segments import found_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from cometmq.store.disk.filesystem import File, FileSystem, Mapping
 
@@ -168,6 +168,17 @@ class Segments:
         if segment is None:
             return b""
         return self.file(segment).read(size, physical_offset - segment.start)
+
+    def overwrite(self, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Write bytes over those at some offsets, in this order, and sync that."""
+        files: dict[int, File] = {}
+        for offset, data in pieces:
+            segment = self.at(offset)
+            assert segment is not None, offset
+            files[segment.start] = file = self.file(segment)
+            file.write(data, offset - segment.start)
+        for file in files.values():
+            file.sync()
 
     def view(self, segment: Segment) -> memoryview:
         """Return the segment as memory, and keep it mapped for a while."""

@@ -38,7 +38,6 @@ from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
-    from cometmq.store.disk.filesystem import File
     from cometmq.store.log.segments import Segments
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.mending.repair_plan import Plan
@@ -79,23 +78,11 @@ def _mend_log(store: Inspected, segments: Segments, plan: Plan, process_id: int)
     if not plan.is_tail_only:
         _mark(store, segments, plan, process_id)
     # A record without a body looks sound, whatever of it is there: what makes it one comes last.
-    _write(segments, [(at, bytes(_HEAD_SIZE) + data[_HEAD_SIZE:]) for at, data in records])
-    _write(segments, [(at, data[:_HEAD_SIZE]) for at, data in records])
+    segments.overwrite((at, bytes(_HEAD_SIZE) + data[_HEAD_SIZE:]) for at, data in records)
+    segments.overwrite((at, data[:_HEAD_SIZE]) for at, data in records)
     if cut is not None:
         cut_behind(filesystem, root, segments, cut)
     return kept
-
-
-def _write(segments: Segments, pieces: list[tuple[int, bytes]]) -> None:
-    """Write some bytes to their places in the log, and sync that."""
-    files: dict[int, File] = {}
-    for offset, data in pieces:
-        segment = segments.at(offset)
-        assert segment is not None, offset
-        files[segment.start] = file = segments.file(segment)
-        file.write(data, offset - segment.start)
-    for file in files.values():
-        file.sync()
 
 
 def _synced_to(store: Inspected, plan: Plan) -> int:

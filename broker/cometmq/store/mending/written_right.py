@@ -19,7 +19,6 @@ from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cometmq.store.disk.filesystem import File
     from cometmq.store.log.segments import Segments
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.looking.log_check import Damage
@@ -34,19 +33,15 @@ def write_places(segments: Segments, heads: Iterable[Damage]) -> None:
     Nothing else is written, so that at no moment such a record looks damaged: whatever ends this,
     the entries that tell which messages these are tell it again.
     """
-    files: dict[int, File] = {}
+    pieces: list[tuple[int, bytes]] = []
     for head in heads:
-        segment = segments.at(head.start)
-        assert segment is not None, head
         assert head.truth is not None, head
-        files[segment.start] = file = segments.file(segment)
-        position = head.start - segment.start
-        message = placed(read_message(file.read(head.end - head.start, position)), head.truth)
+        record = read_message(segments.read(head.start, head.end - head.start))
+        message = placed(record, head.truth)
         assert message is not None, head
-        file.write(message.raw[QUEUE_ID_AT:_NUMBER_END], position + QUEUE_ID_AT)
-        file.write(message.topic_raw, position + message.topic_start)
-    for file in files.values():
-        file.sync()
+        pieces.append((head.start + QUEUE_ID_AT, message.raw[QUEUE_ID_AT:_NUMBER_END]))
+        pieces.append((head.start + message.topic_start, message.topic_raw))
+    segments.overwrite(pieces)
 
 
 def accept_blocks(store: Inspected, blocks: Sequence[Block]) -> None:
