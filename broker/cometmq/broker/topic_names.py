@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cometmq.store.table_contents import is_folder_name
+from cometmq.store.disk.names import is_folder_name
 
 TOPIC_LENGTH_MAX: Final = 127
 DERIVED_TOPIC_LENGTH_MAX: Final = 255

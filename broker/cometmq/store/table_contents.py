@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from cometmq.proto.bodies import SubscriptionGroupTable, TopicConfigTable
 from cometmq.proto.errors import BodyError
+from cometmq.store.disk.names import is_folder_name
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.tables import (
     CONSUMER_OFFSETS,
@@ -40,11 +41,6 @@ class DelayOffsets(NamedTuple):
     log_offset: int
     tail_offset: int
     ahead: list[tuple[int, int, int]]
-
-
-def is_folder_name(name: str) -> bool:
-    """Whether the queues of a topic can be in a folder of that name, and in no other."""
-    return "/" not in name and "\0" not in name and name not in {".", ".."}
 
 
 def topic_configs(tree: dict[str, Any]) -> TopicConfigTable:

@@ -56,6 +56,11 @@ def called(entry: Entry) -> str:
     return "folder" if entry.is_directory else PIPE
 
 
+def is_folder_name(name: str) -> bool:
+    """Whether the queues of a topic can be in a folder of that name, and in no other."""
+    return "/" not in name and "\0" not in name and name not in {".", ".."}
+
+
 def is_topic_folder(entry: Entry) -> bool:
     """Whether it may be the folder of a topic, whose name is UTF-8."""
     try:

@@ -27,6 +27,7 @@ from cometmq.proto.record import (
     TOPIC_SIZE_V1_MAX,
     check_record_crc,
 )
+from cometmq.store.disk.names import is_folder_name
 from cometmq.store.log.turn import BLANK_SIZE
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class LogScan:
             text = topic.decode()
         except UnicodeDecodeError:
             return False
-        if text in ("", ".", "..") or "/" in text or "\0" in text:
+        if not text or not is_folder_name(text):
             return False
         if len(self._topics) >= _TOPICS_MAX:
             self._topics.clear()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.properties import remove_property
 from cometmq.proto.record import HEAD_SIZE, RECORD_CRC_NAME, TOPIC_SIZE_V1_MAX, topic_part
+from cometmq.store.disk.names import is_folder_name
 from cometmq.store.errors import MessageIllegalError, PropertiesTooLongError
 from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
 
@@ -46,7 +47,7 @@ def admit_topic(topic: str, *, is_batch: bool) -> Topic:
     """Check a topic's name."""
     raw = topic.encode()
     size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith(RETRY_PREFIX) else TOPIC_SIZE_MAX
-    if not 0 < len(raw) <= size_max or "/" in topic or "\0" in topic or topic in (".", ".."):
+    if not 0 < len(raw) <= size_max or not is_folder_name(topic):
         raise MessageIllegalError(f"topic of {len(raw)} bytes that names no folder: {topic!r}")
     part = topic_part(raw)
     is_plain = not is_batch and topic != SCHEDULE_TOPIC and len(raw) <= TOPIC_SIZE_V1_MAX
