@@ -12,11 +12,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checking.batch_heads import BatchHeads
-from cometmq.store.checking.wrong_heads import name_of
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.queue_files import AboutQueue, files_of
-from cometmq.store.looking.right_heads import Place
+from cometmq.store.looking.right_heads import Place, said_place
 from cometmq.store.messages.dispatch import batch_entry, has_entry
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
@@ -44,7 +43,7 @@ class BatchQueueCheck:
         self._store = store
         self._report = report
         self._heads = heads
-        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+        self._promised_to = store.promised_to
         self._expected: Expected = {}
         self._batch_heads = BatchHeads(store, self._expected)
         settled = store.settled_offset
@@ -165,7 +164,7 @@ class BatchQueueCheck:
         record = self._batch_heads.wrong_head(place, entry, right)
         if record is not None:
             self._heads.note(record, f"the entry of {place} leads to it", place)
-            problem = f"the record that it leads to says that it is {name_of(record)}"
+            problem = f"the record that it leads to says that it is {said_place(record)}"
             self._report.add(about.finding(Kind.LOST_MESSAGE, index, problem))
             missing.entries.pop(record.physical_offset, None)
             return

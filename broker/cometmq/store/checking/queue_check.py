@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.queue_track import NOTHING, Missed, QueueTrack
-from cometmq.store.checking.wrong_heads import WrongHeads, is_in, name_of
+from cometmq.store.checking.wrong_heads import WrongHeads, is_in
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Finding, Kind
 from cometmq.store.looking.queue_files import AboutQueue
-from cometmq.store.looking.right_heads import Place, placed
+from cometmq.store.looking.right_heads import Place, placed, said_place
 from cometmq.store.messages.dispatch import entry_tags_code, has_entry
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
@@ -271,12 +271,12 @@ class QueueCheck:
             problem = f"leads to {size} bytes that are no record"
         elif self._is_wrong(track, index, record):
             kind = Kind.LOST_MESSAGE
-            problem = f"the record that it leads to says that it is {name_of(record)}"
+            problem = f"the record that it leads to says that it is {said_place(record)}"
             place = Place(track.queue.topic, track.queue.queue_id, index)
             truth = place if self._calls_for(track, record, place, entry) else None
             self.heads.note(record, f"the entry of {place} leads to it", truth)
         else:
-            problem = f"leads to a record of {name_of(record)}"
+            problem = f"leads to a record of {said_place(record)}"
         self._report.add(track.queue.finding(kind, index, problem, "", physical_offset))
 
     def _is_wrong(self, track: QueueTrack, index: int, record: StoredMessage) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.log_check import Damage
-from cometmq.store.looking.right_heads import Place, placed
+from cometmq.store.looking.right_heads import Place, placed, said_place
 from cometmq.store.queues.consume_queue import ENTRY
 from cometmq.store.queues.record_check import read_record
 
@@ -51,7 +51,7 @@ class WrongHeads:
         self._truths: dict[int, Place] = {}
         """What the first entry that leads to a record says."""
         self._segments, self._is_kind_known = store.segments, store.is_kind_known
-        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+        self._promised_to = store.promised_to
         self._read_from = NEVER if store.checkpoint.is_of_others else read_from
         self._first_filler = NEVER
 
@@ -173,9 +173,8 @@ class WrongHeads:
             if truth is not None:
                 told = self._truths.setdefault(start, truth)
                 truth = truth if told == truth else None  # Of two entries that both claim it, none.
-            problem = f"it says that it is {name_of(record)}, but {problem}"
-            end, topic = start + record.size, record.topic_raw.decode("utf-8", "replace")
-            said = topic, record.queue_id, record.queue_offset
+            end, said = start + record.size, said_place(record)
+            problem = f"it says that it is {said}, but {problem}"
             self.found[start] = Damage(start, end, problem, is_last=False, said=said, truth=truth)
 
     def _note_by_order(self, record: StoredMessage, problem: str, key: Key, number: int) -> None:
@@ -196,12 +195,6 @@ class WrongHeads:
 def _may_be(said: Key, other: Key) -> bool:
     """Whether a record may be of another queue than it says: its topic or its queue id is wrong."""
     return (said[0] == other[0]) is not (said[1] == other[1])
-
-
-def name_of(record: StoredMessage) -> str:
-    """Return which message a record says it is."""
-    topic = record.topic_raw.decode("utf-8", "replace")
-    return f"{topic} queue {record.queue_id} offset {record.queue_offset}"
 
 
 def is_in(ranges: Sequence[tuple[int, int]], index: int) -> bool:

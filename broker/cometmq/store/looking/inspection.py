@@ -20,6 +20,7 @@ from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_shape import find_shape
+from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.log_batches import LogBatches
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
@@ -117,6 +118,11 @@ class Inspected:
     def settled_offset(self) -> int | None:
         """Entries and items of records behind this are made anew by the next start; None: none."""
         return None if self.is_clean else self.start.replay_from
+
+    @property
+    def promised_to(self) -> int:
+        """Where records begin that may not be on the disk; `NEVER` where all of them count."""
+        return NEVER if self.is_clean else self.start.unpromised_from
 
     def is_batch_topic(self, topic: str) -> bool:
         """Whether the queues of a topic are batch queues.

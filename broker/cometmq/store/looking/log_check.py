@@ -34,8 +34,8 @@ class Damage(NamedTuple):
     problem: str
     is_last: bool
     """Whether no sound record stands behind it."""
-    said: tuple[str, int, int] | None = None
-    """Topic, queue id and number that a record has which is sound, but not this message."""
+    said: Place | None = None
+    """What a record says that is sound, but not this message."""
     truth: Place | None = None
     """Which message it is, where that can be written into it."""
 

@@ -32,6 +32,12 @@ class Place(NamedTuple):
         return f"{self.topic} queue {self.queue_id} offset {self.queue_offset}"
 
 
+def said_place(record: StoredMessage) -> Place:
+    """Return which message a record says it is."""
+    topic = record.topic_raw.decode("utf-8", "replace")
+    return Place(topic, record.queue_id, record.queue_offset)
+
+
 def placed(record: StoredMessage, place: Place) -> StoredMessage | None:
     """Return a record as it is when it says what it is; None where that has no room."""
     topic = place.topic.encode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cometmq.store.log.log_scan import NEVER
 from cometmq.store.mending.lost_in_damage import Gap, Gaps
 from cometmq.store.mending.lost_messages import Front, Fronts
 from cometmq.store.messages.dispatch import has_entry, message_count
@@ -20,7 +19,7 @@ class FrontsOfLog:
 
     def __init__(self, store: Inspected) -> None:
         self._store = store
-        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+        self._promised_to = store.promised_to
         self.all: Fronts = {}
         self.gaps: Gaps = {}
         """Where numbers are missing, behind the first damage."""

@@ -153,11 +153,6 @@ def rebuild(
     filesystem.sync_directory(store.root)
 
 
-def _promised_to(store: Inspected) -> int:
-    """Return where records begin that may not be on the disk; `NEVER` where all of them count."""
-    return NEVER if store.is_clean else store.start.unpromised_from
-
-
 def _clear(filesystem: FileSystem, root: str) -> None:
     """Remove the old folders, or what is left of an interrupted run, but nothing of others."""
     move_foreign(filesystem, f"{root}/{BESIDE}", root)
@@ -191,7 +186,7 @@ class _Work:
         self._heads = None if accept_gaps else HeadCheck(store)
         self._refusal: StoreFilesError | None = None
         """What is told of numbers that do not follow, unless a record turns out to be wrong."""
-        self._limit = _promised_to(store)
+        self._limit = store.promised_to
         self._claims = store.checkpoint.claims
         self._queues.ends.is_whole = True
         self._queues.correct_min(store.segments.first_offset)
