@@ -15,7 +15,7 @@ from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE, BatchEntr
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey
-from cometmq.store.starting.log_repair import CUT_FOLDER, give_up_copy
+from cometmq.store.starting.log_repair import CUT_FOLDER, copy_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,9 +172,8 @@ def keep_entries(filesystem: FileSystem, root: str, cut_at: int, lost: list[Lost
     number = 0
     while filesystem.exists(path := f"{folder}/{cut_at:020d}-queues-{number}"):
         number += 1
-    file = filesystem.open(path, create=True)
-    try:
-        position = 0
+    position = 0
+    with copy_at(filesystem, root, path) as file:
         for each in lost:
             line = {
                 "topic": each.topic,
@@ -187,12 +186,4 @@ def keep_entries(filesystem: FileSystem, root: str, cut_at: int, lost: list[Lost
             data = msgspec.json.encode(line) + b"\n"
             file.write(data, position)
             position += len(data)
-        file.sync()
-    except OSError:
-        give_up_copy(filesystem, path)
-        raise
-    finally:
-        file.close()
-    filesystem.sync_directory(folder)
-    filesystem.sync_directory(root)
     return path

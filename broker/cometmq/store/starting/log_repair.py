@@ -17,7 +17,7 @@ from cometmq.store.log.commit_log import NO_ROOM, erase
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import File, FileSystem
     from cometmq.store.log.segments import Segments
     from cometmq.store.starting.recovery import LogEnd, Start
 
@@ -126,27 +126,31 @@ def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> 
         if _is_copy(filesystem, path, segments, end):
             break  # Written once more: who made it may have been killed in front of its sync.
         number += 1
-    file = filesystem.open(path, create=True)
-    try:
+    with copy_at(filesystem, root, path) as file:
         for position in range(end.offset, end.data_end, _CHUNK_SIZE):
             size = min(_CHUNK_SIZE, end.data_end - position)
             file.write(_read(segments, position, size), position - end.offset)
-        file.sync()
-    except OSError:
-        give_up_copy(filesystem, path)
-        raise
-    finally:
-        file.close()
-    filesystem.sync_directory(folder)
-    filesystem.sync_directory(root)
     return path
 
 
-def give_up_copy(filesystem: FileSystem, path: str) -> None:
-    """Remove a copy that the disk did not take, and its folder if nothing else is in it."""
-    with suppress(OSError):
-        filesystem.remove(path)
-        filesystem.remove_directory(path.rpartition("/")[0])
+@contextmanager
+def copy_at(filesystem: FileSystem, root: str, path: str) -> Generator[File]:
+    """Give a file to write a copy to, which is on the disk when this ends.
+
+    What the disk does not take is removed, and its folder if nothing else is in it.
+    """
+    folder = path.rpartition("/")[0]
+    with closing(filesystem.open(path, create=True)) as file:
+        try:
+            yield file
+            file.sync()
+        except OSError:
+            with suppress(OSError):
+                filesystem.remove(path)
+                filesystem.remove_directory(folder)
+            raise
+    filesystem.sync_directory(folder)
+    filesystem.sync_directory(root)
 
 
 def _is_copy(filesystem: FileSystem, path: str, segments: Segments, end: LogEnd) -> bool:
