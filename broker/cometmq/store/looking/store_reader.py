@@ -15,7 +15,8 @@ Every call may wait for the disk. For one thread.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk.filesystem import RealFileSystem
@@ -41,7 +42,24 @@ if TYPE_CHECKING:
     from cometmq.store.queues.consume_queue import Boundary, ConsumeQueue
     from cometmq.store.queues.queue_ends import Ends, QueueKey
 
+_Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
+
+
+def _again(
+    ask: Callable[Concatenate[StoreReader, _Asked], _Answer],
+) -> Callable[Concatenate[StoreReader, _Asked], _Answer]:
+    """Have a question asked once more, of the store as it is then, if it fails."""
+
+    @wraps(ask)
+    def asked(reader: StoreReader, /, *about: _Asked.args, **named: _Asked.kwargs) -> _Answer:
+        try:
+            return ask(reader, *about, **named)
+        except (FileNotFoundError, CorruptionError):
+            reader.refresh()  # A segment went, or came: the owner is at work.
+            return ask(reader, *about, **named)
+
+    return asked
 
 
 class StoreReader:
@@ -126,24 +144,19 @@ class StoreReader:
                 raise CorruptionError(f"{root}/{topic}/{queue_id}", 0, problem)
         return queue
 
+    @_again
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the first message that is kept; 0 when there is no such queue."""
+        queue = self._find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
 
-        def ask() -> int:
-            queue = self._find(topic, queue_id)
-            return 0 if queue is None else queue.min_offset
-
-        return self._again(ask)
-
+    @_again
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset behind the last message; 0 when there is no such queue."""
+        queue = self._find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
 
-        def ask() -> int:
-            queue = self._find(topic, queue_id)
-            return 0 if queue is None else queue.max_offset
-
-        return self._again(ask)
-
+    @_again
     def read(
         self,
         topic: str,
@@ -157,48 +170,37 @@ class StoreReader:
 
         When the files turn out to have moved on meanwhile, it looks at the store again.
         """
+        fetched: list[tuple[Cold, bytes]] = []
+        self._find(topic, queue_id)
+        while True:
+            result = self._reader.read(
+                topic, queue_id, queue_offset, count_max, wanted=wanted, fetched=fetched
+            )
+            if not result.cold:
+                return result
+            fetched += [(cold, fetch(self._filesystem, cold)) for cold in result.cold]
 
-        def read() -> ReadResult:
-            fetched: list[tuple[Cold, bytes]] = []
-            self._find(topic, queue_id)
-            while True:
-                result = self._reader.read(
-                    topic, queue_id, queue_offset, count_max, wanted=wanted, fetched=fetched
-                )
-                if not result.cold:
-                    return result
-                fetched += [(cold, fetch(self._filesystem, cold)) for cold in result.cold]
-
-        return self._again(read)
-
+    @_again
     def find_record(self, physical_offset: int) -> StoredMessage | None:
         """Return the record at a physical offset, None when no sound one begins there."""
+        segments = self._store.segments
+        if not segments.first_offset <= physical_offset < self._end_offset:
+            return None
+        return next(iter(LogScan(segments, physical_offset)), None)
 
-        def find() -> StoredMessage | None:
-            segments = self._store.segments
-            if not segments.first_offset <= physical_offset < self._end_offset:
-                return None
-            return next(iter(LogScan(segments, physical_offset)), None)
-
-        return self._again(find)
-
+    @_again
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary) -> int:
         """Return the queue offset for a store timestamp; 0 when there is no such queue."""
-
-        def find() -> int:
-            queue = self._find(topic, queue_id)
-            if isinstance(queue, BatchConsumeQueue):
-                return queue.offset_by_time(timestamp, boundary)
-            return (
-                0 if queue is None else queue.offset_by_time(timestamp, boundary, self._store_time)
-            )
-
-        return self._again(find)
+        queue = self._find(topic, queue_id)
+        if isinstance(queue, BatchConsumeQueue):
+            return queue.offset_by_time(timestamp, boundary)
+        return 0 if queue is None else queue.offset_by_time(timestamp, boundary, self._store_time)
 
     def _store_time(self, physical_offset: int, _size: int) -> int:
         message = self.find_record(physical_offset)
         return -1 if message is None else message.store_timestamp
 
+    @_again
     def query(
         self,
         topic: str,
@@ -224,31 +226,13 @@ class StoreReader:
                 return False
             return key == message.tags if kind else key in (message.unique_id, *message.keys)
 
-        def ask() -> list[int]:
-            store = self._store
-            with closing(
-                Index(
-                    store.filesystem, self.root, store.config, clean=store.is_clean, read_only=True
-                )
-            ) as index:
-                return index.query(
-                    topic,
-                    key,
-                    count,
-                    begin_ms=begin_ms,
-                    end_ms=end_ms,
-                    kind=kind,
-                    accept=accept,
-                )
-
-        return self._again(ask)
-
-    def _again(self, ask: Callable[[], _Answer]) -> _Answer:
-        try:
-            return ask()
-        except (FileNotFoundError, CorruptionError):
-            self.refresh()  # A segment went, or came: the owner is at work.
-            return ask()
+        store = self._store
+        with closing(
+            Index(store.filesystem, self.root, store.config, clean=store.is_clean, read_only=True)
+        ) as index:
+            return index.query(
+                topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind, accept=accept
+            )
 
 
 def _true_ends(store: Inspected) -> Ends:
