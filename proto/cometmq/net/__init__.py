@@ -4,7 +4,7 @@ They know sockets, and nothing of request codes. Importing this package imports 
 uvloop: ask `cometmq.net.trio_streams` and `cometmq.net.guest` for what needs them.
 """
 
-from cometmq.net.address import exposure, format_addresses, parse_address, parse_addresses
+from cometmq.net.address import exposure, parse_address, parse_addresses
 from cometmq.net.errors import (
     AddressError,
     AnswerTimeoutError,
@@ -41,7 +41,6 @@ __all__ = [
     "address_of",
     "connect",
     "exposure",
-    "format_addresses",
     "listen_on",
     "parse_address",
     "parse_addresses",

@@ -39,7 +39,7 @@ def parse_address(text: str, *, default_port: int | None = None) -> Host:
     return Host(host, _port(text, port if colon else None, default_port))
 
 
-def parse_addresses(text: str, *, default_port: int | None = None) -> list[Host]:
+def parse_addresses(text: str) -> list[Host]:
     """Read a list, separated by semicolons, in its order; a repeated address counts once.
 
     A semicolon at the end is fine, as it is to Apache's clients; an empty list is an error.
@@ -49,12 +49,7 @@ def parse_addresses(text: str, *, default_port: int | None = None) -> list[Host]
         items.pop()
     if not items:
         raise _refuse(text, "lists no address")
-    return list(dict.fromkeys(parse_address(item, default_port=default_port) for item in items))
-
-
-def format_addresses(addresses: list[Host]) -> str:
-    """Write a list as `parse_addresses` reads it."""
-    return ";".join(map(str, addresses))
+    return list(dict.fromkeys(map(parse_address, items)))
 
 
 def exposure(address: str, *, insecure: bool) -> str | None:

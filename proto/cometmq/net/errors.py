@@ -6,8 +6,8 @@
     ├── AddressError        ours: a text that is no address
     ├── ListenError         ours: the port is taken, the address is not this machine's, ...
     ├── ConnectError        theirs: nobody listens there, or does not take us in time
-    ├── ConnectionLostError      theirs: the connection ended while a request of ours was pending
-    └── AnswerTimeoutError       theirs: no answer within the time that the caller gave
+    ├── ConnectionLostError theirs: the connection ended while a request of ours was pending
+    └── AnswerTimeoutError  theirs: no answer within the time that the caller gave
 
 What a peer's bytes can be wrong about is `cometmq.proto.errors`.
 """
