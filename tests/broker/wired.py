@@ -85,7 +85,6 @@ class Wired:
             elapsed_ms=lambda: self.now_ms,
             threads=threads,
         )
-        self.broker.vip_port = config.vip_port
         self.peers = Peers(self.broker, call_soon=self.soon.append, request_reader=DAILY_BREAD)
         self._ports = 0
         self.save()
@@ -98,7 +97,7 @@ class Wired:
         """Open a connection."""
         self._ports += 1
         peer = WiredPeer(self.peers)
-        port = self.broker.vip_port if vip else 10911
+        port = self.broker.state.config.vip_port if vip else 10911
         assert port is not None
         assert peer.open(Host("127.0.0.1", from_port or 40000 + self._ports), port)
         return peer

@@ -93,8 +93,6 @@ class Broker:
 
     handle = staticmethod(dispatch)
     """What `net` asks of an owner for each request; `end_turn`, for each turn, is bound below."""
-    vip_port: int | None = None
-    """The port whose connections are served what clients of old ask there."""
 
     def __init__(
         self,
@@ -186,7 +184,7 @@ class Broker:
 
     def opened(self, peer: Peer) -> None:
         """Begin a session."""
-        is_vip = peer.local_port == self.vip_port
+        is_vip = peer.local_port == self.state.config.vip_port
         peer.context = Session(self.state, peer, VIP_HANDLERS if is_vip else HANDLERS)
 
     def closed(self, peer: Peer) -> None:

@@ -169,7 +169,6 @@ class Daemon:
             elapsed_ms=clock.elapsed_ms,
             alive_ms=clock.alive_ms,
         )
-        self.broker.vip_port = config.vip_port
         self.peers = Peers(
             self.broker,
             config.limits,
