@@ -182,7 +182,7 @@ class Daemon:
             parse_addresses(config.nameservers) if config.nameservers else (),
             address=self.address,
             call_soon=loop.call_soon,
-            elapsed_ms=clock.alive_ms(),
+            alive_ms=clock.alive_ms(),
             now_ms=clock.now_ms,
             on_told=lambda: self.broker.told(self.registration.told_version),
         )

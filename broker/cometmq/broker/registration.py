@@ -73,8 +73,8 @@ class NameServer:
         """Note that it is time to tell it everything."""
         self._needs_all = True
 
-    async def tell(self) -> bool:
-        """Tell it what it has to know; whether that worked."""
+    async def tell(self) -> None:
+        """Tell it what it has to know; `has_failed` says whether that worked."""
         registration = self._registration
         version = registration.topics.file.version
         try:
@@ -90,7 +90,6 @@ class NameServer:
         self._note(problem)
         self.told_version = version
         registration.on_told()
-        return problem is None
 
     async def _connected(self) -> LoopPeer:
         peer = self._peer
@@ -150,7 +149,7 @@ class Registration:
         *,
         address: Host,
         call_soon: Callable[[Callable[[], None]], object],
-        elapsed_ms: int,
+        alive_ms: int,
         now_ms: Callable[[], int],
         on_told: Callable[[], None],
     ) -> None:
@@ -158,7 +157,7 @@ class Registration:
 
         The owner tells each of `servers` what has changed, and when to `tell` it.
         """
-        self.peers = Peers(self, config.limits, call_soon=call_soon, now_ms=elapsed_ms)
+        self.peers = Peers(self, config.limits, call_soon=call_soon, now_ms=alive_ms)
         self.topics = topics
         self.on_told = on_told
         self.is_over = False

@@ -156,7 +156,7 @@ class Transactions:
         group: str,
         immune_ms: int,
         resumed_from: int = -1,
-    ) -> Open:
+    ) -> None:
         """Note a half message of this turn; `resumed_from` is where one was given up before."""
         offset, physical_offset = place
         opened = Open(offset, physical_offset, since_ms, group=group, resumed_from=resumed_from)
@@ -164,7 +164,6 @@ class Transactions:
         if not self._begun:
             self._acknowledgements.join(self)
         self._begun.append(opened)
-        return opened
 
     def begin_kept(self, opened: Open) -> None:
         """Note a half message of this turn, with what it becomes."""
