@@ -14,8 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from cometmq.broker.acknowledgements import Acknowledgements
 from cometmq.broker.broadcasts import Broadcasts
 from cometmq.broker.changes import Changes
@@ -36,6 +34,7 @@ from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.lost_tables import lost_tables
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.recent_rates import RecentRates
+from cometmq.broker.saved_table import counted_up
 from cometmq.broker.session import Session, State
 from cometmq.broker.topics import Topics
 from cometmq.broker.traffic import Traffic
@@ -255,10 +254,7 @@ class Broker:
             self.store.delay_levels.change(self.store.end_offset, levels, self.store.first_offset)
             self.delays.follow_levels()
         state.config = config
-        version = state.config_version
-        state.config_version = msgspec.structs.replace(
-            version, counter=version.counter + 1, timestamp=state.now_ms()
-        )
+        state.config_version = counted_up(state.config_version, state.now_ms())
         state.topics.config = config
         state.groups.config = config
         state.broadcasts.config = config

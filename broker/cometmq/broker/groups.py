@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from cometmq.broker.errors import LimitError
-from cometmq.broker.saved_table import SavedTable
+from cometmq.broker.saved_table import SavedTable, counted_up
 from cometmq.broker.topic_names import group_problem
 from cometmq.proto.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from cometmq.store.tables import SUBSCRIPTION_GROUPS
@@ -150,8 +148,5 @@ class Groups:
             self.file.discard(_FORBIDDEN, group)
 
     def _count(self, now_ms: int) -> None:
-        version = self.data_version
-        self.data_version = msgspec.structs.replace(
-            version, counter=version.counter + 1, timestamp=now_ms
-        )
+        self.data_version = counted_up(self.data_version, now_ms)
         self.file.set_member("dataVersion", self.data_version)

@@ -11,11 +11,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from cometmq.store.tables import SECTIONS, Table, TableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cometmq.proto.bodies import DataVersion
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.tables import Snapshot
 
@@ -97,3 +100,8 @@ class SavedTable:
     def saved(self, version: int) -> None:
         """Note what the file holds."""
         self.saved_version = version
+
+
+def counted_up(version: DataVersion, now_ms: int) -> DataVersion:
+    """Return the data version of what has just changed."""
+    return replace(version, counter=version.counter + 1, timestamp=now_ms)

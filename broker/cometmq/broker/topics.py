@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.broker.errors import LimitError
-from cometmq.broker.saved_table import SavedTable
+from cometmq.broker.saved_table import SavedTable, counted_up
 from cometmq.broker.topic_names import (
     CLOSED_TOPICS,
     RETRY_PREFIX,
@@ -212,10 +212,7 @@ class Topics:
         return topic_of(config, self._traffic.put_flow(config.topic_name))
 
     def _count(self, now_ms: int) -> None:
-        version = self.data_version
-        self.data_version = msgspec.structs.replace(
-            version, counter=version.counter + 1, timestamp=now_ms
-        )
+        self.data_version = counted_up(self.data_version, now_ms)
         self.file.set_member("dataVersion", self.data_version)
 
     def store_opened(self, store: MessageStore) -> None:
