@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.broker.captured import STORED_MS, fill
-from tests.broker.running import PATIENCE_SECONDS, config_of
+from tests.broker.running import PATIENCE_SECONDS, config_of, pull_request
 from tests.broker.wired import Wired, WiredPeer
 from tests.crash.disk import SimulatedFileSystem
 
@@ -191,3 +191,17 @@ def test_a_disk_that_fails_the_read_is_told_of(wired: Wired, disk: SimulatedFile
     answer = ask_patiently(wired, REQUESTS["earliest"][0])
     assert answer.code == 1
     assert (answer.remark or "").startswith("a read failed: ")
+
+
+def test_a_pull_whose_queue_fails_once_something_was_fetched_is_answered_too(
+    wired: Wired, disk: SimulatedFileSystem
+) -> None:
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, pull_request("T")))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not wired.soon and time.monotonic() < deadline:
+        pass
+    disk.make_unreadable(f"{wired.broker.store.root}/consumequeue/T/0/{0:020d}", 0, 1 << 20)
+    (answer,) = wired.answers_of_threads(peer)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert wired.broker.state.traffic.refused[Code.PULL_MESSAGE, answer.code] == 1

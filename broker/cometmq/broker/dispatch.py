@@ -37,10 +37,9 @@ from cometmq.broker.handlers import (
     transaction,
     upkeep,
 )
-from cometmq.broker.refusals import Refusal, files_refusal, refuse
+from cometmq.broker.refusals import Refusal, refuse
 from cometmq.net import LATER
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
-from cometmq.store.errors import StoreFilesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,5 +162,3 @@ def dispatch(request: Command, peer: Peer) -> Command | Frame | Later:
         return LATER
     except Refusal as error:
         return refuse(request, session, error)
-    except (StoreFilesError, OSError) as error:
-        return refuse(request, session, files_refusal(error))

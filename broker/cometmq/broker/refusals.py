@@ -9,13 +9,12 @@ from cometmq.broker.errors import RequestError
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.send import SendMessageRefusal
 from cometmq.proto.errors import RemoteProtocolError
-from cometmq.store.errors import PutRefusedError, disk_error_text
+from cometmq.store.errors import PutRefusedError, StoreFilesError, disk_error_text
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.session import Session
     from cometmq.proto.command import Command
-    from cometmq.store.errors import StoreFilesError
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +22,15 @@ FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furt
 REMARK_LENGTH_MAX: Final = 4096
 """Remarks repeat what a peer sent, and that may be long."""
 
-Refusal = (RequestError, PutRefusedError, RemoteProtocolError)
-"""What a handler raises when it refuses: its own word, the store's, or that of the protocol."""
+Refusal = (RequestError, PutRefusedError, RemoteProtocolError, StoreFilesError, OSError)
+"""What a handler raises when it refuses: its own word, the store's, that of the protocol, or what
+is wrong in the store's folder."""
 
 
 def refuse(
     request: Command,
     session: Session,
-    error: RequestError | PutRefusedError | RemoteProtocolError,
+    error: RequestError | PutRefusedError | RemoteProtocolError | StoreFilesError | OSError,
 ) -> Command:
     """Make the answer of a refusal, and count it."""
     state = session.state
@@ -38,6 +38,8 @@ def refuse(
         error = put_refusal(error, state.config)
     elif isinstance(error, RemoteProtocolError):
         error = RequestError(ResponseCode.SYSTEM_ERROR, str(error))
+    elif isinstance(error, StoreFilesError | OSError):
+        error = _files_refusal(error)
     state.traffic.refused[request.code, error.code] += 1
     return request.answer(error.code, error.fields, remark=error.remark[:REMARK_LENGTH_MAX])
 
@@ -48,7 +50,7 @@ def send_refusal(config: BrokerConfig, code: ResponseCode, remark: str) -> Reque
     return RequestError(code, remark, fields)
 
 
-def files_refusal(error: StoreFilesError | OSError) -> RequestError:
+def _files_refusal(error: StoreFilesError | OSError) -> RequestError:
     """Log and say what is wrong in the store's folder, which a request was the first to touch."""
     text = disk_error_text(error) if isinstance(error, OSError) else str(error)
     log.error("%s", text)
@@ -67,6 +69,11 @@ def put_refusal(error: PutRefusedError, config: BrokerConfig) -> RequestError:
     else:
         remark = f"service not available now. {error}"
     return send_refusal(config, error.code, remark)
+
+
+def read_failed(request: Command, error: OSError) -> Command:
+    """Answer a request whose messages the disk does not give."""
+    return request.answer(ResponseCode.SYSTEM_ERROR, remark=f"a read failed: {error}")
 
 
 def no_topic(name: str) -> RequestError:

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.refusals import FAQ, no_topic
+from cometmq.broker.refusals import FAQ, Refusal, no_topic, read_failed, refuse
 from cometmq.broker.topic_names import pop_retry_topics
 from cometmq.broker.topics import READ
 from cometmq.net import LATER
@@ -175,13 +175,12 @@ class _Peek:
                 return LATER
             self._take(topic, result)
             return self.run()
-        except RequestError as error:
-            return self._request.answer(error.code, error.fields, remark=error.remark)
+        except Refusal as error:
+            return refuse(self._request, self._session, error)
 
     def _failed(self, error: OSError) -> None:
         log.error("a peek at %r: the disk failed a read: %s", self._header.topic, error)
-        response = self._request.answer(ResponseCode.SYSTEM_ERROR, remark=f"a read failed: {error}")
-        self._session.peer.answer(self._request, response)
+        self._session.peer.answer(self._request, read_failed(self._request, error))
 
     def _answer(self) -> Command:
         found = ReadStatus.FOUND if self._slices else ReadStatus.NO_MESSAGE_IN_QUEUE

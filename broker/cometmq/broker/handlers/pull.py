@@ -12,7 +12,7 @@ from cometmq.broker.handlers.pull_answers import answer_fields, found_answer
 from cometmq.broker.handlers.pull_broadcast import BY_PROXY, first_offset, note_pull
 from cometmq.broker.handlers.pull_checks import forbidden, made_group, unreadable, wanted_by
 from cometmq.broker.long_polling import HeldPull
-from cometmq.broker.refusals import Refusal, no_topic, refuse
+from cometmq.broker.refusals import Refusal, no_topic, read_failed, refuse
 from cometmq.broker.topics import READ
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
@@ -296,8 +296,7 @@ class _Pull:
 
     def _failed(self, error: OSError) -> None:
         log.error("a pull of %r: the disk failed a read: %s", self._header.topic, error)
-        response = self._request.answer(ResponseCode.SYSTEM_ERROR, remark=f"a read failed: {error}")
-        self._session.peer.answer(self._request, response)
+        self._session.peer.answer(self._request, read_failed(self._request, error))
 
     def _answer(self, result: ReadResult) -> Command | Frame:
         request, header, session = self._request, self._header, self._session

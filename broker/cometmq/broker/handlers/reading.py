@@ -9,9 +9,8 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from cometmq.broker.refusals import Refusal, files_refusal, refuse
+from cometmq.broker.refusals import Refusal, read_failed, refuse
 from cometmq.net import LATER
-from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.record import STORE_TIMESTAMP_AT
 from cometmq.proto.sysflag import SysFlag
@@ -62,15 +61,12 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
             response = go_on(fetched, attempt(fetched))
         except Refusal as error:
             response = refuse(request, session, error)
-        except (StoreFilesError, OSError) as error:
-            response = refuse(request, session, files_refusal(error))
         if response is not LATER:
             session.peer.answer(request, response)
         session.peer.peers.turn.end()  # Of what was put into the store: no request comes to end it.
 
     def failed(error: OSError) -> None:
-        remark = f"a read failed: {error}"
-        session.peer.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
+        session.peer.answer(request, read_failed(request, error))
 
     return go_on((), first)
 
@@ -108,8 +104,6 @@ class _Sliced:
                 response = self.step()
             except Refusal as error:
                 response = refuse(self._request, self._session, error)
-            except (StoreFilesError, OSError) as error:
-                response = refuse(self._request, self._session, files_refusal(error))
             if response is not LATER:
                 peer.answer(self._request, response)
 
@@ -119,9 +113,7 @@ class _Sliced:
         self._go_on()
 
     def _failed(self, error: OSError) -> None:
-        remark = f"a read failed: {error}"
-        response = self._request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        self._session.peer.answer(self._request, response)
+        self._session.peer.answer(self._request, read_failed(self._request, error))
 
 
 def answered_in_slices(
