@@ -61,21 +61,16 @@ def consume_message_directly(request: Command, session: Session) -> Command | La
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
     fields = _fields_of_direct(request, header, state)
 
-    def pass_on(fetched: Fetched) -> Command | Sequence[Cold] | Later:
+    def pass_on(fetched: Fetched) -> Sequence[Cold] | Later:
         record = state.store.find_record(offset, fetched)
         if isinstance(record, Cold):
             return [record]
         if record is None:
-            return request.answer(
-                ResponseCode.SYSTEM_ERROR,
-                remark=f"can not find message by the offset, {offset}",
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
             )
         question = Command.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, body=bytes(record))
-        client_id = header.client_id or ""
-        try:
-            return _relay(request, session, header.consumer_group, client_id, question)
-        except RequestError as error:
-            return request.answer(error.code, remark=error.remark)
+        return _relay(request, session, header.consumer_group, header.client_id or "", question)
 
     return answered(request, session, pass_on)
 

@@ -9,13 +9,17 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from cometmq.broker.refusals import Refusal, read_failed, refuse
+from cometmq.broker.errors import RequestError
+from cometmq.broker.intact import read_intact
+from cometmq.broker.refusals import Refusal, put_refusal, read_failed, refuse
 from cometmq.net import LATER
+from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.record import STORE_TIMESTAMP_AT
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.disk.names import some_of
-from cometmq.store.errors import StoreFilesError
+from cometmq.store.errors import PutRefusedError, StoreFilesError
+from cometmq.store.log.commit_log import Cold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session
     from cometmq.net import Later
-    from cometmq.store.log.commit_log import Cold
+    from cometmq.proto.message import StoredMessage
     from cometmq.store.message_store import MessageStore
 
     Attempt: TypeAlias = Callable[[Fetched], "Command | Sequence[Cold] | Later"]
@@ -69,6 +73,34 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
         session.peer.answer(request, read_failed(request, error))
 
     return go_on((), first)
+
+
+def with_message(
+    request: Command,
+    session: Session,
+    physical_offset: int,
+    missing: str,
+    use: Callable[[StoredMessage], Later],
+) -> Command | Later:
+    """Read a message, from the disk if need be, and do something with it.
+
+    `missing` is what the request is refused with where there is none.
+    """
+    state = session.state
+
+    def attempt(fetched: Fetched) -> Sequence[Cold] | Later:
+        record = state.store.find_record(physical_offset, fetched)
+        if isinstance(record, Cold):
+            return [record]
+        if record is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, missing)
+        try:
+            return use(read_intact(record))
+        except PutRefusedError as error:  # Without the fields, which only senders are given.
+            refusal = put_refusal(error, state.config)
+            raise RequestError(refusal.code, refusal.remark) from error
+
+    return answered(request, session, attempt)
 
 
 class _Sliced:

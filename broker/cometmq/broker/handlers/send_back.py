@@ -10,28 +10,21 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import answered
+from cometmq.broker.handlers.reading import with_message
 from cometmq.broker.handlers.retry_sends import retries_max, writeable
-from cometmq.broker.intact import read_intact
-from cometmq.broker.refusals import FAQ, put_refusal
+from cometmq.broker.refusals import FAQ
 from cometmq.broker.setting_aside import set_aside
 from cometmq.broker.topic_names import dead_letter_topic, retry_topic
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.send import ConsumerSendMsgBack
-from cometmq.proto.errors import MessageError
 from cometmq.proto.message_id import encode_offset_id
 from cometmq.proto.properties import find_property, set_property
 from cometmq.proto.sysflag import TRANSACTION_MASK
-from cometmq.store.errors import PutRefusedError
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.log.turn import Origin
 from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
     from cometmq.net import Later
@@ -56,27 +49,14 @@ def consumer_send_msg_back(request: Command, session: Session) -> Command | Late
     if group.retry_queue_nums <= 0:
         return request.answer(ResponseCode.SUCCESS)
     writeable(retry_topic(header.group), group.retry_queue_nums, state)
-
-    def put(fetched: Fetched) -> Command | Sequence[Cold] | Later:
-        record = state.store.find_record(header.offset, fetched)
-        if isinstance(record, Cold):
-            return [record]
-        if record is None:
-            return request.answer(
-                ResponseCode.SYSTEM_ERROR,
-                remark=f"look message by offset failed, {header.offset}",
-            )
-        try:
-            return _put_back(request, header, read_intact(record), group, session)
-        except RequestError as error:
-            return request.answer(error.code, remark=error.remark)
-        except MessageError as error:
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
-        except PutRefusedError as error:
-            refusal = put_refusal(error, state.config)
-            return request.answer(refusal.code, remark=refusal.remark)
-
-    return answered(request, session, put)
+    missing = f"look message by offset failed, {header.offset}"
+    return with_message(
+        request,
+        session,
+        header.offset,
+        missing,
+        lambda message: _put_back(request, header, message, group, session),
+    )
 
 
 def _put_back(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import answered
-from cometmq.broker.intact import read_intact
-from cometmq.broker.refusals import put_refusal
+from cometmq.broker.handlers.reading import with_message
 from cometmq.broker.transaction_records import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -31,14 +29,9 @@ from cometmq.proto.errors import MessageError
 from cometmq.proto.header_typed import TypedFields
 from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.sysflag import SysFlag, TransactionType, with_transaction_type
-from cometmq.store.errors import PutRefusedError
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session, State
     from cometmq.broker.transaction_table import Open
     from cometmq.net import Later
@@ -94,7 +87,7 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
         return LATER
 
     missing = "Find prepared transaction message failed"
-    return _with_message(request, session, header.commit_log_offset, missing, end)
+    return with_message(request, session, header.commit_log_offset, missing, end)
 
 
 def end_kept(header: EndTransaction, outcome: Outcome, state: State) -> bool:
@@ -142,36 +135,6 @@ def end_kept(header: EndTransaction, outcome: Outcome, state: State) -> bool:
         flow.size += put[2]
     transactions.end(opened, outcome)
     return True
-
-
-def _with_message(
-    request: Command,
-    session: Session,
-    physical_offset: int,
-    missing: str,
-    use: Callable[[StoredMessage], Later],
-) -> Command | Later:
-    """Read a message, from the disk if need be, and do something with it."""
-    state = session.state
-
-    def attempt(fetched: Fetched) -> Command | Sequence[Cold] | Later:
-        record = state.store.find_record(physical_offset, fetched)
-        if isinstance(record, Cold):
-            return [record]
-        try:
-            if record is None:
-                raise RequestError(ResponseCode.SYSTEM_ERROR, missing)
-            return use(read_intact(record))
-        except RequestError as error:
-            refusal = error
-        except MessageError as error:
-            refusal = RequestError(ResponseCode.SYSTEM_ERROR, str(error))
-        except PutRefusedError as error:
-            refusal = put_refusal(error, state.config)
-        state.traffic.refused[request.code, refusal.code] += 1
-        return request.answer(refusal.code, remark=refusal.remark)
-
-    return answered(request, session, attempt)
 
 
 def _checked(
@@ -317,7 +280,7 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
         state.acknowledgements.add(session.peer, request, response, waits=True)
         return LATER
 
-    return _with_message(request, session, offset, failed, resume)
+    return with_message(request, session, offset, failed, resume)
 
 
 def _is_resumed(half: StoredMessage, state: State) -> bool:
