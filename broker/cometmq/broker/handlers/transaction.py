@@ -236,51 +236,57 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
     failed = f"Put message back to {HALF_TOPIC} failed."
 
     def resume(half: StoredMessage) -> Later:
-        properties = half.properties_raw
-        is_given_up = half.topic == GIVEN_UP_TOPIC or (
-            half.topic == HALF_TOPIC
-            and state.transactions.table.outcome(half.queue_offset) is Outcome.GIVEN_UP
-        )
-        if not is_given_up:
-            raise RequestError(ResponseCode.SYSTEM_ERROR, failed)
-        try:
-            committed(properties)
-        except ValueError as error:
-            raise RequestError(ResponseCode.SYSTEM_ERROR, failed) from error
-        if _is_resumed(half, state):
-            # What is open may still wait for the disk: then so does this.
-            response = request.answer(ResponseCode.SUCCESS)
-            state.acknowledgements.add(session.peer, request, response, waits=True)
-            return LATER
-        state.transactions.check_room()
-        properties = resumed_properties(properties, half.physical_offset)
-        put = state.store.put(
-            HALF_TOPIC,
-            0,
-            half.body,
-            properties,
-            Origin(
-                state.acknowledgements.turn_ms or state.acknowledgements.begin(),
-                half.born_timestamp,
-                half.born_host,
-                half.sys_flag,
-                half.reconsume_times,
-            ),
-            half.flag,
-        )
-        state.transactions.begin(
-            Place(put.queue_offset, put.physical_offset),
-            put.store_timestamp,
-            half.born_timestamp,
-            group_of(properties),
-            immunity_ms(properties),
-            half.physical_offset,
-        )
+        _check_given_up(half, failed, state)
+        if not _is_resumed(half, state):
+            _resume(half, state)
+        # One that came before may still wait for the disk: then so does this one.
         response = request.answer(ResponseCode.SUCCESS)
         state.acknowledgements.add(session.peer, request, response, waits=True)
         return LATER
 
     return with_message(request, session, offset, failed, resume)
+
+
+def _check_given_up(half: StoredMessage, failed: str, state: State) -> None:
+    """Refuse what is no half message that was given up, or says what no message can be made of."""
+    is_given_up = half.topic == GIVEN_UP_TOPIC or (
+        half.topic == HALF_TOPIC
+        and state.transactions.table.outcome(half.queue_offset) is Outcome.GIVEN_UP
+    )
+    if not is_given_up:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, failed)
+    try:
+        committed(half.properties_raw)
+    except ValueError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, failed) from error
+
+
+def _resume(half: StoredMessage, state: State) -> None:
+    """Put a half message that was given up as a new one."""
+    state.transactions.check_room()
+    properties = resumed_properties(half.properties_raw, half.physical_offset)
+    put = state.store.put(
+        HALF_TOPIC,
+        0,
+        half.body,
+        properties,
+        Origin(
+            state.acknowledgements.turn_ms or state.acknowledgements.begin(),
+            half.born_timestamp,
+            half.born_host,
+            half.sys_flag,
+            half.reconsume_times,
+        ),
+        half.flag,
+    )
+    state.transactions.begin(
+        Place(put.queue_offset, put.physical_offset),
+        put.store_timestamp,
+        half.born_timestamp,
+        group_of(properties),
+        immunity_ms(properties),
+        half.physical_offset,
+    )
 
 
 def _is_resumed(half: StoredMessage, state: State) -> bool:
