@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.errors import RequestError
 from cometmq.broker.filter.errors import FilterError
 from cometmq.broker.filter.subscriptions import filter_of
+from cometmq.broker.handlers.pull_checks import forbidden
 from cometmq.broker.handlers.query import check_indexed
 from cometmq.broker.handlers.reading import answered
 from cometmq.broker.refusals import no_topic
@@ -33,7 +34,7 @@ from cometmq.proto.commands.bulk import (
     GetRangeSize,
     GetRangeSizeResponse,
 )
-from cometmq.proto.commands.pull import ForbiddenType, PullMessageRefusal
+from cometmq.proto.commands.pull import ForbiddenType
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.store.errors import CorruptionError
@@ -59,7 +60,8 @@ are copies of the message."""
 
 _NOT_FOUND: Final = {ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.OFFSET_FOUND_NULL}
 _TO_REPEAT: Final = {ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING}
-_FOREVER_MS: Final = 1 << 62
+_NO_LIMIT: Final = 1 << 62
+"""Bytes, or a time in ms, that nothing reaches."""
 
 
 def get_queue_ranges(request: Command, session: Session) -> Command:
@@ -128,7 +130,7 @@ def get_range_size(request: Command, session: Session) -> Command | Later:
     state = session.state
     _check_queue(header.queue_id, _topic(header.topic, state))
     reader = state.store.reader.in_bulk
-    size_max = _FOREVER_MS if header.max_bytes is None else max(header.max_bytes, 0)
+    size_max = _NO_LIMIT if header.max_bytes is None else max(header.max_bytes, 0)
 
     def count(fetched: Fetched) -> Command | Sequence[Cold]:
         found = reader.size_of(
@@ -137,7 +139,7 @@ def get_range_size(request: Command, session: Session) -> Command | Later:
             header.queue_offset,
             header.end_offset,
             size_max,
-            fetched=fetched or None,
+            fetched=fetched,
         )
         if isinstance(found, Cold):
             return [found]
@@ -189,7 +191,7 @@ def _offsets(key: str, header: FindUniqueKeys, state: State) -> list[int]:
         key,
         ALIKE_MAX,
         begin_ms=header.begin_timestamp or 0,
-        end_ms=_FOREVER_MS,
+        end_ms=_NO_LIMIT,
         now_ms=state.now_ms(),
     )
     return found[::-1]
@@ -200,7 +202,7 @@ def _records(
 ) -> Iterator[StoredMessage]:
     """Yield the records at these places; what must be fetched for that is noted."""
     for offset in offsets:
-        record = state.store.find_record(offset, fetched or None)
+        record = state.store.find_record(offset, fetched)
         if isinstance(record, Cold):
             cold.append(record)
         elif record is not None:
@@ -237,7 +239,7 @@ def _topic(name: str, state: State) -> Topic:
     if topic is None:
         raise no_topic(name)
     if not topic.config.perm & READ:
-        raise _forbidden(ForbiddenType.TOPIC, f"the topic[{name}] pulling message is forbidden")
+        raise forbidden(ForbiddenType.TOPIC, f"the topic[{name}] pulling message is forbidden")
     return topic
 
 
@@ -254,11 +256,11 @@ def _check_group(header: BulkPullMessage, state: State) -> None:
     """Refuse a group that may not consume; one that there is not reads as any other."""
     group = state.groups.find(header.consumer_group)
     if group is not None and not group.consume_enable:
-        raise _forbidden(
+        raise forbidden(
             ForbiddenType.GROUP, f"subscription group no permission, {header.consumer_group}"
         )
     if not state.groups.may_read(header.consumer_group, header.topic):
-        raise _forbidden(
+        raise forbidden(
             ForbiddenType.SUBSCRIPTION,
             f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
         )
@@ -271,9 +273,3 @@ def _wanted(header: BulkPullMessage, state: State) -> Filter | None:
         raise RequestError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the subscription failed: {error}"
         ) from None
-
-
-def _forbidden(kind: ForbiddenType, remark: str) -> RequestError:
-    return RequestError(
-        ResponseCode.NO_PERMISSION, remark, PullMessageRefusal(forbidden_type=int(kind))
-    )
