@@ -12,7 +12,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cometmq.broker.acknowledgements import Acknowledgements
 from cometmq.broker.broadcasts import Broadcasts
@@ -27,7 +27,6 @@ from cometmq.broker.handlers.consumer import notify_members
 from cometmq.broker.handlers.send_answers import SendAnswers
 from cometmq.broker.handlers.sent_properties import SentProperties
 from cometmq.broker.idempotence import Idempotence
-from cometmq.broker.left_waiting import left_waiting
 from cometmq.broker.locks import Locks
 from cometmq.broker.log_tail import recover
 from cometmq.broker.long_polling import LongPolling
@@ -36,6 +35,7 @@ from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.recent_rates import RecentRates
 from cometmq.broker.saved_table import counted_up
 from cometmq.broker.session import Session, State
+from cometmq.broker.told_at_start import told_at_start
 from cometmq.broker.topics import Topics
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions import Transactions
@@ -49,9 +49,7 @@ from cometmq.proto.host import pack_host
 from cometmq.proto.message_id import UniqueIds
 from cometmq.proto.properties import encode_properties
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
 from cometmq.store.table_contents import check_delay_offsets
-from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -74,15 +72,6 @@ DAILY_BREAD = RequestReader(
     }
 )
 """Reads the requests that a broker lives on in one pass."""
-
-_LOG_FILES_MIN: Final = 20
-"""A disk that has no room for so many files of the log has few percents for the next."""
-
-_WITHOUT: Final = {
-    CHECKPOINT_NAME: "without it this start read the whole log",
-    QUEUE_ENDS_NAME: "without it this start could not miss a queue that was lost",
-}
-"""What a note of the store that was lost was needed for."""
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +108,9 @@ class Broker:
         topics = Topics(config, filesystem, traffic, on_change=topic_changed, on_unsaved=unsaved)
         groups = Groups(config, filesystem, on_unsaved=unsaved)
         offsets = ConsumerOffsets(config, filesystem, on_unsaved=unsaved)
-        load = partial(_load, config, filesystem, topics, groups, offsets, now_ms)
-        open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
-        store = self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
+        store = self.store = _opened(
+            config, filesystem, topics, groups, offsets, host, now_ms, store_changed, threads
+        )
         consumers, producers = _members(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
@@ -284,57 +273,31 @@ class Broker:
 
 
 def _opened(
-    open_store: Callable[..., MessageStore],
     config: BrokerConfig,
     filesystem: FileSystem,
     topics: Topics,
-    load: Callable[[], None],
+    groups: Groups,
+    offsets: ConsumerOffsets,
     host: bytes,
-    now_ms: int,
+    now_ms: Callable[[], int],
+    store_changed: Callable[[], None],
+    threads: bool,
 ) -> MessageStore:
-    """Open the store of a broker at this packed address."""
-    store = open_store(
+    """Open the store of a broker at this packed address, with the tables that are in it."""
+    load = partial(_load, config, filesystem, topics, groups, offsets, now_ms)
+    store = MessageStore.open(
         config.store_path,
         replace(config.store, store_host=host),
-        now_ms=now_ms,
+        now_ms=now_ms(),
         filesystem=filesystem,
         is_batch_topic=topics.is_batch,
         on_locked=load,  # Not earlier: two brokers must not write one table.
+        on_change=store_changed,
+        threads=threads,
     )
-    if store.made_queues:
-        log.warning(
-            "%s/consumequeue: was missing: %d queues were made again from the log, without what"
-            " expired; a queue that has no message in the log goes on where it was known to end",
-            config.store_path,
-            store.made_queues,
-        )
-    for name in store.lost_notes:
-        log.warning(
-            "%s/%s: was damaged or missing, and was made anew: %s; stop the broker and run"
-            " `cometmq store verify` to see whether more is",
-            config.store_path,
-            name,
-            _WITHOUT[name],
-        )
-    if store.kept is not None:
-        log.warning(
-            "%s: the end of the log was torn, as a power cut leaves it, and was cut off: the bytes"
-            " are kept in %s",
-            config.store_path,
-            store.kept,
-        )
-    if (size := store.segments.size) > store.expiry.space().total // _LOG_FILES_MIN:
-        log.warning(
-            "%s: a file of the log has %d bytes, more than 5%% of the disk: the next one may take"
-            " it above %d%% at once, and puts are refused then; a larger disk helps, or with a new"
-            " store a smaller segment_size",
-            config.store_path,
-            size,
-            config.store.disk_used_percent_max,
-        )
+    for line in told_at_start(store, config, filesystem):
+        log.warning("%s", line)
     topics.store_opened(store)
-    if text := left_waiting(store, filesystem, f"{config.store_path}/config"):
-        log.warning("%s: %s", config.store_path, text)
     return store
 
 
