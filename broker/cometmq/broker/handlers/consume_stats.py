@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.json import encode as encode_text
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices, left_out
+from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices
 from cometmq.broker.traffic import Window
 from cometmq.proto.bodies import (
     BrokerConsumeStats,
@@ -48,16 +48,15 @@ def get_consume_stats(request: Command, session: Session) -> Command | Later:
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         table: dict[MessageQueue, OffsetWrapper] = {}
-        damaged: list[tuple[str, int]] = []
         rate = 0.0
         for topic in topics:
-            for queue, offset in _reached(group, topic, state, times, damaged):
+            for queue, offset in _reached(group, topic, state, times):
                 table[queue] = offset
                 yield
             rate += _rate(group, topic, state)
         body = ConsumeStats(consume_tps=rate, offset_table=table)
         return times.cold or request.answer(
-            ResponseCode.SUCCESS, body=body.encode(), remark=left_out(damaged)
+            ResponseCode.SUCCESS, body=body.encode(), remark=times.left_out()
         )
 
     return answered_in_slices(request, session, look)
@@ -71,13 +70,12 @@ def get_broker_consume_stats(request: Command, session: Session) -> Command | La
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         groups: list[bytes] = []
-        damaged: list[tuple[str, int]] = []
         behind = in_flight = 0
         for group in tuple(state.groups.configs()):
             stats: list[bytes] = []
             for name in _topics_of(group, state, is_order=is_order):
                 table: dict[MessageQueue, OffsetWrapper] = {}
-                for queue, offset in _reached(group, name, state, times, damaged):
+                for queue, offset in _reached(group, name, state, times):
                     table[queue] = offset
                     behind += offset.broker_offset - offset.consumer_offset
                     in_flight += offset.pull_offset - offset.consumer_offset
@@ -89,7 +87,7 @@ def get_broker_consume_stats(request: Command, session: Session) -> Command | La
         return times.cold or request.answer(
             ResponseCode.SUCCESS,
             body=_broker_stats(groups, behind, in_flight, state),
-            remark=left_out(damaged),
+            remark=times.left_out(),
         )
 
     return answered_in_slices(request, session, look)
@@ -132,16 +130,14 @@ def _reached(
     topic_name: str,
     state: State,
     times: StoreTimes,
-    damaged: list[tuple[str, int]],
 ) -> Iterator[tuple[MessageQueue, OffsetWrapper]]:
     """Tell of each queue of a topic, that it may read, how far a group is in it.
 
-    One that is damaged is left out, and noted.
+    One that is damaged is left out, and noted in `times`.
     """
     topic = state.topics.find(topic_name)
     for queue_id in range(0 if topic is None else topic.read_queue_count):
-        if (span := state.store.queues.span(topic_name, queue_id)) is None:
-            damaged.append((topic_name, queue_id))
+        if (span := times.span(topic_name, queue_id)) is None:
             continue
         consumed = state.offsets.find(group, topic_name, queue_id) or 0
         pulled = state.offsets.pulled(group, topic_name, queue_id) or 0
@@ -168,17 +164,13 @@ def query_consume_time_span(request: Command, session: Session) -> Command | Lat
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         spans: list[QueueTimeSpan] = []
-        damaged: list[tuple[str, int]] = []
         for queue_id in range(queue_count):
-            span = state.store.queues.span(header.topic, queue_id)
-            if span is None:
-                damaged.append((header.topic, queue_id))
-            else:
+            if (span := times.span(header.topic, queue_id)) is not None:
                 spans.append(_time_span(header, queue_id, span, state, times))
             yield
         body = ConsumeTimeSpans(consume_time_span_set=tuple(spans))
         return times.cold or request.answer(
-            ResponseCode.SUCCESS, body=body.encode(), remark=left_out(damaged)
+            ResponseCode.SUCCESS, body=body.encode(), remark=times.left_out()
         )
 
     return answered_in_slices(request, session, look)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cometmq.net import Later
     from cometmq.proto.message import StoredMessage
     from cometmq.store.message_store import MessageStore
+    from cometmq.store.queues.consume_queues import Span
 
     Attempt: TypeAlias = Callable[[Fetched], "Command | Sequence[Cold] | Later"]
     SlicedAttempt: TypeAlias = Callable[
@@ -156,13 +157,31 @@ def answered_in_slices(
 
 
 class StoreTimes:
-    """Looks up when messages were stored, and notes what has to be fetched for that."""
+    """Looks up when messages of many queues were stored.
+
+    It notes what has to be fetched for that, and which queues are damaged.
+    """
 
     def __init__(self, store: MessageStore, fetched: Fetched) -> None:
         self.cold: list[Cold] = []
         """What is missing: the times given until it is there are of no use."""
         self._store = store
         self._fetched = fetched or None
+        self._damaged: list[str] = []
+
+    def span(self, topic: str, queue_id: int) -> Span | None:
+        """Return where a queue begins and ends; None of one that is damaged, which is noted."""
+        span = self._store.queues.span(topic, queue_id)
+        if span is None:
+            self._damaged.append(f"{topic}/{queue_id}")
+        return span
+
+    def left_out(self) -> str | None:
+        """The remark of an answer about many queues, without those that are damaged."""
+        if not self._damaged:
+            return None
+        names = some_of(self._damaged)
+        return f"left out, because files are damaged (the broker's log says which): {names}"
 
     def at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When the message at a queue offset was stored; -1 where there is none, or damage."""
@@ -184,14 +203,6 @@ class StoreTimes:
     def earliest(self, topic: str, queue_id: int) -> int:
         """When a queue's first message was stored; -1 when there is none."""
         return self.at(topic, queue_id, self._store.min_offset(topic, queue_id))
-
-
-def left_out(damaged: Sequence[tuple[str, int]]) -> str | None:
-    """The remark of an answer about many queues, without those that are damaged."""
-    if not damaged:
-        return None
-    names = some_of([f"{topic}/{queue_id}" for topic, queue_id in damaged])
-    return f"left out, because files are damaged (the broker's log says which): {names}"
 
 
 def store_time_of(record: bytes | bytearray | memoryview) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices, left_out
+from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices
 from cometmq.proto.bodies import MessageQueue, TopicOffset, TopicStats
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.topic import GetTopicStatsInfo
@@ -35,11 +35,8 @@ def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         table: dict[MessageQueue, TopicOffset] = {}
-        damaged: list[tuple[str, int]] = []
         for queue_id in range(queue_count):
-            span = state.store.queues.span(name, queue_id)
-            if span is None:
-                damaged.append((name, queue_id))
+            if (span := times.span(name, queue_id)) is None:
                 continue
             end = span.max_offset
             time = times.at(name, queue_id, end - 1) if end > 0 else 0
@@ -55,7 +52,7 @@ def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
         return times.cold or request.answer(
             ResponseCode.SUCCESS,
             body=TopicStats(offset_table=table).encode(),
-            remark=left_out(damaged),
+            remark=times.left_out(),
         )
 
     return answered_in_slices(request, session, look)
