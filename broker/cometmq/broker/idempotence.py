@@ -25,6 +25,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cometmq.broker.errors import RequestError
+from cometmq.broker.transaction_records import HALF_TOPIC
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.properties import property_finder
 from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
@@ -52,7 +53,7 @@ _NUMBER_SIZE: Final = 12
 _ID_SIZE_MIN: Final = 32
 """Of a producer with an IPv4 address; with an IPv6 address it is 56."""
 _ID_SIZE_MAX: Final = 64
-_ASIDE: Final = (SCHEDULE_TOPIC.encode(), b"RMQ_SYS_TRANS_HALF_TOPIC")
+_ASIDE: Final = (SCHEDULE_TOPIC.encode(), HALF_TOPIC.encode())
 _find_unique_id: Final = property_finder(b"UNIQ_KEY")
 _find_queue: Final = property_finder(b"REAL_QID")
 _find_topic: Final = property_finder(b"REAL_TOPIC")

@@ -337,17 +337,13 @@ def body_of(request: Command) -> bytes:
 def _chosen_queue(header: SendMessage, topic: Topic, session: Session) -> int:
     """Choose a queue for who leaves that to the broker, and refuse one that is not there."""
     if header.queue_id >= topic.queue_count:
-        raise _queue_illegal(header, topic, session)
+        raise _refusal(
+            session.state,
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{header.queue_id}] is illegal, {described(topic.config)}"
+            f" Producer: {session.peer.host}",
+        )
     return random.randrange(max(topic.config.write_queue_nums, 1))
-
-
-def _queue_illegal(header: SendMessage, topic: Topic, session: Session) -> RequestError:
-    return _refusal(
-        session.state,
-        ResponseCode.INVALID_PARAMETER,
-        f"request queueId[{header.queue_id}] is illegal, {described(topic.config)}"
-        f" Producer: {session.peer.host}",
-    )
 
 
 def _set_aside(

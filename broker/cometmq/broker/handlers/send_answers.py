@@ -77,7 +77,7 @@ class SendAnswers:
         unique_id: bytes,
         opaque: int,
     ) -> bytes:
-        """Make the whole frame of an answer in MessagePack, of what `frame` takes."""
+        """Make the whole frame of an answer in MessagePack: see `frames`."""
         offset_id = f"{self._host_text}{physical_offset:016X}"
         values = (offset_id, queue_id, queue_offset, unique_id.decode(), *self._last_values)
         return self._messagepack(opaque, values)
