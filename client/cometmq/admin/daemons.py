@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cometmq.admin.logs import FORMATS, LEVELS, set_up_logs
+from cometmq.admin.options import options
 from cometmq.admin.sources import BROKER, NAMESERVER, Settings
 
 if TYPE_CHECKING:
@@ -31,15 +32,6 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 METRICS_PORT: Final = 5557
 NAMESERVER_METRICS_PORT: Final = 5558
-
-
-def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def decorate(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 PORT: Final = click.IntRange(0, 65535)
@@ -61,7 +53,7 @@ class PortOrOff(click.ParamType):  # type: ignore[type-arg]  # Generic only in n
         return PORT.convert(value, param, ctx)
 
 
-shared_options = _options(
+shared_options = options(
     click.option(
         "--metrics-port",
         type=PortOrOff(),
@@ -92,7 +84,7 @@ shared_options = _options(
 )
 """Options of all three."""
 
-store_options = _options(
+store_options = options(
     click.option(
         "--flush",
         type=click.Choice(["sync", "async"]),
@@ -245,8 +237,8 @@ def _other_port(error: BaseException) -> str:
     if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
         return ""
     command = click.get_current_context().command
-    options = [each.opts[0] for each in command.params if isinstance(each.type, click.IntRange)]
-    ports = " or ".join(option for option in options if option.endswith("port"))
+    names = [each.opts[0] for each in command.params if isinstance(each.type, click.IntRange)]
+    ports = " or ".join(name for name in names if name.endswith("port"))
     return f"; stop that, or take another port by {ports}"
 
 

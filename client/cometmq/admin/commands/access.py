@@ -7,17 +7,13 @@ the environment.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
+from cometmq.admin.options import options
 from cometmq.client import ClientConfig, UsageError
 from cometmq.client.secret_files import read_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
 
 _SECRET_VARIABLE: Final = "COMETMQ_SECRET_KEY"
 _OPTIONS: Final = {
@@ -30,31 +26,35 @@ _OPTIONS: Final = {
 _SETTING: Final = re.compile(rf"\b({'|'.join(_OPTIONS)})\b(?!\.)")
 
 
-def access_options(function: Function) -> Function:
-    """Give a command what a guarded cluster wants; `take_config` reads it."""
-    for option in (
-        click.option(
-            "--tls-ca", metavar="FILE", help="Certificates to trust, as PEM; else none is verified."
-        ),
-        click.option("--tls", is_flag=True, help="Connect by TLS."),
-        click.option(
-            "--secret-key-file",
-            "secret_key",
-            metavar="FILE",
-            callback=_read_secret,
-            help=f"A file with the secret that signs.  [env var: {_SECRET_VARIABLE}, the secret"
-            " itself]",
-        ),
-        click.option(
-            "--access-key",
-            metavar="NAME",
-            envvar="COMETMQ_ACCESS_KEY",
-            show_envvar=True,
-            help="Whose signature is on requests.",
-        ),
-    ):
-        function = option(function)
-    return function
+def _read_secret(_ctx: click.Context, _option: click.Parameter, path: str | None) -> str:
+    try:
+        return read_secret(path, _SECRET_VARIABLE)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+access_options = options(
+    click.option(
+        "--access-key",
+        metavar="NAME",
+        envvar="COMETMQ_ACCESS_KEY",
+        show_envvar=True,
+        help="Whose signature is on requests.",
+    ),
+    click.option(
+        "--secret-key-file",
+        "secret_key",
+        metavar="FILE",
+        callback=_read_secret,
+        help=f"A file with the secret that signs.  [env var: {_SECRET_VARIABLE}, the secret"
+        " itself]",
+    ),
+    click.option("--tls", is_flag=True, help="Connect by TLS."),
+    click.option(
+        "--tls-ca", metavar="FILE", help="Certificates to trust, as PEM; else none is verified."
+    ),
+)
+"""What a guarded cluster wants; `take_config` reads it."""
 
 
 def take_config(arguments: dict[str, Any], *, timeout: float) -> ClientConfig:
@@ -64,10 +64,3 @@ def take_config(arguments: dict[str, Any], *, timeout: float) -> ClientConfig:
         return ClientConfig(timeout=timeout, **{n: value for n, value in given.items() if value})
     except UsageError as error:
         raise UsageError(_SETTING.sub(lambda found: _OPTIONS[found[1]], str(error))) from None
-
-
-def _read_secret(_ctx: click.Context, _option: click.Parameter, path: str | None) -> str:
-    try:
-        return read_secret(path, _SECRET_VARIABLE)
-    except UsageError as error:
-        raise click.BadParameter(str(error)) from None

@@ -8,13 +8,13 @@ import click
 
 from cometmq.admin import bench_end_to_end, bench_load, bench_processes
 from cometmq.admin.bench_load import BenchError, Load
+from cometmq.admin.options import options
 from cometmq.admin.render import NumberParameter, show_facts, show_json
 from cometmq.net import AddressError, parse_address
 from cometmq.proto.codes import ResponseCode, response_name
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Callable
 
 _PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
@@ -36,7 +36,7 @@ def bench() -> None:
     """
 
 
-_COMMON = (
+_COMMON = options(
     click.option("-b", "--broker", default="127.0.0.1:10911", show_default=True, help="host:port"),
     click.option("--topic", default="CometMQBench", show_default=True),
     click.option("--queues", default=4, show_default=True, type=click.IntRange(1, 1024)),
@@ -75,31 +75,22 @@ _PROCESSES = click.option(
 )
 
 
-def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def add(function: Any) -> Any:
-        for option in reversed((*options, *_COMMON)):
-            function = option(function)
-        return function
-
-    return add
-
-
 @bench.command()
-@_options(_CONNECTIONS, _IN_FLIGHT, _TOPICS, _SIZE, _PROCESSES)
+@options(_CONNECTIONS, _IN_FLIGHT, _TOPICS, _SIZE, _PROCESSES, _COMMON)
 def send(processes: int, as_json: bool, **settings: Any) -> None:
     """Send messages, each in a request of its own."""
     _run(_load("send", **settings), processes, as_json=as_json)
 
 
 @bench.command()
-@_options(_CONNECTIONS, _IN_FLIGHT, _TOPICS, _SIZE, _BATCH, _PROCESSES)
+@options(_CONNECTIONS, _IN_FLIGHT, _TOPICS, _SIZE, _BATCH, _PROCESSES, _COMMON)
 def batch(processes: int, as_json: bool, **settings: Any) -> None:
     """Send messages in batches."""
     _run(_load("batch", **settings), processes, as_json=as_json)
 
 
 @bench.command(short_help="Pull what is in the topic, again and again.")
-@_options(_CONNECTIONS, _BATCH, _PROCESSES)
+@options(_CONNECTIONS, _BATCH, _PROCESSES, _COMMON)
 def pull(processes: int, as_json: bool, **settings: Any) -> None:
     """Pull what is in the topic, from the beginning of each queue, again and again.
 
@@ -110,7 +101,11 @@ def pull(processes: int, as_json: bool, **settings: Any) -> None:
 
 
 @bench.command(short_help="Send at a steady rate, and see how long messages take.")
-@_options(click.option("--rate", default=1000.0, show_default=True, type=NumberParameter(1)), _SIZE)
+@options(
+    click.option("--rate", default=1000.0, show_default=True, type=NumberParameter(1)),
+    _SIZE,
+    _COMMON,
+)
 def e2e(rate: float, as_json: bool, **settings: Any) -> None:
     """Send at a steady rate to consumers that wait, and see how long messages are under way."""
     load = _load("send", **settings)

@@ -18,6 +18,7 @@ import click
 
 from cometmq.admin.commands.access import access_options, take_config
 from cometmq.admin.commands.wording import in_options
+from cometmq.admin.options import options
 from cometmq.admin.render import BODY_SHOWN_MAX, body_text, one_line, show_json
 from cometmq.client import Client, ClientError, NetworkError, UsageError
 from cometmq.client._routes import NoRouteError
@@ -36,7 +37,6 @@ _CHANGES = {"made": "made on", "changed": "changed on", "kept": "is there, and s
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """What Python has in the place of a byte that is no text."""
 
-DEFAULT_NAMESERVER = "127.0.0.1:9876"
 NO_BROKER = "no broker is registered with {}: is one running, and told of that name server?"
 
 
@@ -60,19 +60,22 @@ def client_command(function: Function) -> Function:
 
         run_async(main())
 
-    command = access_options(cast("Function", run))
-    command = click.option(
-        "--timeout", default=5.0, show_default=True, help="Seconds to wait for servers."
-    )(command)
-    return click.option(
+    return cast("Function", _CLIENT_OPTIONS(run))
+
+
+_CLIENT_OPTIONS: Final = options(
+    click.option(
         "-n",
         "--nameserver",
-        default=DEFAULT_NAMESERVER,
+        default="127.0.0.1:9876",
         show_default=True,
         envvar="NAMESRV_ADDR",
         metavar="HOST:PORT[;...]",
         help="The cluster's name servers; NAMESRV_ADDR says it, too.",
-    )(command)
+    ),
+    click.option("--timeout", default=5.0, show_default=True, help="Seconds to wait for servers."),
+    access_options,
+)
 
 
 def _check_texts(nameserver: str, arguments: Mapping[str, Any]) -> None:
@@ -187,11 +190,7 @@ async def until_stopped() -> AsyncGenerator[anyio.CancelScope]:
         tasks.cancel_scope.cancel()
 
 
-def json_option(function: Function) -> Function:
-    """Give a command `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(
-        function
-    )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def show_changes(what: dict[str, str], done: Mapping[str, Change], *, as_json: bool) -> None:
@@ -232,15 +231,13 @@ def message_document(message: ReceivedMessage) -> dict[str, Any]:
     }
 
 
-def cut_option(function: Function) -> Function:
-    """Give a command `--cut`."""
-    return click.option(
-        "--cut",
-        type=click.IntRange(min=0),
-        metavar="BYTES",
-        help="Bytes of a body to show; 0 for all of it, as --json has it."
-        f"  [default: {BODY_SHOWN_MAX} on a terminal, else 0]",
-    )(function)
+cut_option = click.option(
+    "--cut",
+    type=click.IntRange(min=0),
+    metavar="BYTES",
+    help="Bytes of a body to show; 0 for all of it, as --json has it."
+    f"  [default: {BODY_SHOWN_MAX} on a terminal, else 0]",
+)
 
 
 def message_line(message: ReceivedMessage, cut: int) -> str:
