@@ -250,6 +250,7 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["consume", "orders", "--filter", "paid, refunded"], 2, "'paid, refunded' is no tag"),
         (["consume", "orders", "--filter", "paid", "--sql", "a = 1"], 2, "give one"),
         (["tail", "orders", "--filter", "*", "--sql", "a = 1"], 2, "give one"),
+        (["dlq", "redrive", "g", "--filter", "paid", "--sql", "a = 1"], 2, "give one"),
         (["consume", "orders", "--start", "17"], 2, "17 is no time"),
         (["topic", "create", "orders", "-q", "0"], 2, "--queues=0"),
         (["group", "create", "g", "--max-retries", "-1"], 2, "--max-retries=-1: at least 0"),

@@ -6,8 +6,7 @@ import logging
 import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import anyio
 import click
@@ -16,6 +15,7 @@ from cometmq.admin.commands.with_client import (
     client_command,
     cut_option,
     explain,
+    filter_options,
     json_option,
     message_document,
     message_line,
@@ -29,16 +29,14 @@ from cometmq.admin.render import (
     show_line,
     warn,
 )
-from cometmq.client import Client, RefusedError, Sql
+from cometmq.client import Client, RefusedError
 from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import TextIO
 
-    from cometmq.client import Consumer, Message, Queue, ReceivedMessage
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
+    from cometmq.client import Consumer, Message, Queue, ReceivedMessage, Sql
 
 TAIL_WAIT_SECONDS = 15.0
 
@@ -54,24 +52,6 @@ class StartParameter(TimeParameter):
         if value in ("first", "last") or isinstance(value, datetime):
             return value
         return datetime.fromtimestamp(super().convert(value, param, ctx) / 1000, UTC)
-
-
-def filter_options(function: Function) -> Function:
-    """Give a command `--filter` and `--sql`, of which one may be given."""
-
-    @wraps(function)
-    def run(*, tags: str | None, sql: str | None, **arguments: Any) -> Any:
-        if tags is not None and sql is not None:
-            raise click.UsageError(
-                "--filter and --sql: give one; in SQL, TAGS is the tag, as in \"TAGS = 'paid'\""
-            )
-        wanted = Sql(sql) if sql is not None else tags if tags is not None else "*"
-        return function(wanted=wanted, **arguments)
-
-    command = cast("Function", run)
-    sql = "Properties, in SQL92: \"amount > 100 AND country = 'AT'\"."
-    command = click.option("--sql", help=sql)(command)
-    return click.option("--filter", "tags", help="Tags: 'paid || refunded'.")(command)
 
 
 @click.command(short_help="Consume TOPIC as a member of a group.")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
 from cometmq.admin.commands.with_client import (
     client_command,
     cut_option,
+    filter_options,
     iso_time,
     json_option,
     message_document,
     until_stopped,
 )
+from cometmq.admin.options import options
 from cometmq.admin.render import (
     TimeParameter,
     ask,
@@ -29,12 +31,12 @@ from cometmq.admin.render import (
     show_table,
     warn,
 )
-from cometmq.client import DeadLetterFilter, Redriven, Sql
+from cometmq.client import DeadLetterFilter, Redriven
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cometmq.client import Client, ReceivedMessage
+    from cometmq.client import Client, ReceivedMessage, Sql
     from cometmq.client._core.redriving import RedriveTo
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
@@ -66,8 +68,7 @@ def _wanted(function: Function) -> Function:
     def run(
         mq: Client,
         *,
-        tags: str,
-        sql: str | None,
+        wanted: str | Sql,
         topic: str | None,
         key: str | None,
         ids: tuple[str, ...],
@@ -75,32 +76,30 @@ def _wanted(function: Function) -> Function:
         until: int | None,
         **arguments: Any,
     ) -> Any:
-        wanted = DeadLetterFilter(
-            filter=Sql(sql) if sql else tags,
+        which = DeadLetterFilter(
+            filter=wanted,
             topic=topic,
             key=key,
             ids=frozenset(ids),
             since=_time(since),
             until=_time(until),
         )
-        return function(mq, wanted=wanted, **arguments)
+        return function(mq, wanted=which, **arguments)
 
-    command = cast("Function", run)
-    for option in (
-        click.option("--until", type=TimeParameter(), help="Dead before this time."),
-        click.option(
-            "--since",
-            type=TimeParameter(),
-            help="Dead from this time on: ISO 8601 (UTC without a zone), or ms.",
-        ),
-        click.option("--id", "ids", multiple=True, help="Of this id; may be repeated."),
-        click.option("--key", help="With this key."),
-        click.option("-t", "--topic", help="That were sent to this topic."),
-        click.option("--sql", help="Properties, in SQL92: \"amount > 100 AND country = 'AT'\"."),
-        click.option("--filter", "tags", default="*", help="Tags: 'paid || refunded'."),
-    ):
-        command = option(command)
-    return command
+    return filter_options(cast("Function", _WHICH_OPTIONS(run)))
+
+
+_WHICH_OPTIONS: Final = options(
+    click.option("-t", "--topic", help="That were sent to this topic."),
+    click.option("--key", help="With this key."),
+    click.option("--id", "ids", multiple=True, help="Of this id; may be repeated."),
+    click.option(
+        "--since",
+        type=TimeParameter(),
+        help="Dead from this time on: ISO 8601 (UTC without a zone), or ms.",
+    ),
+    click.option("--until", type=TimeParameter(), help="Dead before this time."),
+)
 
 
 @dlq.command("list")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from cometmq.admin.options import options
 from cometmq.admin.render import (
     count_text,
     one_line,
@@ -81,12 +82,10 @@ def store_command(command: Command) -> Command:
         with errors_told():
             return command(*args, **kwargs)
 
-    for decorate in reversed(_ARGUMENTS):
-        run = decorate(run)
-    return cast("Command", run)
+    return cast("Command", _ARGUMENTS(run))
 
 
-_ARGUMENTS: Final = (
+_ARGUMENTS: Final = options(
     click.argument("root", metavar="DIR"),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
     click.option(

@@ -20,7 +20,7 @@ from cometmq.admin.commands.access import access_options, take_config
 from cometmq.admin.commands.wording import in_options
 from cometmq.admin.options import options
 from cometmq.admin.render import BODY_SHOWN_MAX, body_text, one_line, show_json
-from cometmq.client import Client, ClientError, NetworkError, UsageError
+from cometmq.client import Client, ClientError, NetworkError, Sql, UsageError
 from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
@@ -191,6 +191,27 @@ async def until_stopped() -> AsyncGenerator[anyio.CancelScope]:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def filter_options(function: Function) -> Function:
+    """Give a command `--filter` and `--sql`, of which one may be given, as `wanted`."""
+
+    @wraps(function)
+    def run(*args: Any, tags: str | None, sql: str | None, **arguments: Any) -> Any:
+        if tags is not None and sql is not None:
+            raise click.UsageError(
+                "--filter and --sql: give one; in SQL, TAGS is the tag, as in \"TAGS = 'paid'\""
+            )
+        wanted = Sql(sql) if sql is not None else tags if tags is not None else "*"
+        return function(*args, wanted=wanted, **arguments)
+
+    return cast("Function", _FILTER_OPTIONS(run))
+
+
+_FILTER_OPTIONS: Final = options(
+    click.option("--filter", "tags", help="Tags: 'paid || refunded'."),
+    click.option("--sql", help="Properties, in SQL92: \"amount > 100 AND country = 'AT'\"."),
+)
 
 
 def show_changes(what: dict[str, str], done: Mapping[str, Change], *, as_json: bool) -> None:
