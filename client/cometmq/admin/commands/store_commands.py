@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cometmq.admin.commands.store import stat, store
 from cometmq.admin.commands.store_dump import dump
-from cometmq.admin.commands.store_mend import rebuild, repair
+from cometmq.admin.commands.store_rebuild import rebuild
+from cometmq.admin.commands.store_repair import repair
 from cometmq.admin.commands.store_verify import verify
 
 __all__ = ["store"]

@@ -1,36 +1,17 @@
-"""`cometmq store rebuild` and `cometmq store repair`: the two that write."""
+"""What `cometmq store rebuild` and `cometmq store repair`, the two that write, begin with."""
 
 from __future__ import annotations
 
-import os
-import time
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
-
-from cometmq.admin.commands.store import clean_root, config_of, store_command
-from cometmq.admin.render import (
-    count_text,
-    progress_bar,
-    say,
-    show_facts,
-    show_json,
-    size_text,
-    warn,
-)
 from cometmq.store.disk.lock import acquire_lock, give_up_lock
 from cometmq.store.errors import StoreLockedError
 from cometmq.store.looking.inspection import check_store, looking_at
-from cometmq.store.mending.owned_files import file_system_for
-from cometmq.store.mending.rebuilding import Rebuilt, check_rebuildable, rebuild as run_rebuild
-from cometmq.store.mending.repair_plan import Plan, make_plan
-from cometmq.store.mending.repairing import carry_out
 from cometmq.store.starting.swap import finish_swap, unfinished_swaps
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
@@ -38,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _taken(
+def taken(
     filesystem: FileSystem, root: str, config: StoreConfig
 ) -> Generator[Inspected, None, None]:
     """Look at a store, then lock it and look again; a store that is refused is not touched."""
@@ -46,39 +27,25 @@ def _taken(
     if unfinished_swaps(filesystem, root):
         with closing(acquire_lock(filesystem, root)):
             finish_swap(filesystem, root)
-    with looking_at(filesystem, root, config) as seen:
-        _refuse_open(seen)
+    with looking_at(filesystem, root, config) as found:
+        _refuse_open(found)
     is_made = not filesystem.exists(f"{root}/lock")
     lock = acquire_lock(filesystem, root)
     try:
-        with looking_at(filesystem, root, config, is_locked=True) as taken:
-            yield taken
+        with looking_at(filesystem, root, config, is_locked=True) as found:
+            yield found
     finally:
         give_up_lock(filesystem, root, lock, is_made=is_made)
 
 
 @contextmanager
-def _seen(
+def seen(
     filesystem: FileSystem, root: str, config: StoreConfig
 ) -> Generator[Inspected, None, None]:
     """Look at a store, to say what would be done to it."""
-    with looking_at(filesystem, root, config) as seen:
-        _refuse_open(seen)
-        yield seen
-
-
-def _with_shape(
-    inspected: Inspected, index_slots: int | None, index_items: int | None
-) -> Inspected:
-    """Let index files have the shape that was asked for, whatever those that are there say."""
-    shape = inspected.config.index_shape
-    config = replace(
-        inspected.config,
-        index_slots=index_slots or shape.slots,
-        index_items=index_items or shape.items,
-    )
-    is_known = inspected.is_index_shape_known or None not in (index_slots, index_items)
-    return replace(inspected, config=config, is_index_shape_known=is_known)
+    with looking_at(filesystem, root, config) as found:
+        _refuse_open(found)
+        yield found
 
 
 def _refuse_open(inspected: Inspected) -> None:
@@ -86,312 +53,3 @@ def _refuse_open(inspected: Inspected) -> None:
         raise StoreLockedError(
             f"{inspected.root}: the store is open in process {inspected.opened_by}; stop it first"
         )
-
-
-@click.command()
-@store_command
-@click.option(
-    "--accept-restarts",
-    is_flag=True,
-    help="Where a queue's offsets were given out twice, keep the later messages in it.",
-)
-@click.option(
-    "--accept-gaps",
-    is_flag=True,
-    help="Where the log lacks messages of a queue, keep only those behind them in it.",
-)
-@click.pass_context
-def rebuild(
-    context: click.Context,
-    root: str,
-    as_json: bool,
-    index_slots: int | None,
-    index_items: int | None,
-    accept_restarts: bool,
-    accept_gaps: bool,
-) -> None:
-    """Make the ConsumeQueues and the index anew from the log.
-
-    For when `verify` finds entries or items that are wrong, or after consumequeue/ or index/ was
-    removed. The log is only read, and refused if it is damaged: then repair it first. The new
-    folders are made beside the old ones and swapped with them in one step each, so that being
-    killed in the middle does no harm; it takes the room of both meanwhile. No broker may run.
-
-    An index file of a wrong size is replaced, too. Where no file tells how many slots and items
-    they have, --index-slots and --index-items say what the broker is set to. Who gives both gets
-    files of that shape, whatever those that are there say.
-
-    A queue whose offsets were given out twice, because its files were lost, is refused: it can have
-    only the later messages, with --accept-restarts. The earlier ones stay in the log.
-
-    So is one of which the log lacks messages between two that it has: it would begin behind the
-    last gap, and all in front of that, though sound, would be out of reach. That is done with
-    --accept-gaps. One record whose topic, queue or number is damaged makes such a gap: run `repair`
-    first, which steps over it if it finds it.
-
-    \b
-    Examples:
-      cometmq store rebuild ./cometmq-data
-      cometmq store rebuild --json ~/store
-    """
-    began = time.monotonic()
-    root = clean_root(root)
-    filesystem, rebuilt = context.obj or file_system_for(root), Rebuilt()
-    with _taken(filesystem, root, config_of(index_slots, index_items)) as taken:
-        inspected = _with_shape(taken, index_slots, index_items)
-        check_rebuildable(inspected)
-        with progress_bar() as bar:
-            now_ms = time.time_ns() // 1_000_000
-            bar.follow(
-                run_rebuild(
-                    inspected,
-                    rebuilt,
-                    now_ms,
-                    accept_restarts=accept_restarts,
-                    accept_gaps=accept_gaps,
-                )
-            )
-    seconds = time.monotonic() - began
-    if as_json:
-        show_json({"store": root, **asdict(rebuilt), "seconds": round(seconds, 3)})
-        return
-    show_facts(_rebuilt_facts(root, rebuilt, seconds))
-
-
-def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tuple[str, str]]:
-    yield "store", root
-    yield "read", f"{count_text(rebuilt.records, 'record')} in {seconds:.1f} s"
-    yield "made anew", ", ".join(f"{name}/" for name in rebuilt.swapped)
-    yield "queues", f"{rebuilt.queues}, with {count_text(rebuilt.entries, 'entry')}"
-    if rebuilt.kept_queues:
-        yield (
-            "taken over",
-            f"{count_text(rebuilt.kept_queues, 'queue')} without a message in the log",
-        )
-    yield "index files", str(rebuilt.index_files)
-    for topic, count in sorted(rebuilt.deleted_topics.items()):
-        yield "left out", f"{count_text(count, 'record')} of topic {topic}, which was deleted"
-    if rebuilt.fillers:
-        what = "in the place of damaged bytes, of a repair"
-        yield "left out", f"{count_text(rebuilt.fillers, 'record')} {what}"
-    if rebuilt.left_records:
-        what = "not yet safe on the disk: the next start looks whether they follow, and adds them"
-        yield "left", f"{count_text(rebuilt.left_records, 'record')} {what}"
-    for queue in rebuilt.gaps:
-        yield "gap", f"queue {queue} begins behind a gap, what is in front of it is out of reach"
-
-
-@click.command()
-@store_command
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--cut", is_flag=True, help="End the log at the first damage; loses all behind.")
-@click.option(
-    "--accept-blocks",
-    is_flag=True,
-    help="Take sealed blocks as they are whose checksum alone is wrong.",
-)
-@click.pass_context
-def repair(
-    context: click.Context,
-    root: str,
-    as_json: bool,
-    index_slots: int | None,
-    index_items: int | None,
-    dry_run: bool,
-    yes: bool,
-    cut: bool,
-    accept_blocks: bool,
-) -> None:
-    """Mend a log that a start refuses. Restoring it from a copy is better where there is one.
-
-    A torn tail is cut off. Damage in the middle is stepped over: the messages that were there
-    become ones without a body and with the property COMETMQ_LOST, everything else stays. With --cut
-    the log ends in front of the first damage instead.
-
-    A record that is sound, but says that it is another message, gets its topic, queue and number
-    back where the entry of its queue tells them; else it is stepped over.
-
-    A sealed block whose checksum alone is wrong, while every record in it is sound by its own, is
-    left as it is, and a start refuses it: look at its records (`cometmq store dump`), then take it
-    as it is with --accept-blocks.
-
-    Without --yes nothing is changed. What is replaced or cut is kept in DIR/cut/. The next start
-    then brings the ConsumeQueues and the index in line. No broker may run.
-
-    \b
-    Examples:
-      cometmq store repair --dry-run ./cometmq-data
-      cometmq store repair --yes ./cometmq-data
-      cometmq store repair --cut --yes ./cometmq-data
-      cometmq store repair --accept-blocks --yes ./cometmq-data
-    """
-    if dry_run and yes:
-        raise click.UsageError("--dry-run and --yes contradict each other")
-    root = clean_root(root)
-    filesystem = context.obj or file_system_for(root)
-    plan, kept = Plan(accepts_blocks=accept_blocks), list[str]()
-    config = config_of(index_slots, index_items)
-    with (_taken if yes else _seen)(filesystem, root, config) as inspected:
-        with progress_bar() as bar:
-            bar.follow(make_plan(inspected, plan, cut=cut))
-        if yes:
-            kept = carry_out(inspected, plan, os.getpid())
-    _show_plan(inspected, plan, kept, is_done=yes, as_json=as_json)
-    if not (plan.is_empty or yes or dry_run):
-        warn("Nothing was changed. To do this, run it again with --yes.")
-        raise click.exceptions.Exit(1)
-    if plan.blocks and not accept_blocks:
-        warn("Sealed blocks are not what was sealed: restore them from a copy, or take them as")
-        warn("they are with --accept-blocks. Until then a start that reads them refuses the store.")
-        raise click.exceptions.Exit(1)
-
-
-def _show_plan(
-    inspected: Inspected, plan: Plan, kept: list[str], *, is_done: bool, as_json: bool
-) -> None:
-    if as_json:
-        show_json(_plan_document(inspected, plan, kept, is_done=is_done))
-        return
-    if plan.is_empty and not plan.blocks:
-        say(f"{inspected.root}: the log is sound; there is nothing to repair")
-        return
-    will = "" if is_done else "would be "
-    _show_blocks(inspected, plan, will)
-    for head in plan.heads:
-        say(
-            f"{will}written right: the record of {head.end - head.start} bytes at physical offset"
-            f" {head.start} is {head.truth} ({head.problem})"
-        )
-    for step in plan.steps:
-        damage = step.damage
-        say(
-            f"{will}stepped over: {damage.end - damage.start} bytes at physical offset"
-            f" {damage.start} ({damage.problem})"
-        )
-        for lost in step.lost:
-            last = lost.queue_offset + lost.count - 1
-            span = f"{lost.queue_offset}" if lost.count == 1 else f"{lost.queue_offset} to {last}"
-            say(f"  lost: {lost.topic} queue {lost.queue_id} offset {span}")
-    if plan.cut_at is not None and plan.cut_end > plan.cut_at:
-        what = "torn tail" if plan.is_cut_torn else "end of the log"
-        say(
-            f"{will}cut off: {size_text(plan.cut_end - plan.cut_at)}, the {what} from physical"
-            f" offset {plan.cut_at} ({plan.cut_problem}), with {plan.records_cut} sound records"
-        )
-    _show_lost(inspected, plan, will)
-    for path in kept:
-        say(f"kept: {path}")
-    if is_done and not (plan.is_tail_only or plan.is_log_kept):
-        say("The next start brings the ConsumeQueues and the index in line.")
-
-
-def _show_blocks(inspected: Inspected, plan: Plan, will: str) -> None:
-    """Say which sealed blocks are not what was sealed."""
-    for block in plan.blocks:
-        what = f"{will}accepted" if plan.accepts_blocks else "not accepted"
-        say(
-            f"{what}: block of {block.size} bytes at physical offset {block.physical_offset}, which"
-            " differs from its checksum"
-        )
-    for block in plan.doubted:
-        span = f"{block.physical_offset}..{block.physical_offset + block.size}"
-        say(
-            f"not checked: what only a block's checksum covers (properties, times) of other records"
-            f" in {span}; look at them: `cometmq store dump --physical {span} {inspected.root}`"
-        )
-
-
-def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
-    """Say what is lost with what is cut off, with zeros, and with files that are missing."""
-    if plan.missing_to is not None:
-        size = "all" if plan.missing_to < plan.end_offset else size_text(plan.missing_size)
-        say(
-            f"{will}given up: {size} of the log whose files are missing: it went up to physical"
-            f" offset {plan.missing_to}, and ends at {plan.cut_at} now; restore them from a copy if"
-            " there is one"
-        )
-    if plan.safe_to is not None:
-        say(
-            f"{will}given up: {size_text(plan.blank_size)} of the log where zeros stand now: it was"
-            f" safe on the disk up to physical offset {plan.safe_to}, and ends at {plan.cut_at}"
-            " now; restore it from a copy if there is one"
-        )
-    for each in plan.lost:
-        goes_on = each.first_offset if each.has_others else each.next_offset
-        say(
-            f"  lost: {each.topic} queue {each.queue_id} offset {each.first_offset} to"
-            f" {each.next_offset - 1}; the next message gets {goes_on}"
-        )
-    if any(each.has_others for each in plan.lost):
-        say(
-            "Offsets are given out again where the log keeps older messages of a queue: reset the"
-            " groups that were further (`cometmq offset reset`)."
-        )
-    if _may_lose_more(inspected, plan):
-        say(
-            "The store was killed: of its last messages only the log may have known, and those are"
-            " not named here; their offsets are given out again, too."
-        )
-
-
-def _may_lose_more(inspected: Inspected, plan: Plan) -> bool:
-    """Whether messages may be lost that were in the log alone, with no entry anywhere yet."""
-    settled = inspected.settled_offset
-    if inspected.is_clean or settled is None:
-        return False
-    is_cut = plan.cut_at is not None and not plan.is_cut_torn
-    return is_cut or any(step.damage.end > settled for step in plan.steps)
-
-
-def _plan_document(
-    inspected: Inspected, plan: Plan, kept: list[str], *, is_done: bool
-) -> dict[str, Any]:
-    return {
-        "store": inspected.root,
-        "done": is_done,
-        "written_right": [
-            {
-                "physical_offset": head.start,
-                "size": head.end - head.start,
-                "problem": head.problem,
-                "is": None if head.truth is None else head.truth._asdict(),
-            }
-            for head in plan.heads
-        ],
-        "stepped_over": [
-            {
-                "physical_offset": step.damage.start,
-                "size": step.damage.end - step.damage.start,
-                "problem": step.damage.problem,
-                "lost": [asdict(lost) for lost in step.lost],
-            }
-            for step in plan.steps
-        ],
-        "cut_at": plan.cut_at,
-        "cut_size": 0 if plan.cut_at is None else plan.cut_end - plan.cut_at,
-        "records_cut": plan.records_cut,
-        "missing_to": plan.missing_to,
-        "missing_size": plan.missing_size,
-        "safe_to": plan.safe_to,
-        "blank_size": plan.blank_size,
-        "lost": [
-            {
-                "topic": each.topic,
-                "queue_id": each.queue_id,
-                "first_offset": each.first_offset,
-                "next_offset": each.next_offset,
-                "goes_on_at": each.first_offset if each.has_others else each.next_offset,
-            }
-            for each in plan.lost
-        ],
-        "torn_tail_only": plan.is_tail_only,
-        "wrong_blocks": [
-            {"physical_offset": block.physical_offset, "size": block.size} for block in plan.blocks
-        ],
-        "doubted_blocks": [
-            {"physical_offset": block.physical_offset, "size": block.size} for block in plan.doubted
-        ],
-        "blocks_accepted": is_done and plan.accepts_blocks,
-        "kept": kept,
-    }
