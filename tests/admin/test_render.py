@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
 
+from cometmq.admin.parameters import TimeParameter
 from cometmq.admin.program import program
-from cometmq.admin.render import TimeParameter, body_text, show_facts, show_table
+from cometmq.admin.render import body_text, show_facts, show_table
 
 TIME_COMMANDS = [
     ["offset", "reset", "billing", "orders", "--to"],
@@ -70,7 +72,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_a_time_without_a_zone_is_utc_wherever_the_machine_is(given: str) -> None:
-    assert TimeParameter().convert(given, None, None) == 1763719200001
+    at = datetime(2025, 11, 21, 10, 0, 0, 1000, UTC)
+    assert TimeParameter().convert(given, None, None) == at
 
 
 @pytest.mark.parametrize("command", TIME_COMMANDS)

@@ -10,7 +10,6 @@ import sys
 from codecs import getincrementaldecoder
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import click
@@ -27,8 +26,6 @@ from rich.progress import (
 )
 from rich.table import Table
 from rich.text import Text
-
-from cometmq.client._core.checking import time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -238,69 +235,3 @@ def time_text(time_ms: int | None) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{time_ms} ms"
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-class NumberParameter(click.FloatRange):
-    """A number with a limit below, or with none; `nan` and `inf` are none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
-        number = super().convert(value, param, ctx)
-        if not isfinite(number):
-            self.fail(f"{value} is no number to count with", param, ctx)
-        return number
-
-
-_MS_DIGITS_MIN: Final = 12
-_MS_DIGITS_MAX: Final = 15
-_NOW_LIKE: Final = "1763719200000 for 2025-11-21T10:00:00Z"
-
-
-class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
-    """A time on the command line: ISO 8601, or milliseconds since 1970, which have 13 digits.
-
-    Fewer digits are refused: they would be seconds, an offset, or a time long ago. So are so many
-    that it is behind the year 9999: they would be micro- or nanoseconds.
-    """
-
-    name = "time"
-    instead = ""
-    """What else the caller of a bare number may have wanted."""
-    words = ""
-    """What it may be besides, each with a comma."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return milliseconds; a time without a zone is UTC, as all that are printed."""
-        text = str(value)
-        if text.isdecimal():
-            if _MS_DIGITS_MIN <= len(text) <= _MS_DIGITS_MAX and _is_time(int(text)):
-                return int(text)
-            self.fail(
-                f"{text} is no time: write one like 2026-11-21T10:00:00, or milliseconds since"
-                f" 1970, such as {_NOW_LIKE}{self.instead}",
-                param,
-                ctx,
-            )
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            at = None
-        if at is not None and at.tzinfo is None:
-            at = at.replace(tzinfo=UTC)
-        if at is None or not _is_time(time_ms(at)):
-            self.fail(
-                f"{text!r} is neither {self.words}milliseconds since 1970 nor a time like"
-                " 2026-11-21T10:00:00",
-                param,
-                ctx,
-            )
-        return time_ms(at)
-
-
-def _is_time(milliseconds: int) -> bool:
-    """Tell whether milliseconds since 1970 are a time that Python has, in UTC."""
-    try:
-        datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except ValueError:
-        return False
-    return True

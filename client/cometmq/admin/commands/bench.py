@@ -9,7 +9,8 @@ import click
 from cometmq.admin import bench_end_to_end, bench_load, bench_processes
 from cometmq.admin.bench_load import BenchError, Load
 from cometmq.admin.options import options
-from cometmq.admin.render import NumberParameter, show_facts, show_json
+from cometmq.admin.parameters import NumberParameter
+from cometmq.admin.render import show_facts, show_json
 from cometmq.net import AddressError, parse_address
 from cometmq.proto.codes import ResponseCode, response_name
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import anyio
 import click
@@ -21,37 +20,19 @@ from cometmq.admin.commands.with_client import (
     message_line,
     until_stopped,
 )
-from cometmq.admin.render import (
-    NumberParameter,
-    TimeParameter,
-    count_text,
-    cut_of,
-    show_line,
-    warn,
-)
+from cometmq.admin.parameters import NumberParameter, PlaceParameter
+from cometmq.admin.render import count_text, cut_of, show_line, warn
 from cometmq.client import Client, RefusedError
 from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from datetime import datetime
     from typing import TextIO
 
     from cometmq.client import Consumer, Message, Queue, ReceivedMessage, Sql
 
 TAIL_WAIT_SECONDS = 15.0
-
-
-class StartParameter(TimeParameter):
-    """Where to begin: `first`, `last`, or a time."""
-
-    name = "start"
-    words = "first, last, "
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the word, or a datetime."""
-        if value in ("first", "last") or isinstance(value, datetime):
-            return value
-        return datetime.fromtimestamp(super().convert(value, param, ctx) / 1000, UTC)
 
 
 @click.command(short_help="Consume TOPIC as a member of a group.")
@@ -60,7 +41,7 @@ class StartParameter(TimeParameter):
 @filter_options
 @click.option(
     "--start",
-    type=StartParameter(),
+    type=PlaceParameter(),
     metavar="first|last|TIME",
     help="Where a group begins that is new: last, unless said otherwise. TIME is ISO 8601 (UTC"
     " without a zone), or ms. One that is there goes on where it was (see `cometmq offset reset`)."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -19,8 +18,8 @@ from cometmq.admin.commands.with_client import (
     until_stopped,
 )
 from cometmq.admin.options import options
+from cometmq.admin.parameters import TimeParameter
 from cometmq.admin.render import (
-    TimeParameter,
     ask,
     body_text,
     count_text,
@@ -35,6 +34,7 @@ from cometmq.client import DeadLetterFilter, Redriven
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from cometmq.client import Client, ReceivedMessage, Sql
     from cometmq.client._core.redriving import RedriveTo
@@ -72,8 +72,8 @@ def _wanted(function: Function) -> Function:
         topic: str | None,
         key: str | None,
         ids: tuple[str, ...],
-        since: int | None,
-        until: int | None,
+        since: datetime | None,
+        until: datetime | None,
         **arguments: Any,
     ) -> Any:
         which = DeadLetterFilter(
@@ -81,8 +81,8 @@ def _wanted(function: Function) -> Function:
             topic=topic,
             key=key,
             ids=frozenset(ids),
-            since=_time(since),
-            until=_time(until),
+            since=since,
+            until=until,
         )
         return function(mq, wanted=which, **arguments)
 
@@ -267,7 +267,3 @@ def _line(message: ReceivedMessage, cut: int) -> str:
     if message.keys:
         about.append(" ".join(message.keys))
     return f"{one_line('  '.join(about))}  {body_text(message.body, cut)}"
-
-
-def _time(time_ms: int | None) -> datetime | None:
-    return None if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from cometmq.admin.commands.group import show_progress
 from cometmq.admin.commands.with_client import client_command, json_option
-from cometmq.admin.render import TimeParameter, show_documents, show_done
+from cometmq.admin.parameters import PlaceParameter
+from cometmq.admin.render import show_documents, show_done
 from cometmq.client import Queue
 
 if TYPE_CHECKING:
@@ -39,40 +39,27 @@ async def show(mq: Client, *, group: str, topic: str | None, as_json: bool) -> N
     show_progress(group, await mq.admin.group_progress(group, topic), as_json=as_json)
 
 
-class _Place(TimeParameter):
-    """`first`, `last` or a time."""
-
-    name = "first|last|TIME"
-    words = "first, last, "
-    instead = "; for an offset there is `cometmq offset set GROUP TOPIC BROKER QUEUE OFFSET`"
-
-    def convert(  # type: ignore[override]  # A word, too.
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | int:
-        """Return the word, or milliseconds."""
-        return value if value in ("first", "last") else super().convert(value, param, ctx)
+_INSTEAD = "; for an offset there is `cometmq offset set GROUP TOPIC BROKER QUEUE OFFSET`"
 
 
 @offset.command("reset")
 @click.argument("group")
 @click.argument("topic")
 @click.option(
-    "--to", "place", type=_Place(), required=True, help="Where to go on; UTC without a zone."
+    "--to",
+    type=PlaceParameter(_INSTEAD),
+    required=True,
+    help="Where to go on; UTC without a zone.",
 )
 @json_option
 @client_command
-async def reset(mq: Client, *, group: str, topic: str, place: str | int, as_json: bool) -> None:
+async def reset(mq: Client, *, group: str, topic: str, to: ResetTo, as_json: bool) -> None:
     """Have GROUP go on elsewhere in all queues of TOPIC.
 
     At the first message there is, behind the last, or at the first that was stored at a time or
     later: like 2026-11-21T10:00:00, which is UTC, 2026-11-21T10:00:00+01:00, or milliseconds since
     1970. Members follow at once. An offset of one queue is set by `cometmq offset set`.
     """
-    to: ResetTo
-    if isinstance(place, int):
-        to = datetime.fromtimestamp(place / 1000, UTC)
-    else:
-        to = "first" if place == "first" else "last"
     moved = await mq.admin.reset_offsets(group, topic, to)
     documents = [{"broker": each.broker, "queue": each.id, "offset": moved[each]} for each in moved]
     columns = {"broker": "broker", "queue": "#queue", "offset": "#offset"}

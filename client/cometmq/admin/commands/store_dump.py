@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cometmq.admin.commands.store import look_at, store_command
-from cometmq.admin.render import TimeParameter, one_line, show_line, time_text, warn
+from cometmq.admin.parameters import TimeParameter
+from cometmq.admin.render import one_line, show_line, time_text, warn
+from cometmq.client._core.checking import time_ms
 from cometmq.proto.compression import decompress
 from cometmq.proto.errors import MessageError
 from cometmq.store.disk.names import some_of
@@ -18,6 +20,7 @@ from cometmq.store.starting.folder import queue_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.looking.inspection import Inspected
@@ -85,8 +88,8 @@ def dump(
     from_offset: int | None,
     to_offset: int | None,
     physical: tuple[int, int | None] | None,
-    since: int | None,
-    until: int | None,
+    since: datetime | None,
+    until: datetime | None,
     key: str | None,
     limit: int | None,
     body: str | None,
@@ -116,8 +119,8 @@ def dump(
         to_offset=to_offset,
         physical_offset=at,
         physical_end=end,
-        since_ms=since,
-        until_ms=until,
+        since_ms=None if since is None else time_ms(since),
+        until_ms=None if until is None else time_ms(until),
         key=key,
     )
     selection = Selection(inspected, wanted)
