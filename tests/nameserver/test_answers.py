@@ -103,10 +103,11 @@ def test_a_route_in_a_zone_is_not_mistaken_for_the_whole_one(kept: Kept) -> None
     kept.register("a", zone="z")
     kept.register("b")
     whole = kept.answers.route("T1", is_standard=True)
-    zoned = kept.answers.route_in_zone("T1", "Z", is_standard=True) or b""
+    zoned = kept.answers.route("T1", is_standard=True, zone="Z") or b""
     assert [data.broker_name for data in TopicRouteData.decode(zoned).broker_datas] == ["a"]
     assert kept.answers.route("T1", is_standard=True) is whole
-    assert kept.answers.route_in_zone("no", "z", is_standard=True) is None
+    assert kept.answers.route("no", is_standard=True, zone="z") is None
+    assert kept.answers.route("no", is_standard=True) is None
 
 
 def test_lists_hold_all_brokers_and_topics(kept: Kept) -> None:

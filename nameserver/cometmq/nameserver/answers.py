@@ -46,13 +46,23 @@ class Answers:
         self._config = config
 
     def route(
-        self, topic: str, *, is_standard: bool, order_topic_conf: str | None = None
+        self,
+        topic: str,
+        *,
+        is_standard: bool,
+        order_topic_conf: str | None = None,
+        zone: str | None = None,
     ) -> bytes | None:
-        """Give the route of a topic, in standard JSON or with bare keys; None if there is none."""
+        """Give the route of a topic, in standard JSON or with bare keys; None if there is none.
+
+        With a zone it is without the brokers of others, and not kept: few ask for such.
+        """
         table = self._table
         queues = table.topics.get(topic)
         if queues is None:
             return None
+        if zone is not None:
+            return self._encoded(topic, is_standard, order_topic_conf, zone)
         kept = self._routes.get((topic, is_standard))
         if (
             kept is not None
@@ -62,17 +72,10 @@ class Answers:
         ):
             return kept.body
         body = self._encoded(topic, is_standard, order_topic_conf)
-        assert body is not None
         self._keep(
             (topic, is_standard), _Route(queues, table.brokers_version, order_topic_conf, body)
         )
         return body
-
-    def route_in_zone(
-        self, topic: str, zone: str, *, is_standard: bool, order_topic_conf: str | None = None
-    ) -> bytes | None:
-        """Give the route of a topic without the brokers of other zones."""
-        return self._encoded(topic, is_standard, order_topic_conf, zone)
 
     def cluster_info(self) -> bytes:
         """Give all brokers by name, and their names by cluster (106)."""
@@ -95,7 +98,7 @@ class Answers:
 
     def _encoded(
         self, topic: str, is_standard: bool, order_topic_conf: str | None, zone: str | None = None
-    ) -> bytes | None:
+    ) -> bytes:
         route = route_of(
             self._table,
             topic,
@@ -103,8 +106,6 @@ class Answers:
             acting_masters=self._config.support_acting_master,
             order_topic_conf=order_topic_conf,
         )
-        if route is None:
-            return None
         if zone is not None:
             route = in_zone(route, zone)
         return route.encode_standard() if is_standard else route.encode()

@@ -190,12 +190,9 @@ def get_route(request: Command, context: Context) -> Command:
     )
     conf = state.kv.get(ORDER_TOPIC_CONFIG, header.topic) if config.order_message_enable else None
     zone = (header.zone_name or "").strip() if header.zone_mode else ""
-    if zone:
-        body = state.answers.route_in_zone(
-            header.topic, zone, is_standard=is_standard, order_topic_conf=conf
-        )
-    else:
-        body = state.answers.route(header.topic, is_standard=is_standard, order_topic_conf=conf)
+    body = state.answers.route(
+        header.topic, is_standard=is_standard, order_topic_conf=conf, zone=zone or None
+    )
     if body is None:
         raise RequestError(
             ResponseCode.TOPIC_NOT_EXIST,

@@ -143,7 +143,7 @@ class RouteTable:
         brokers = [self._members.brokers.get(data.broker_name) for data in queues]
         self._check_name("topic", topic)
         self._check_room({topic}, len(queues), "register topic failed")
-        if not queues or None in brokers:
+        if None in brokers:
             return False
         for broker, data in zip(brokers, queues, strict=True):
             assert broker is not None

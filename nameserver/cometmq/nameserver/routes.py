@@ -44,14 +44,12 @@ def route_of(
     *,
     acting_masters: bool = False,
     order_topic_conf: str | None = None,
-) -> TopicRouteData | None:
-    """Describe a topic; None for one that no broker serves.
+) -> TopicRouteData:
+    """Describe a topic that there is.
 
     With `acting_masters`, the first slave of a broker without a master shows as the master.
     """
-    queues = table.topics.get(topic)
-    if queues is None:
-        return None
+    queues = table.topics[topic]
     brokers = [brokers_by_name[name] for name in queues]
     if acting_masters and not topic.startswith(_MEMBER_TOPICS):
         brokers = [_with_master(broker, queues[broker.broker_name]) for broker in brokers]
