@@ -83,8 +83,7 @@ class MessageStore:
         self._parts = parts
         self._gate = PutGate(parts)
         self._flushed_ms = 0
-        self._was_clean: bool | None = None
-        """What `close` returned; None while the store is open."""
+        self._was_clean: bool | None = None  # What `close` returned; None while it is open.
         # Bound here, because the way through one more function costs 0.1 µs a message.
         appender = parts.appender
         self.put, self.put_quick = appender.put, appender.put_quick
@@ -195,7 +194,7 @@ class MessageStore:
 
     def tick(self, now_ms: int) -> bool:
         """Do a slice of the work that puts left behind; whether more of it waits already."""
-        if self._was_clean is not None or self._gate.is_forked:
+        if not self._gate.is_ours:
             return False
         self.advance()
         self._parts.log.forget_warm()
@@ -221,7 +220,7 @@ class MessageStore:
 
     def run_jobs(self) -> None:
         """Do what the threads would do, in this one, for a store that was opened without."""
-        for thread in self._parts.threads:
+        for thread in self._parts.threads if self._gate.is_ours else ():
             thread.step()
 
     def close(self, now_ms: int) -> bool:
@@ -230,13 +229,13 @@ class MessageStore:
         What was put and not committed is dropped. When the disk refuses something, the next start
         reads the tail of the log back: nothing that was acknowledged is lost.
 
-        The folder is another's from then on: puts are refused, and a second `close` changes
-        nothing and returns the same. In a child that was forked it only closes the files.
+        The folder is another's from then on: nothing is written to it, puts are refused, and a
+        second `close` returns the same. So in a child that was forked; it only closes the files.
         """
         if self._was_clean is None:
-            self._was_clean = not self._gate.is_forked and self._shut_down(now_ms)
+            self._was_clean = self._gate.is_ours and self._shut_down(now_ms)
             self._parts.close()
-            self._gate.refuse_for_good("the store was closed")
+            self._gate.leave("the store was closed")
         return self._was_clean
 
     def _shut_down(self, now_ms: int) -> bool:
@@ -255,6 +254,8 @@ class MessageStore:
         What `close` does first: for who has to save, in between, what is true only then. No put
         may follow.
         """
+        if not self._gate.is_ours:
+            return False
         parts = self._parts
         for thread in parts.threads:
             thread.stop()
@@ -374,7 +375,8 @@ class MessageStore:
         """
         if (index := self._parts.index) is None:
             return []
-        index.build(index.waiting, now_ms)
+        if self._gate.is_ours:  # A child that was forked finds what was built before.
+            index.build(index.waiting, now_ms)
         return index.query(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
 
     def delete_topics(self, topics: Sequence[str]) -> None:
@@ -383,9 +385,8 @@ class MessageStore:
         For between turns, which `commit` ends; waits for the disk. The records stay in the log, and
         are found by key. An `OSError` leaves it open which are gone: delete them again.
         """
+        self._gate.check_ours()
         assert not self.pending_size, "what was put is committed before a topic is deleted"
-        assert self._was_clean is None, "the store was closed"
-        assert not self._gate.is_forked, "the store is the parent's"
         if topics:
             self._parts.deletions.add(topics, self.end_offset, self._parts.expiry.gone_offset)
         for topic in topics:

@@ -30,18 +30,27 @@ class PutGate:
         self._for_good: StoreNotWriteableError | None = None
         self.write_error: OSError | None = None
         """Why the disk does not take what earlier puts left in memory, at the last `judge`."""
-        self.is_forked = False
-        """Whether this process was forked from the one that has the store open."""
         _gates.add(self)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the folder is still this process's to write to: see `leave`."""
+        return self._for_good is None
+
+    def check_ours(self) -> None:
+        """Raise what puts are refused with if it is not."""
+        if self._for_good is not None:
+            raise self._for_good
 
     def refuse(self, reason: str | None) -> None:
         """Refuse puts from now on, because an operator wants it, say; None takes them again."""
         self._by_operator = None if reason is None else StoreNotWriteableError(reason)
         self.judge()
 
-    def refuse_for_good(self, reason: str) -> None:
-        """Refuse puts from now on, because the folder is another's."""
+    def leave(self, reason: str) -> None:
+        """Let nothing go to the folder any more: the store was closed, or is the parent's."""
         self._for_good = StoreNotWriteableError(reason)
+        self._parts.log.leave(self._for_good)
         self.judge()
 
     def judge(self) -> None:
@@ -64,11 +73,10 @@ class PutGate:
         parts.appender.refuse(refusal)
 
 
-def _refuse_in_child() -> None:
-    """Refuse puts in a child that was forked: they would go where the parent writes its own."""
+def _leave_in_child() -> None:
+    """Leave the stores to the parent: what its child wrote would go where it writes its own."""
     for gate in _gates:
-        gate.is_forked = True
-        gate.refuse_for_good("this process was forked from the one that has the store open")
+        gate.leave("this process was forked from the one that has the store open")
 
 
-os.register_at_fork(after_in_child=_refuse_in_child)
+os.register_at_fork(after_in_child=_leave_in_child)

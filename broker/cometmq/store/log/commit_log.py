@@ -65,6 +65,7 @@ class CommitLog:
         self._active_start = self._active_end = 0  # Of the segment that is written to.
         self._file: File
         self._unerased: list[tuple[int, int]] = []
+        self._refusal: StoreNotWriteableError | None = None
 
     @property
     def segments(self) -> Segments:
@@ -112,6 +113,8 @@ class CommitLog:
 
     def _over_segments(self, turn: Turn) -> list[tuple[File, int, list[Buffer]]]:
         """Return what goes where in which file; all of them have their room when this returns."""
+        if self._refusal is not None:
+            raise self._refusal
         try:
             writes = [
                 (self._obtain(offset), offset % self._segments.size, pieces)
@@ -145,6 +148,12 @@ class CommitLog:
         self._file = file
         self._syncer.add(file, self._active_end)
         return file
+
+    def leave(self, refusal: StoreNotWriteableError) -> None:
+        """Write nothing any more, and refuse turns with this: the files are another's."""
+        self._refusal = refusal
+        self._unerased = []
+        self._active_start = self._active_end = 0  # No turn is inside, so it asks no other one.
 
     def erase_refused(self) -> None:
         """Erase what a refused turn left behind the end; nothing to do otherwise."""
