@@ -197,6 +197,8 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("delay_levels_ms", ["1s", "1m"], "'1s' is.*; write 1000,60000, or messageDelayLevel=1s"),
         ("delay_levels_ms", "1x 1m", "'1x 1m' is not an integer$"),
         ("flush", "SYNC_FLUSH", "not sync or async; write sync, or flushDiskType=SYNC_FLUSH$"),
+        ("deleteWhen", "", "retention_hours_of_day: it names no hour; name one from 0 to 23"),
+        ("retention_hours_of_day", [], "it names no hour"),
         ("deleteWhen", "four", "not a list of integers|not an integer"),
         ("trace_on", "1", "true or false"),
         ("store_path", "", "store_path: it is empty"),

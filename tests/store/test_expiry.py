@@ -5,6 +5,7 @@ Nothing of it is a matter of time: jobs run when the test lets them.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -601,10 +602,12 @@ def kill_behind_removal(operation: Operation) -> None:
 
 
 def test_an_operator_may_have_old_segments_removed_at_any_hour() -> None:
-    life = Life(replace(CONFIG, retention_size_max=None, retention_hours_of_day=()))
+    life = Life(replace(CONFIG, retention_size_max=None))
     life.put(50)
     life.checkpoint()
     life.now_ms += 73 * 3_600_000
+    another_hour = (time.localtime(life.now_ms / 1000).tm_hour + 12) % 24
+    life.store.configure(replace(life.store.expiry.config, retention_hours_of_day=(another_hour,)))
     life.upkeep()
     assert life.store.first_offset == 0
     life.store.expiry.ask()

@@ -202,6 +202,10 @@ class StoreConfig:
     def _check_retention(self) -> None:
         if self.retention_hours < 1:
             raise StoreFormatError(f"retention_hours: {self.retention_hours} is not positive")
+        if not self.retention_hours_of_day:
+            raise StoreFormatError(
+                "retention_hours_of_day: it names no hour; name one from 0 to 23"
+            )
         for hour in self.retention_hours_of_day:
             if not 0 <= hour <= 23:
                 raise StoreFormatError(f"retention_hours_of_day: {hour} is no hour from 0 to 23")
