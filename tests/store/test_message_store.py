@@ -346,7 +346,7 @@ def test_messages_over_a_limit_are_refused_and_change_nothing(opened: Opened) ->
         opened.put(b"x" * 5001)
     with pytest.raises(PropertiesTooLongError, match="32768 bytes, over 32767"):
         opened.put(properties=b"x" * 32768)
-    for topic in ("x" * 128, "", "a/b", "..", "%RETRY%" + "x" * 249):
+    for topic in ("x" * 128, "", "a/b", "..", "a\ud800", "%RETRY%" + "x" * 249):
         with pytest.raises(MessageIllegalError, match="topic"):
             opened.put(topic=topic)
     with pytest.raises(MessageIllegalError, match="segment"):

@@ -45,7 +45,10 @@ class Topic:
 
 def admit_topic(topic: str, *, is_batch: bool) -> Topic:
     """Check a topic's name."""
-    raw = topic.encode()
+    try:
+        raw = topic.encode()
+    except UnicodeEncodeError:
+        raise MessageIllegalError(f"topic that is no text in UTF-8: {topic!r:.200}") from None
     size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith(RETRY_PREFIX) else TOPIC_SIZE_MAX
     if not 0 < len(raw) <= size_max or not is_folder_name(topic):
         raise MessageIllegalError(f"topic of {len(raw)} bytes that names no folder: {topic!r}")
