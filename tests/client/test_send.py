@@ -163,6 +163,7 @@ def test_a_delayed_message_comes_late(loop: str, tmp_path: Path) -> None:
                 for message in taken:
                     message.ack()
             assert [message.body for message in taken] == [b"now", b"late"]
+            assert [message.user_properties for message in taken] == [{}, {}]
             assert (taken[1].stored_at - taken[1].sent_at).total_seconds() >= 1
 
     play_on(loop, tmp_path, scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from cometmq.proto import property_names
 from cometmq.proto.properties import property_finder, set_property
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.errors import MessageIllegalError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DELIVERED_FROM: Final = b"DELAYED_AT"
+DELIVERED_FROM: Final = property_names.DELAYED_AT.encode()
 """Property of a delivered message: the level's queue and the offset in it."""
 TARGETS_MAX: Final = 1024
 TARGET_SIZE_MAX: Final = 512

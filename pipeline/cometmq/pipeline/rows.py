@@ -90,6 +90,7 @@ RESERVED: Final = frozenset(
         "CORRECTION_FLAG",
         "CORRELATION_ID",
         "DELAY",
+        "DELAYED_AT",
         "DLQ_ORIGIN_MESSAGE_ID",
         "DLQ_ORIGIN_TOPIC",
         "DUP_INFO",

@@ -40,6 +40,9 @@ INNER_NUM: Final = "INNER_NUM"  # how many messages an inner batch holds
 IDEMPOTENT: Final = "IDEMPOTENT"  # "1", from the producer
 SENT_ONCE: Final = "SENT_ONCE"  # "1", in the store
 
+# Ours: a delayed message that was delivered.
+DELAYED_AT: Final = "DELAYED_AT"  # its level and where it waited, so that it is delivered once
+
 # Ours: a dead letter that is sent again.
 REDRIVEN_FROM: Final = "REDRIVEN_FROM"  # the id of the message that it was
 
