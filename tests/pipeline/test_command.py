@@ -162,7 +162,7 @@ def test_a_report_of_a_failure_says_why(runner: CliRunner, tmp_path: Path) -> No
     arguments = ["-n", "away", "--to", "there", "--report", str(path)]
     done = runner.invoke(command.job_command(TOY), arguments)
     assert json.loads(path.read_text())["error"] == "it is away"
-    assert done.stderr.endswith("toy: it is away\nStarted again it goes on where it was.\n")
+    assert done.stderr.endswith("toy: it is away\nNothing was done; start it again.\n")
     assert "it is away" not in done.stdout
 
 
@@ -194,7 +194,9 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
 @pytest.mark.parametrize(
     ("job", "arguments", "said"),
     [
-        (replace(TOY, goes_on=False), ["-n", "away"], "Started again it begins anew."),
+        (TOY, ["-n", "away"], "Nothing was done; start it again."),
+        (TOY, ["-n", "half"], "Started again it goes on where it was."),
+        (replace(TOY, goes_on=False), ["-n", "half"], "Started again it begins anew."),
         (TOY, ["-n", "without-java"], "toy: there is no Java here"),  # Starting again mends none.
         (TOY, ["-n", "shut"], "Started again it goes on where it was."),
         (replace(TOY, goes_on=False), ["-n", "shut"], "none of its brokers lets write"),
@@ -226,6 +228,8 @@ MISTAKES = {
     "archive --to a --topic t --trigger often": "trigger: 'often'",
     "archive --to a --topic t --trigger 999999999_weeks": "weeks' is longer than 50,000 weeks",
     "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor such as '30 sec",
+    "audit --store s3://b/s": "check: checkpoint and index are of local stores only; for one by URI"
+    " write log,blocks,gaps,queues",
     "audit --store s --master bogus": "--master bogus: write local[*], local[2], spark://HOST:PORT",
     "audit --store s --master other://h:1": "--master other://h:1: write local[*]",
     "audit --store s --master local[0]": "--master local[0]: write local[*]",
@@ -676,7 +680,7 @@ def test_a_cluster_that_is_away_is_told_before_spark_is_started(
     assert done.exit_code == 3, done.output
     assert nobody in done.stderr
     assert pauses  # It may be starting just now.
-    assert done.stderr.endswith("Started again it goes on where it was.\n")
+    assert done.stderr.endswith("Nothing was done; start it again.\n")
     assert [each.name for each in tmp_path.iterdir()] == ["begun"]
 
 

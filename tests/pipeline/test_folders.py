@@ -45,13 +45,16 @@ def test_a_damaged_manifest_is_named_with_what_to_do(tmp_path: Path, text: str) 
     assert "put it back from a copy of the archive. Do not remove it" in str(raised.value)
 
 
-@pytest.mark.parametrize(("text", "why"), [("{", "Expecting property"), ("[1]", "no object")])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("{", "Expecting property"), ("[1]", "no object"), ('{"b": 1}', "no 'a', no 'c'")],
+)
 def test_damaged_notes_are_named_with_what_to_do(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DamagedFileError, match=rf"/a\.json is damaged \({why}.*\): remove it$"):
-        Plain(tmp_path).read_json("a.json", if_damaged="remove it")
+        Plain(tmp_path).read_json("a.json", if_damaged="remove it", fields=("a", "b", "c"))
     (tmp_path / "a.json").write_text('{"a": 1}')
-    assert Plain(tmp_path).read_json("a.json", if_damaged="") == {"a": 1}
+    assert Plain(tmp_path).read_json("a.json", if_damaged="", fields=("a",)) == {"a": 1}
 
 
 @pytest.mark.parametrize("name", ["batch=000003", "_staging", "batch=000000-000002"])

@@ -221,14 +221,17 @@ def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> R
         _say(traceback.format_exc(), err=True)
     text = in_words_of_the_command(with_the_option_of_a_folder(str(error), given))
     text = text or type(error).__name__
+    has_begun = run.report is not None
     done = run.report_so_far(job.name)
     # What a job finds to be wrong behind what it has written is no mistake that changed nothing.
     has_written = job.goes_on and not run.dry_run and bool(done.rows or done.batches)
     is_usage = isinstance(error, OptionError) and not has_written
     outcome = Outcome.USAGE if is_usage else Outcome.FAILED
     began = outcome is Outcome.FAILED and not isinstance(error, _AS_BEFORE) and not run.dry_run
-    after = "goes on where it was" if job.goes_on else "begins anew"
-    _say(f"cometmq pipeline {job.name}: {text}" + f"\nStarted again it {after}." * began, err=True)
+    after = f"Started again it {'goes on where it was' if job.goes_on else 'begins anew'}."
+    if not has_begun:
+        after = "Nothing was done; start it again."
+    _say(f"cometmq pipeline {job.name}: {text}" + f"\n{after}" * began, err=True)
     done.outcome = outcome
     done.details["error"] = text
     return done

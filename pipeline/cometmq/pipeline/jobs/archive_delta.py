@@ -59,7 +59,9 @@ class ToDelta(Archiving):
         if not is_delta(self.folder):  # Killed in front of its first commit, or that is lost.
             return None
         said = self.folder.read_json(
-            *_NOTES, if_damaged="put it back from a copy, or archive to another folder"
+            *_NOTES,
+            if_damaged="put it back from a copy, or archive to another folder",
+            fields=("begun", "done"),
         )
         begun, done = (Last(**each) if each else None for each in (said["begun"], said["done"]))
         self._begun = begun

@@ -91,7 +91,9 @@ class Archiving(ABC):
     def prepare(self) -> ArchiveSettings:
         """Refuse a folder that cannot be gone on with; return the settings with where to begin."""
         if self.checkpoint.exists(_NUMBERS):
-            said = self.checkpoint.read_json(_NUMBERS, if_damaged=_IF_DAMAGED)
+            said = self.checkpoint.read_json(
+                _NUMBERS, if_damaged=_IF_DAMAGED, fields=("first_number",)
+            )
             self._first_number = said["first_number"]
         last = self.last()
         if last is None:

@@ -14,6 +14,8 @@ from cometmq.pipeline.store.options import store_options
 
 CHECKS: Final = ("log", "blocks", "gaps", "queues", "index", "checkpoint")
 """What can be checked."""
+_LOCAL: Final = frozenset({"index", "checkpoint"})
+"""What cannot be checked of a store by URI."""
 _SURVEYED: Final = ("log", "blocks", "gaps")
 
 
@@ -36,6 +38,11 @@ class AuditSettings:
             raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
         if not self.checks:
             raise OptionError(f"check: name some of {', '.join(CHECKS)}")
+        if "://" in self.store and not _LOCAL.isdisjoint(self.checks):
+            raise OptionError(
+                f"check: {' and '.join(sorted(_LOCAL))} are of local stores only; for one by URI"
+                f" write {','.join(name for name in self.checks if name not in _LOCAL) or 'log'}"
+            )
         if self.split_size:
             read_size("split-size", self.split_size)
         store_options({"path": self.store, "splitBytes": self.split_size or "0"})

@@ -14,7 +14,7 @@ from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.writable import require_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -223,11 +223,18 @@ class Folder:
                 stream.close()
         return text
 
-    def read_json(self, *names: str, if_damaged: str) -> dict[str, Any]:
-        """Return what a file of JSON says; an error says what to do if it is none any more."""
+    def read_json(
+        self, *names: str, if_damaged: str, fields: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Return what a file of JSON says, which has these fields.
+
+        An error says what to do if it is none any more.
+        """
         try:
             said: Any = json.loads(self.read(*names))
-            why = "" if isinstance(said, dict) else "no object"
+            why = "no object"
+            if isinstance(said, dict):
+                why = ", ".join(f"no {name!r}" for name in fields if name not in said)
         except ValueError as error:
             said, why = None, str(error)
         if why:

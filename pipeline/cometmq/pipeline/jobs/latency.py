@@ -83,7 +83,11 @@ class LatencySettings:
     since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
     until: str = setting("Only what was stored before.", "")
     bucket: str = setting("How much time a row of `buckets` is of.", "1 minute")
-    shown: int = setting("Rows of each table in the report, the slowest.", 50)
+    shown: int = setting(
+        "Rows of each table in the report: the slowest, of `lag` those with the most messages, of"
+        " `heat` the earliest.",
+        50,
+    )
     tables: str = setting("Write the whole tables there, as Parquet.", "", metavar="DIR")
     html: str = setting("Write the report as a page, with a heat map.", "", metavar="FILE")
 

@@ -133,7 +133,9 @@ class Notes:
         """Read what there is; an `OptionError` if it is of another replay."""
         if not self.folder.exists(f"{self.name}.json"):
             return
-        said = self.folder.read_json(f"{self.name}.json", if_damaged=_DAMAGED)
+        said = self.folder.read_json(
+            f"{self.name}.json", if_damaged=_DAMAGED, fields=("to_topic", "where", "done")
+        )
         origin = said.get("from", "")
         # Earlier versions wrote a path as it was given.
         if origin != self.origin and re.sub("/+(?=#|$)", "", origin) != self.origin:

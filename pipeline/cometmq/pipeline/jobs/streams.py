@@ -77,7 +77,11 @@ class StreamSettings:
     group: str = setting("A consumer group that shows the progress.", "", metavar="GROUP")
     trigger: str = setting("once, or how often: '1 second'.", "once")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
-    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
+    fail_on_data_loss: bool = setting(
+        "Fail when messages were lost before they were read: they expired, or the topic was deleted"
+        " or made anew.",
+        True,
+    )
     on_bad_body: str = setting(BAD_BODY, "fail")
 
     @property
