@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -20,6 +21,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+if not __package__:  # As `python bench/spark.py`, for which Python looks in this folder alone.
+    sys.path[0] = str(Path(__file__).parent.parent)
 
 from bench import memory
 from bench.kafka import spark_jars, start_kafka

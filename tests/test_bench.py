@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,16 @@ def test_help_lists_each_part_with_what_it_measures(capsys: pytest.CaptureFixtur
         assert line.endswith(f"  {summary_of(name)}")
         begins.add(line.index(summary_of(name)))
     assert len(begins) == 1  # In one column.
+
+
+def test_that_of_spark_can_be_started_as_a_file_too(tmp_path: Path) -> None:
+    shown = subprocess.check_output(
+        [sys.executable, str(FOLDER / "spark.py"), "--help"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        text=True,
+    )
+    assert shown.startswith("usage: python -m bench.spark ")
 
 
 def test_an_unknown_part_is_a_clear_error() -> None:
