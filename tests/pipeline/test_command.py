@@ -228,8 +228,6 @@ MISTAKES = {
     "archive --to a --topic t --trigger often": "trigger: 'often'",
     "archive --to a --topic t --trigger 999999999_weeks": "weeks' is longer than 50,000 weeks",
     "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor such as '30 sec",
-    "audit --store s3://b/s": "check: checkpoint and index are of local stores only; for one by URI"
-    " write log,blocks,gaps,queues",
     "audit --store s --master bogus": "--master bogus: write local[*], local[2], spark://HOST:PORT",
     "audit --store s --master other://h:1": "--master other://h:1: write local[*]",
     "audit --store s --master local[0]": "--master local[0]: write local[*]",
@@ -511,6 +509,17 @@ def test_a_spark_that_cannot_be_started_is_told_in_one_line(
     assert done.stderr == said
 
 
+def test_what_cannot_be_checked_of_a_store_by_uri_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "commitlog").mkdir()
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    done = CliRunner().invoke(program, ["pipeline", "audit", "--store", f"file://{tmp_path}"])
+    assert done.exit_code == 2, done.output
+    said = "check: checkpoint and index are of local stores only; for one by URI write log,blocks"
+    assert said in done.stderr
+
+
 NOWHERE = (
     "archive --to {to} --topic nowhere",
     "archive --to {to} --topic there --start group:nobody",
@@ -538,6 +547,8 @@ def test_topics_are_looked_for_before_spark_is_started(
     assert re.search(
         "no such topic|has been nowhere|no broker knows|offset 7 of .* is not there", done.stderr
     )
+    if named := re.search(r"--(\S+) \S*nowhere", line):
+        assert f": {named[1]}: nowhere: no such topic" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from pyspark.errors import PySparkException
 from tests.pipeline.tables import Tables, numbers
 
+from cometmq.client import NewMessage
 from cometmq.pipeline.cluster import Queue
 from cometmq.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from cometmq.pipeline.errors import DamagedRecordError
@@ -125,6 +126,23 @@ def test_a_batch_can_begin_and_end_at_times(tables: Tables) -> None:
     assert tables.bodies("times", startingTimestamp=times[2]) == [str(n) for n in sorted(later)]
     assert tables.bodies("times", endingTimestamp=times[0]) == []
     assert tables.bodies("times", startingTimestamp="2999-01-01") == []
+
+
+def test_each_message_of_a_topic_of_batch_queues_is_a_row(tables: Tables) -> None:
+    """Their records are batches, in which a read may begin and end."""
+    admin, client = tables.cluster.admin, tables.cluster.client
+    admin.create_topic("whole-batches", queues=1, attributes={"queue.type": "BatchCQ"})
+    for first in (0, 4, 8):
+        sent = [NewMessage(body=str(n).encode(), tag=f"t{n}") for n in range(first, first + 4)]
+        client.send_batch("whole-batches", sent)
+    rows = tables.read("whole-batches").orderBy("queue_offset").collect()
+    assert [(row["queue_offset"], row["body"], row["tag"]) for row in rows] == [
+        (n, str(n).encode(), f"t{n}") for n in range(12)
+    ]
+    where = {"startingOffsets": json.dumps({"whole-batches": {"0": 2}})}
+    where["endingOffsets"] = json.dumps({"whole-batches": {"0": 9}})
+    assert tables.bodies("whole-batches", **where) == numbers(2, 9)
+    assert tables.bodies("whole-batches", maxRecordsPerPartition=3) == numbers(0, 12)
 
 
 def test_a_batch_can_go_on_where_a_group_is(tables: Tables) -> None:

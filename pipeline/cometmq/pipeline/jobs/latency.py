@@ -171,8 +171,9 @@ def _look(settings: LatencySettings) -> None:
     settings.results.look()
     if settings.store:
         check_store(settings.store)
-    if topics := ",".join(filter(None, (settings.topic, settings.trace_topic))):
-        require_topics(settings.where, topics)
+    for option, topics in (("topic", settings.topic), ("trace-topic", settings.trace_topic)):
+        if topics:
+            require_topics(settings.where, topics, option)
     _require_groups(settings)
 
 
