@@ -290,7 +290,7 @@ def _refused_for_good(address: str, request: Request, answer: Answer) -> SinkErr
     if _UNDIVIDED in answer.remark:
         return SinkError(
             f"broker {address} stores no row once of a batch to topic {request.topic}:"
-            f" {answer.remark}; write delivery=at-least-once"
+            f" {answer.remark}; write to a topic of ordinary queues, or delivery=at-least-once"
         )
     if request.code not in _BATCHES or len(items_by_id(request.body)) == 1:
         return SinkError(

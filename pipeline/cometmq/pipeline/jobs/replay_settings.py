@@ -52,7 +52,9 @@ class ReplaySettings:
         "",
         metavar="DIR",
     )
-    name: str = setting("Names this replay: it goes on where one of this name ended.", "")
+    name: str = setting(
+        "Names this replay: it goes on where one of this name ended; to-TOPIC unless said.", ""
+    )
     force: bool = setting("Replay into a topic that messages come from.", False)
 
     def __post_init__(self) -> None:
