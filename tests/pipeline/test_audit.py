@@ -289,6 +289,18 @@ def test_entries_that_were_lost_are_none_of_a_topic_that_was_made_anew(
     assert judged(spark, tmp_path, check="queues")["kinds"] == {"missing entry": 3}
 
 
+def test_a_topic_that_has_lost_all_its_queues_lacks_entries_unless_its_deletion_is_noted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_small_store(RealFileSystem(), str(tmp_path))
+    (tmp_path / "consumequeue" / "T").rename(tmp_path / "lost")
+    found = judged(spark, tmp_path, check="queues")
+    assert set(found["kinds"]) == {"missing entry"}
+    assert all(" of T at offset " in each["detail"] for each in found["shown"])
+    leave_to_apache(tmp_path)  # Which may have deleted it.
+    assert judged(spark, tmp_path, check="queues")["kinds"] == {}
+
+
 def test_a_byte_that_only_a_sealed_block_covers_is_a_finding_unless_others_may_have_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:

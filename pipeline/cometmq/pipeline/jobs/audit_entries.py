@@ -19,10 +19,10 @@ _ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', que
 _ENTRY_FINDINGS: Final = (
     (
         "missing entry",
-        # Half messages and those that were rolled back have none; a deleted topic has no queues,
-        # and one that was made anew none of what stands in front of its mark.
-        "topic IS NULL AND begins IS NOT NULL AND (sys_flag & 12) IN (0, 8) AND place <= dispatched"
-        " AND place >= coalesce(deleted_to, 0)",
+        # Half messages and those that were rolled back have none, nor has what stands in front of
+        # the mark of a deleted topic; one without any entry is deleted where nobody notes that.
+        "topic IS NULL AND (begins IS NOT NULL OR place >= noted_from) AND place <= dispatched"
+        " AND place >= coalesce(deleted_to, 0) AND (sys_flag & 12) IN (0, 8)",
         "concat('the record of queue ', record_queue, ' of ', record_topic, ' at offset ',"
         " record_offset, ' has none')",
     ),
