@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from shutil import rmtree
+from shutil import copytree, rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -426,6 +426,7 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     told: list[Mapping[str, Any]] = []
     assert windows(Run(progress=told.append)) == (0, 2)
     assert told[-1]["waiting"].startswith("no windows ended; 2 are open, until a message comes")
+    copytree(settings.checkpoint, tmp_path / "copy")
     send("12:30:00")  # Ends the first two windows, in the batch behind its own.
     assert windows() == (0, 3)
     send("12:40:00")
@@ -442,6 +443,9 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     with pytest.raises(OptionError, match="was begun with another checkpoint"):
         aggregate(tables.spark, other)
     assert not (tmp_path / "other").exists()
+    older = replace(settings, checkpoint=str(tmp_path / "copy"))
+    with pytest.raises(OptionError, match=r"says that \d+ batches are done, as one that was put"):
+        aggregate(tables.spark, older)
     rmtree(settings.to)  # As where its disk is not mounted.
     with pytest.raises(OptionError, match=r"says that \d+ batches are done, whose results"):
         aggregate(tables.spark, settings)

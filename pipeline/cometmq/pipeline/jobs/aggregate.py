@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.folders import Folder, refuse_batches
+from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
@@ -223,6 +223,21 @@ class _Files:
                     f" {settings.checkpoint}, whose batches would replace what is there; choose"
                     " another folder"
                 )
+            self._refuse_older()
+
+    def _refuse_older(self) -> None:
+        """Refuse a checkpoint that is behind the folder, as one that was put back from a copy.
+
+        It would put the same windows into batches of other numbers, and leave those that are there.
+        """
+        done, last = next_batch(self._checkpoint), last_batch(self._folder)
+        if last > done:  # That one was being noted as done when a run was killed.
+            raise OptionError(
+                f"to: {self._folder.path} has results up to batch {last}, and the checkpoint"
+                f" {self._checkpoint.path} says that {done} batches are done, as one that was put"
+                " back from a copy: what comes now would be there twice; put back a later one, or"
+                " choose a new folder and a new --checkpoint"
+            )
 
     def put(self, results: DataFrame, count: int, batch_id: int) -> None:
         """Write those of a batch; nothing where no window ended."""

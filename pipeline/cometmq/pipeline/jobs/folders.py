@@ -80,6 +80,12 @@ def refuse_batches(folder: Folder) -> None:
             )
 
 
+def last_batch(folder: Folder) -> int:
+    """Return the last batch that a folder has a table of; -1 without one."""
+    numbers = (name.removeprefix(_BATCH) for name in folder.names() if name.startswith(_BATCH))
+    return max((int(each) for each in numbers if each.isdigit()), default=-1)
+
+
 def stranger_in(folder: Folder) -> str:
     """Return a name that readers of a table would take for a part of it; empty without one."""
     names = (name for name in folder.names() if not name.startswith((_BATCH, "_", ".")))
