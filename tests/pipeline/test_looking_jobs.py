@@ -24,6 +24,7 @@ from cometmq.pipeline.jobs.latency import LatencySettings, latency
 from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
+from cometmq.pipeline.jobs.tables import span
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2
 from cometmq.pipeline.wire import Settings, connect
 
@@ -454,6 +455,13 @@ def test_how_long_the_messages_of_a_store_took_is_measured_without_a_cluster() -
     for source in ({"topic": "T"}, {"trace_topic": "T"}):
         with pytest.raises(OptionError, match="nameserver: is empty"):
             LatencySettings(**source)  # type: ignore[arg-type]  # mypy does not look into the dict.
+
+
+def test_a_broker_that_a_store_does_not_name_has_no_name_in_the_report_either() -> None:
+    report = Report("latency")
+    row = {"topic": "T", "broker": None, "queue_id": 0, "first": 0, "end": 3}
+    report.cover([span(row)])
+    assert report.offsets == {"T": {"": {"0": [0, 3]}}}
 
 
 def test_a_host_whose_clock_is_ahead_is_told(tables: Tables, tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def by_queue(frame: DataFrame, *more: Column) -> DataFrame:
 
 
 def span(row: Any) -> Span:
-    """Return a row of that."""
-    return Span(row["topic"], row["broker"], row["queue_id"], row["first"], row["end"])
+    """Return a row of that. A store does not tell how its broker is called."""
+    return Span(row["topic"], row["broker"] or "", row["queue_id"], row["first"], row["end"])
 
 
 def kept(frame: DataFrame, until: ExitStack) -> DataFrame:
