@@ -10,7 +10,9 @@ import pytest
 
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.dlq import DlqSettings
+from cometmq.pipeline.jobs.mirror import MirrorSettings
 from cometmq.pipeline.jobs.receipts import Receipts
+from cometmq.pipeline.jobs.streams import look_for_topics
 from cometmq.pipeline.jobs.writable import require_file, require_folder, try_file
 
 
@@ -49,6 +51,25 @@ def test_what_may_not_be_written_to_is_refused(
     for require in (require_folder, require_file):
         with pytest.raises(OptionError, match=f"^to: .*: no permission to write to {tmp_path}$"):
             require("to", str(tmp_path / "new"))
+
+
+def test_what_cannot_even_be_looked_at_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder that is closed to us; Python's own `is_dir` says so by an error."""
+
+    def denied(place: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(place))
+
+    monkeypatch.setattr(Path, "is_dir", denied)
+    with pytest.raises(OptionError, match=f"^report: {tmp_path}/r: {tmp_path}: Permission denied$"):
+        require_file("report", str(tmp_path / "r"))
+    settings = MirrorSettings(
+        nameserver="a:1", to_nameserver="b:1", topic="t", checkpoint=str(tmp_path)
+    )
+    said = f"^checkpoint: {tmp_path}: {tmp_path}/offsets: Permission denied$"
+    with pytest.raises(OptionError, match=said):
+        look_for_topics(settings)
 
 
 def test_a_name_that_is_too_long_is_no_traceback(tmp_path: Path) -> None:

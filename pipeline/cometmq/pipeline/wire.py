@@ -32,7 +32,6 @@ import os
 import socket
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -82,11 +81,11 @@ class Settings:
             raise OptionError(f"{missing}: is missing, and {there} is there; say both, or none")
         if self.tls_ca and not self.tls:
             raise OptionError("tlsCa: without tls nothing is encrypted; say that, too")
-        if self.tls_ca and not Path(self.tls_ca).is_file():
-            raise OptionError(f"tlsCa: {self.tls_ca}: there is no such file")
         if self.tls_ca:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.tls_ca)
+            except FileNotFoundError:
+                raise OptionError(f"tlsCa: {self.tls_ca}: there is no such file") from None
             except OSError as error:
                 raise OptionError(
                     f"tlsCa: {self.tls_ca}: no certificates as PEM: {error}"

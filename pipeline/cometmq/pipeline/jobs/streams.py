@@ -25,6 +25,7 @@ from cometmq.pipeline.jobs.torn_checkpoints import (
     last_done,
     mend,
 )
+from cometmq.pipeline.jobs.writable import looked_at
 from cometmq.pipeline.losses import note_here
 from cometmq.pipeline.offsets import ranges, read_stream_offset
 from cometmq.pipeline.options import EARLIEST, read_options
@@ -187,7 +188,8 @@ def _has_begun(offsets: Iterable[str]) -> bool:
 
 
 def _listed(folder: Path) -> list[str]:
-    return [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    with looked_at("checkpoint", str(folder.parent)):
+        return [each.name for each in folder.iterdir()] if folder.is_dir() else []
 
 
 def _look_at_start(settings: StreamSettings) -> None:

@@ -31,8 +31,9 @@ def require_file(option: str, path: str, *, is_read: bool = False) -> None:
     if not path:
         return
     parent = Path(path).absolute().parent
-    if not parent.is_dir():
-        raise OptionError(f"{option}: {path}: no such folder")
+    with looked_at(option, path):
+        if not parent.is_dir():
+            raise OptionError(f"{option}: {path}: no such folder")
     file = Path(path)
     if _is_there(file) and file.is_dir():
         raise OptionError(f"{option}: {path}: a folder, and no file")
@@ -58,6 +59,15 @@ def try_file(option: str, path: str) -> None:
         raise OptionError(
             f"{option}: {path}: it cannot be written ({error.strerror}); choose another"
         ) from None
+
+
+@contextmanager
+def looked_at(option: str, path: str) -> Generator[None]:
+    """Refuse what cannot even be looked at, as what is in a folder that is closed to us."""
+    try:
+        yield
+    except OSError as error:
+        raise OptionError(f"{option}: {path}: {error.filename}: {error.strerror}") from None
 
 
 @contextmanager
