@@ -79,6 +79,19 @@ def test_notes_of_what_was_under_way_are_forgotten(
     assert checkpoint.left == left
 
 
+@pytest.mark.parametrize(("notes", "is_left"), [("", False), ("0", True)])
+def test_half_a_note_goes_where_the_stream_begins_for_spark_would_not_begin_it(
+    tmp_path: Path, notes: str, is_left: bool
+) -> None:
+    """As a full disk leaves it, or a kill; beside others Spark passes over it."""
+    checkpoint = Checkpoint(tmp_path, notes, "")
+    halves = [tmp_path / "offsets" / name for name in (".0.09980b3a.tmp", "..0.09980b3a.tmp.crc")]
+    for half in halves:
+        half.touch()
+    assert mended(checkpoint) == []
+    assert [half.exists() for half in halves] == [is_left, is_left]
+
+
 @pytest.mark.parametrize(
     ("notes", "left"),
     [

@@ -100,6 +100,10 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
             _remove(note)
     for note in emptied:
         run.tell(warning=f"{note} is empty, as behind a power cut; {noted.what_follows()}")
+    if not noted.notes():
+        # Of a note that a full disk or a kill cut off: Spark begins no stream beside it, ever.
+        for half in Path(root, ENDS).glob(".*"):
+            half.unlink()
     stream = Path(root, STREAM)
     if not noted.notes() and stream.exists() and _is_empty(stream):
         _remove(stream)
