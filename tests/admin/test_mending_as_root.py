@@ -39,6 +39,25 @@ def test_all_that_root_makes_in_the_store_of_a_user_is_of_that_user(
     assert owners == {(USER, USER)}
 
 
+@pytest.mark.parametrize(("of_broker", "of_tool"), [(0o077, 0o022), (0o022, 0o077)])
+def test_what_is_made_is_as_open_to_others_as_what_it_replaces(
+    of_broker: int, of_tool: int, tmp_path: Path
+) -> None:
+    """A store that was made with umask 077 had queues and an index then that all could read."""
+    before = os.umask(of_broker)
+    try:
+        root = tmp_path / "store"
+        write_small_store(RealFileSystem(), str(root))
+        modes = {each.stat().st_mode for each in (root, *root.rglob("*"))}
+        os.umask(of_tool)
+        assert run("rebuild", str(root)).exit_code == 0
+        assert os.umask(of_tool) == of_tool
+    finally:
+        os.umask(before)
+    assert len(modes) == 2  # Of files, and of folders.
+    assert {each.stat().st_mode for each in (root, *root.rglob("*"))} == modes
+
+
 def test_what_is_made_for_a_user_is_given_away_and_what_is_there_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,18 +2,21 @@
 
 A file that root makes there is root's, and the broker of that user could not write it any more: it
 would tell its own user to run it as the user that the store belongs to. So what is made is given
-to whom the log belongs.
+to whom the log belongs, and is as open to others as that, whatever mask the mending process has.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.starting.folder import LOG_FOLDER
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from cometmq.store.disk.real_files import RealFile
 
 
@@ -74,3 +77,18 @@ def file_system_for(root: str) -> RealFileSystem:
         if found.st_uid:
             return OwnedFileSystem(found.st_uid, found.st_gid)
     return RealFileSystem()
+
+
+@contextmanager
+def as_open_as_log(root: str) -> Generator[None, None, None]:
+    """Let what is made be open to others as far as the log is: who kept them out still does."""
+    try:
+        mode = os.stat(f"{root}/{LOG_FOLDER}").st_mode
+    except OSError:
+        yield  # Who looks for a store there is told what is wrong.
+        return
+    before = os.umask(~mode & 0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

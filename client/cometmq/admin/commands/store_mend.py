@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cometmq.store.disk.lock import acquire_lock, give_up_lock
 from cometmq.store.errors import StoreLockedError
 from cometmq.store.looking.inspection import check_store, looking_at
+from cometmq.store.mending.owned_files import as_open_as_log
 from cometmq.store.starting.swap import finish_swap, unfinished_swaps
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def taken(
     is_made = not filesystem.exists(f"{root}/lock")
     lock = acquire_lock(filesystem, root)
     try:
-        with looking_at(filesystem, root, config, is_locked=True) as found:
+        looking = looking_at(filesystem, root, config, is_locked=True)
+        with as_open_as_log(root), looking as found:
             yield found
     finally:
         give_up_lock(filesystem, root, lock, is_made=is_made)
