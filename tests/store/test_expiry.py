@@ -117,6 +117,7 @@ def test_segments_over_the_quota_go_one_by_one_and_all_else_follows() -> None:
     first = life.store.first_offset
     assert first == life.files("commitlog")[0] > 0
     assert len(life.files("commitlog")) <= 5
+    assert life.files("integrity")[0] == first
     assert life.store.end_offset == before
     for topic in TOPICS:
         kept = life.bodies(topic)
