@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,7 +37,8 @@ def copying(topic: str, tables: Tables, checkpoint: Path, **more: Any) -> Mirror
 def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_path: Path) -> None:
     tables.cluster.send("mirrored", b"0", key="k", tag="t", properties={"a": "b"})
     settings = copying("mirrored", tables, tmp_path)
-    assert mirror(tables.spark, settings).rows == 1
+    with ThreadPoolExecutor(1) as another_thread:  # Which has no session of Spark's yet.
+        assert another_thread.submit(mirror, tables.spark, settings).result().rows == 1
     for path in (tmp_path / "commits").iterdir():
         path.unlink()
     mirror(tables.spark, settings)

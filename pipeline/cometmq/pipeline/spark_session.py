@@ -65,7 +65,7 @@ def session(**conf: object) -> SparkSession:
     `local[*]` on the loopback address fill in the rest; with JARs of Delta, what these need. The
     executors of a cluster are sent what they need (`shipping`). A `JavaError` says what to do when
     there is no Java. A session that is there already is used, with these settings as far as it
-    takes them.
+    takes them: so each thread that writes asks for it once.
     """
     return open_session(conf)
 
@@ -95,6 +95,7 @@ def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSes
     if wheel:
         spark.sparkContext.addPyFile(wheel)
     register(spark)
+    make_active(spark)
     return spark
 
 
@@ -102,6 +103,14 @@ def register(spark: SparkSession) -> None:
     """Make the formats known to a session that does not find them by itself."""
     spark.dataSource.register(CometMQSource)
     spark.dataSource.register(StoreSource)
+
+
+def make_active(spark: SparkSession) -> None:
+    """Have this thread find the formats to write to.
+
+    Spark looks them up in the session that is active in a thread, and in a new one none is.
+    """
+    spark.sparkContext._jvm.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def _setting(name: str) -> str:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.streams import (
@@ -128,7 +128,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     run = run or Run()
     report = run.report_of("aggregate", counts_bytes=True)
     checkpoint = Folder(spark, settings.checkpoint)
-    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
+    with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         frame = _results(counted(read_stream(spark, settings), settings), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
         check_checkpoint(checkpoint, run, report)

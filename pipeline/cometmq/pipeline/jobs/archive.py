@@ -32,7 +32,7 @@ from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.delta_tables import is_delta
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
     ONCE,
@@ -117,7 +117,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     report = run.report_of("archive", counts_bytes=True)
     kind = ToDelta if settings.format == DELTA else _ToParquet
     archiving = kind(spark, settings, report, run)
-    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
+    with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
             mend(archiving.checkpoint, run)  # Batches are numbered by it.
         prepared = archiving.prepare()

@@ -38,7 +38,7 @@ from cometmq.pipeline.jobs.delta_tables import refuse_delta
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.option_reading import read_size
 
@@ -106,7 +106,7 @@ def archive_compact(
     report = run.report_of("archive-compact", counts_bytes=True)
     compacting = _Compacting(spark, settings)
     report.details.update(batches_merged=0, files_before=0, files_after=0)
-    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
+    with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
             compacting.clean_up()
         for group in compacting.groups(run):

@@ -26,7 +26,7 @@ from cometmq.pipeline.jobs.archive_files import (
 from cometmq.pipeline.jobs.delta_tables import refuse_delta
 from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.holding import BATCHES, UPKEEP, Places, held, held_if_free, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -61,7 +61,7 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     require_batches(folder, "archive")
     removed: list[str] = []
     report.details.update(removed=removed, removed_bytes=0)
-    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
+    with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
             folder.require_writable()
         with closing(_strays(folder, settings, run, report)) as strays:

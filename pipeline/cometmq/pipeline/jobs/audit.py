@@ -43,7 +43,7 @@ from cometmq.pipeline.jobs.checkpoint_claims import (
     read_deletions,
     wrong_claims,
 )
-from cometmq.pipeline.jobs.job import Job, Run, timed
+from cometmq.pipeline.jobs.job import Job, Run, running
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.tables import kept, named
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
@@ -81,7 +81,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
     """Judge a store; the report's outcome is FINDINGS when something is wrong."""
     run = run or Run()
     report = run.report_of("audit")
-    with timed(report):
+    with running(spark, report):
         settings.results.require(spark, dry_run=run.dry_run)
         checks = settings.checks
         was_open = is_open(settings.store)  # Before anything is read of it.

@@ -29,7 +29,7 @@ from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.dlq_copies import Copies
 from cometmq.pipeline.jobs.groups import require_group
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.spark_errors import first_line
@@ -152,7 +152,7 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
     run = run or Run()
     report = run.report_of("dlq")
     letters = _Letters(spark, settings)
-    with timed(report):
+    with running(spark, report):
         if settings.redrive:
             letters.wanted()  # Of SQL that is wrong nothing shall be read.
             if not run.dry_run:

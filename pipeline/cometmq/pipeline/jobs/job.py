@@ -219,8 +219,11 @@ def setting(
 
 
 @contextmanager
-def timed(report: Report) -> Generator[None]:
-    """Note how long a job takes."""
+def running(spark: SparkSession, report: Report) -> Generator[None]:
+    """Let a job write with the session from this thread, and note how long it takes."""
+    from cometmq.pipeline.spark_session import make_active
+
+    make_active(spark)
     began = time.monotonic()
     try:
         yield

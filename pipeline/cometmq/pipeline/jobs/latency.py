@@ -23,7 +23,7 @@ from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.groups import require_group
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.latency_figures import summed
 from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
 from cometmq.pipeline.jobs.latency_traces import TRACED, traced
@@ -144,7 +144,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     run = run or Run()
     report = run.report_of("latency")
     measuring = _Measuring(spark, settings)
-    with timed(report), closing(measuring):
+    with running(spark, report), closing(measuring):
         settings.results.require(spark, dry_run=run.dry_run)
         _require_groups(settings)
         if run.dry_run:

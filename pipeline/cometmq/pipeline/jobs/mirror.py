@@ -15,7 +15,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import STREAM, Places, held, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.streams import (
     NO_BODY,
     CopySettings,
@@ -95,7 +95,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     run = run or Run()
     report = run.report_of("mirror", counts_bytes=True)
     checkpoint = Folder(spark, settings.checkpoint)
-    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
+    with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         _refuse_promise(settings)
         _refuse_copies(settings)
         refuse_others(checkpoint, report)  # To go back is right for copies alone.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
 from cometmq.pipeline.jobs.reconcile_sides import LEVELS, PLACE, QUEUE, SIDES, Sides, ends_of
 from cometmq.pipeline.jobs.report import Outcome, Report
@@ -116,7 +116,7 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
         with ExitStack() as until:
             _compare(_Reconciling(spark, settings, report, until), run)
 
-    with timed(report):
+    with running(spark, report):
         again_if_merged(archives, compare)
     return report
 

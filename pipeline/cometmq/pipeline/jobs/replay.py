@@ -21,7 +21,7 @@ from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import Places, held, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, timed
+from cometmq.pipeline.jobs.job import Job, Run, running
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE
@@ -79,7 +79,7 @@ def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None
     run = run or Run()
     report = run.report_of("replay", counts_bytes=True)
     replaying = _Replaying(spark, settings)
-    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
+    with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         replaying.replay(run, report)
     return report
 

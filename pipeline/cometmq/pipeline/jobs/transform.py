@@ -29,7 +29,7 @@ from cometmq.pipeline.errors import OptionError, SinkError
 from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import STREAM, Places, held, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.repeatable import require_repeatable
 from cometmq.pipeline.jobs.spark_errors import told_as
@@ -109,7 +109,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
     transforming = _Transforming(spark, settings, report)
     checkpoint = Folder(spark, settings.checkpoint)
     with (
-        timed(report),
+        running(spark, report),
         held(run, report.job, *in_folders(spark, _holds(settings))),
         python_functions.known(spark, settings.udf),
     ):
