@@ -9,7 +9,6 @@ import pytest
 from tests.pipeline.store.logs import SIZE, change, write_log
 from tests.store.apache_stores import unpack
 
-from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.checkpoint_claims import read_claims, wrong_claims
 from cometmq.pipeline.store.splits import look
 from cometmq.store.disk.filesystem import RealFileSystem
@@ -111,8 +110,3 @@ def test_what_apaches_checkpoint_knows_beyond_the_log_is_found(tmp_path: Path) -
     assert "stored at 1795254582439 ms, later than any in the log" in time
     assert "an entry of a record at 489236" in entry
     assert wrong(root, latest_ms=1795254582439) == [entry]  # A clock that went back.
-
-
-def test_a_checkpoint_is_read_of_a_local_store_only() -> None:
-    with pytest.raises(OptionError, match="checkpoint is of local stores only"):
-        read_claims("hdfs://host/store")

@@ -33,6 +33,7 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS, in_session
 from cometmq.pipeline.jobs.aggregate import AggregateSettings
+from cometmq.pipeline.jobs.audit_settings import AuditSettings
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Run, setting
 from cometmq.pipeline.jobs.option_words import (
@@ -290,7 +291,7 @@ MISTAKES = {
     "audit --store s --check taste": "check: 'taste'",
     "audit --store s --split-size 1000": "split-size: 1000 is under 4096",
     "audit --store no-such-folder": "audit: store: no-such-folder: no such folder",
-    "audit --store s3x://a": "audit: store: s3x://a: Unrecognized filesystem type",
+    "audit --check log --store s3x://a": "audit: store: s3x://a: Unrecognized filesystem type",
     "latency --store no-such": "latency: store: no-such: no such folder",
     "latency --topic t --bucket 999999999_weeks": "bucket: '999999999 weeks' is longer than 50,000",
     "reconcile --left store:no-such --right store:d": "reconcile: left: no-such: no such folder",
@@ -510,13 +511,15 @@ def test_a_spark_that_cannot_be_started_is_told_in_one_line(
 
 
 def test_what_cannot_be_checked_of_a_store_by_uri_is_told_before_spark_is_started(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "commitlog").mkdir()
-    monkeypatch.setattr(command, "run_in_session", pytest.fail)
-    done = CliRunner().invoke(program, ["pipeline", "audit", "--store", f"file://{tmp_path}"])
-    assert done.exit_code == 2, done.output
+    """Also who calls the function learns it from its settings."""
     said = "check: checkpoint and index are of local stores only; for one by URI write log,blocks"
+    with pytest.raises(OptionError, match=said):
+        AuditSettings(store="hdfs://host/store")
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    done = CliRunner().invoke(program, ["pipeline", "audit", "--store", "hdfs://host/store"])
+    assert done.exit_code == 2, done.output
     assert said in done.stderr
 
 

@@ -38,6 +38,11 @@ class AuditSettings:
             raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
         if not self.checks:
             raise OptionError(f"check: name some of {', '.join(CHECKS)}")
+        if "://" in self.store and not _LOCAL.isdisjoint(self.checks):
+            raise OptionError(
+                f"check: {' and '.join(sorted(_LOCAL))} are of local stores only; for one by URI"
+                f" write {','.join(name for name in self.checks if name not in _LOCAL) or 'log'}"
+            )
         if self.split_size:
             read_size("split-size", self.split_size)
         store_options({"path": self.store, "splitBytes": self.split_size or "0"})
@@ -63,14 +68,6 @@ class AuditSettings:
     def results(self) -> Results:
         """Where findings go."""
         return Results("findings", self.findings, "audit", (self.store,))
-
-    def require_checks(self) -> None:
-        """Refuse checks that cannot be made of a store by URI."""
-        if "://" in self.store and not _LOCAL.isdisjoint(self.checks):
-            raise OptionError(
-                f"check: {' and '.join(sorted(_LOCAL))} are of local stores only; for one by URI"
-                f" write {','.join(name for name in self.checks if name not in _LOCAL) or 'log'}"
-            )
 
     def since_ms(self) -> int | None:
         """Return the time from which on records matter, if only some do."""

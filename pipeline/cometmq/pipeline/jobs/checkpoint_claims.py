@@ -62,8 +62,6 @@ def read_claims(root: str) -> Claimed:
     from cometmq.store.errors import StoreFormatError
     from cometmq.store.upkeep.checkpoint import load_checkpoint
 
-    if "://" in root:
-        raise OptionError(f"check: {FILE} is of local stores only")
     path = f"{root.rstrip('/')}/{FILE}"
     try:
         there = load_checkpoint(RealFileSystem(), path) if Path(path).is_file() else None
