@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -115,3 +116,23 @@ def test_a_module_of_ours_that_is_not_there_is_no_matter_of_what_is_installed(
     _, _, error = without(("cometmq.admin.commands.send",), tmp_path, "send", "orders", "x")
     assert "ModuleNotFoundError" in error
     assert "pip install" not in error
+
+
+@pytest.mark.parametrize("line", ["stat", "dump", "verify", "rebuild", "repair"])
+def test_a_command_on_a_store_does_not_begin_where_nobody_can_see_what_it_says(
+    line: str, tmp_path: Path
+) -> None:
+    command = f"{sys.executable} -m cometmq.admin store {line} {tmp_path} >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("Error: standard output is closed, so nothing can be shown\n")
+
+
+def test_no_file_gets_the_number_of_a_closed_output() -> None:
+    look = "import os; print([os.stat(n).st_rdev for n in (0, 1, 2)], os.dup(0), file=told)"
+    said = "from cometmq.admin.closed_streams import hold_closed_streams; hold_closed_streams()"
+    code = f"told = open(9, 'w'); {said}; {look}"
+    command = ["sh", "-c", f'exec 9>&1; exec "$0" -c "{code}" <&- >&- 2>&-', sys.executable]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    null = Path(os.devnull).stat().st_rdev
+    assert done.stdout == f"{[null] * 3} 3\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
+from cometmq.admin.closed_streams import hold_closed_streams
 from cometmq.admin.interrupts import interrupts_told
 
 NEEDED = ("click", "rich")
@@ -16,6 +17,7 @@ NEEDED = ("click", "rich")
 
 def main() -> None:
     """Run the command line; exit status 0 done, 1 failed, 2 wrong usage or config."""
+    hold_closed_streams()
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         print(

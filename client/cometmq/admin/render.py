@@ -57,6 +57,12 @@ class Step(Protocol):
         ...
 
 
+def need_output() -> None:
+    """Refuse to begin what is of use only where somebody sees what it prints."""
+    if cast("TextIO | None", sys.stdout) is None:  # As `>&-` leaves it.
+        raise click.UsageError("standard output is closed, so nothing can be shown")
+
+
 def show_json(document: Any) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import click
@@ -21,14 +20,13 @@ from cometmq.admin.commands.with_client import (
     until_stopped,
 )
 from cometmq.admin.parameters import NumberParameter, PlaceParameter
-from cometmq.admin.render import count_text, cut_of, show_line, warn
+from cometmq.admin.render import count_text, cut_of, need_output, show_line, warn
 from cometmq.client import Client, RefusedError
 from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from datetime import datetime
-    from typing import TextIO
 
     from cometmq.client import Consumer, Message, Queue, ReceivedMessage, Sql
 
@@ -81,8 +79,7 @@ async def consume(
     behind it. To look without consuming there is `cometmq tail`. Times are those of the store, in
     UTC; --json has the day, too.
     """
-    if cast("TextIO | None", sys.stdout) is None:  # As `>&-` leaves it; what is shown is consumed.
-        raise click.UsageError("standard output is closed, so nothing can be shown")
+    need_output()  # What is shown is consumed.
     consumer = mq.consume(topic, group=group, filter=wanted, start=start or "last", concurrency=1)
     await _tell_first(mq, topic, group, may_wait=idle is None, begins=start is not None)
     shown = 0

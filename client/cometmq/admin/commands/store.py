@@ -12,6 +12,7 @@ import click
 from cometmq.admin.options import options
 from cometmq.admin.render import (
     count_text,
+    need_output,
     one_line,
     show_facts,
     show_json,
@@ -79,6 +80,7 @@ def store_command(command: Command) -> Command:
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
+        need_output()
         with errors_told():
             return command(*args, **kwargs)
 
