@@ -1,0 +1,172 @@
+"""The dead letters of one group, as tables: what they have in common, and which are sent again."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.columns import ddl
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.dlq_settings import CLUSTER_BY, ORIGIN, PREFIX, DlqSettings
+from cometmq.pipeline.jobs.groups import require_group
+from cometmq.pipeline.jobs.spark_errors import first_line
+from cometmq.pipeline.jobs.streams import NO_BODY
+from cometmq.pipeline.jobs.tables import (
+    by_queue,
+    has_topics,
+    rows_as_dicts,
+    span,
+    stored_between,
+    taking_conditions,
+    topic_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
+
+_COLUMNS: Final = (
+    "topic",
+    "broker",
+    "queue_id",
+    "queue_offset",
+    "message_id",
+    "key",
+    "tag",
+    "flag",
+    "store_time",
+    "born_host",
+    "reconsume_times",
+    "properties",
+    "body",
+)
+_COUNTED: Final = {"bad_bodies": "count_if(body IS NULL)", "empty_bodies": NO_BODY}
+"""What the report counts besides, and how SQL says it."""
+_SQL_STATES: Final = ("22", "P0001")
+"""What the states of errors begin with that are about data: of division by 0, of `raise_error`."""
+
+
+def has_letters(settings: DlqSettings) -> bool:
+    """Whether the group has a topic of dead letters; an `OptionError` if there is no such group."""
+    group = settings.group
+    if has_topics(settings.where, PREFIX + group):
+        return True
+    require_group(settings.nameserver, settings.credentials, group, "group")
+    return False
+
+
+class Letters:
+    """The dead letters of one group."""
+
+    def __init__(self, spark: SparkSession, settings: DlqSettings) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.topic = PREFIX + settings.group
+        self.names = settings.names
+        self.are_there = has_letters(settings)
+        """Whether there ever were any; else not even their topic is there."""
+
+    def table(self) -> DataFrame:
+        """Return them with the topic that each was sent to at first."""
+        frame = (
+            topic_table(
+                self.spark,
+                self.settings.where,
+                self.topic,
+                ", ".join(_COLUMNS),
+                onBadBody=self.settings.on_bad_body,
+                **taking_conditions(self.spark),
+            )
+            if self.are_there
+            else self.spark.createDataFrame([], ddl(_COLUMNS))
+        )
+        origin = "coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC']) AS origin"
+        letters: DataFrame = frame.where(stored_between(self.settings)).selectExpr("*", origin)
+        return letters
+
+    def clusters(self) -> list[dict[str, Any]]:
+        """Return what they have in common, the most frequent first."""
+        from pyspark.sql import functions
+
+        grouped = self.table().groupBy(
+            *(functions.expr(CLUSTER_BY[name]).alias(name) for name in self.names)
+        )
+        examples = f"slice(array_sort(collect_list(message_id)), 1, {self.settings.examples})"
+        frame = grouped.agg(
+            functions.expr("count(*)").alias("count"),
+            functions.expr("min(store_time)").alias("first"),
+            functions.expr("max(store_time)").alias("last"),
+            functions.expr("max(reconsume_times)").alias("attempts"),
+            functions.expr(examples if self.settings.examples else "array()").alias("examples"),
+        )
+        return rows_as_dicts(frame.orderBy(functions.desc("count"), *self.names))
+
+    def count(self, report: Report) -> None:
+        """Note in the report where they are, how many bytes, and how many have no body to send."""
+        from pyspark.sql import functions
+
+        sums = {"bytes": "coalesce(sum(length(body)), 0)", **_COUNTED}
+        columns = [functions.expr(sql).alias(name) for name, sql in sums.items()]
+        report.size = 0
+        found = dict.fromkeys(_COUNTED, 0)
+        for row in by_queue(self.table(), *columns).collect():
+            report.cover([span(row)])
+            report.count_bytes(row["bytes"])
+            for name in found:
+                found[name] += row[name]
+        if self.settings.on_bad_body == "fail":
+            del found["bad_bodies"]
+        if not found["empty_bodies"]:
+            del found["empty_bodies"]
+        report.details |= found
+
+    def wanted(self) -> DataFrame:
+        """Return the table of those that are to be sent again; `OptionError` for wrong SQL."""
+        with self._told_sql():
+            return self.table().where("body IS NOT NULL").where(f"({self.settings.redrive})")
+
+    @contextmanager
+    def _told_sql(self) -> Generator[None]:
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except PySparkException as error:
+            if not _is_of_sql(error):
+                raise
+            raise OptionError(f"redrive: {first_line(error)}") from None
+
+    def chosen(self) -> list[dict[str, Any]]:
+        """Return the places of those that are to be sent again, in their order.
+
+        A body that was skipped is null, and nobody can send it.
+        """
+        from pyspark.sql import functions
+
+        to = self.settings.to
+        target = functions.col("origin") if to == ORIGIN else functions.lit(to)
+        with self._told_sql():
+            places = self.wanted().select(
+                functions.lit(self.settings.group).alias("group"),
+                *("message_id", "broker", "queue_id", "queue_offset"),
+                target.alias("to_topic"),
+                functions.col("store_time").alias("died"),
+            )
+            rows = rows_as_dicts(places.orderBy("broker", "queue_id", "queue_offset"))
+        if lost := [each["message_id"] for each in rows if not each["to_topic"]]:
+            raise OptionError(
+                f"to: nobody knows where {lost[0]} came from, and {len(lost)} in all; say a topic,"
+                " or leave them out by `redrive`"
+            )
+        return rows
+
+
+def _is_of_sql(error: Any) -> bool:
+    """Whether it is about SQL or what this makes of some row, and not about reading the topic."""
+    from pyspark.errors import AnalysisException
+
+    state: str = error.getSqlState() or ""
+    return isinstance(error, AnalysisException) or state.startswith(_SQL_STATES)

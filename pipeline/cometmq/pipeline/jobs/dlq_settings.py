@@ -1,0 +1,85 @@
+"""The settings of `dlq`: whose dead letters, by what they are put together, and where they go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
+from cometmq.pipeline.jobs.job import setting
+from cometmq.pipeline.jobs.streams import BAD_BODY
+from cometmq.pipeline.jobs.tables import stored_between
+from cometmq.pipeline.jobs.topic_names import check_written
+from cometmq.pipeline.jobs.writable import require_file
+from cometmq.pipeline.nameservers import read_nameservers
+from cometmq.pipeline.option_reading import listed
+from cometmq.pipeline.options import check_bad_body
+
+PREFIX: Final = "%DLQ%"
+ORIGIN: Final = "origin"
+_TEXT: Final = "try_validate_utf8(cast(body AS string))"
+CLUSTER_BY: Final = {
+    "topic": "origin",
+    "reason": "coalesce(properties['DEAD_LETTER_REASON'], properties['exception'])",
+    "shape": "CASE WHEN body IS NULL THEN 'bad body'"
+    f" WHEN {_TEXT} IS NULL THEN 'binary'"
+    f" WHEN try_parse_json({_TEXT}) IS NULL THEN 'text'"
+    f" ELSE coalesce('json: ' || array_join(json_object_keys({_TEXT}), ', '), 'json') END",
+    "key": "regexp_replace(key, '[0-9]+', '#')",
+    "tag": "tag",
+    "host": "regexp_replace(born_host, ':[0-9]+$', '')",
+}
+"""By what dead letters can be put together, and how a row says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlqSettings:
+    """Whose dead letters, and what to do with them."""
+
+    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    credentials: Credentials = NOBODY
+    group: str = setting("The group that gave them up.", metavar="GROUP")
+    since: str = setting("Only what died then or later: ms, or ISO 8601.", "")
+    until: str = setting("Only what died before.", "")
+    cluster_by: str = setting(
+        f"Of {', '.join(CLUSTER_BY)}: what they have in common.", "topic,shape"
+    )
+    examples: int = setting("Ids of messages of each cluster, in the report.", 3)
+    redrive: str = setting("Send those again for which this SQL holds; `true` is all.", "")
+    to: str = setting(
+        "Where to: origin, the topic that they came from, or a topic.",
+        ORIGIN,
+        metavar="origin|TOPIC",
+    )
+    rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
+    receipts: str = setting("Write what was sent again, a line of JSON each.", "", metavar="FILE")
+    on_bad_body: str = setting(BAD_BODY, "fail")
+
+    def __post_init__(self) -> None:
+        read_nameservers(self.nameserver)
+        check_bad_body(self.on_bad_body, "on-bad-body")
+        for each in self.names or [""]:
+            if each not in CLUSTER_BY:
+                raise OptionError(f"cluster-by: {each!r} is none of {', '.join(CLUSTER_BY)}")
+        if self.rate < 0 or self.examples < 0:
+            raise OptionError("rate, examples: must not be negative")
+        check_written("to", self.to, is_needed=True)
+        if self.to == PREFIX + self.group:
+            raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
+        stored_between(self)  # Looks at the times.
+        require_file("receipts", self.receipts, is_read=True)
+        if not self.redrive and (self.to != ORIGIN or self.receipts):
+            raise OptionError(
+                "redrive: say what is sent again, `true` for all; to and receipts are about that"
+            )
+
+    @property
+    def where(self) -> dict[str, str]:
+        """How the cluster is reached."""
+        return self.credentials.at(self.nameserver)
+
+    @property
+    def names(self) -> list[str]:
+        """By what they are put together."""
+        return listed(self.cluster_by)
