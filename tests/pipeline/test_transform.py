@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from tests.pipeline.tables import Tables, names_in
+from tests.pipeline.tables import Tables, names_in, numbers
 
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.job import Run
@@ -266,6 +266,25 @@ def test_what_a_row_says_may_be_another_the_next_time(tables: Tables, tmp_path: 
     transform(tables.spark, settings)
     assert {each.body for each in tables.cluster.sent("stamped-out", count=3)} == first
     assert len(tables.cluster.sent("stamped-out")) == 3
+
+
+def test_a_topic_made_anew_is_sent_by_sql_that_says_the_time_since_then_alone(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """What was sent without it from the same places would pass for the new topic's messages."""
+    tables.fill("transformed-anew", 4)
+    given: dict[str, Any] = {"topic": "transformed-anew", "to_topic": "transformed"}
+    sql = f"SELECT {KEPT}, body FROM messages"
+    transform(tables.spark, transforming(tables, tmp_path, sql=sql, **given))
+    tables.cluster.admin.delete_topic("transformed-anew")
+    tables.fill("transformed-anew", 6, first=10)
+    sql = f"SELECT {KEPT}, store_time, body FROM messages"
+    settings = transforming(tables, tmp_path, sql=sql, fail_on_data_loss=False, **given)
+    assert transform(tables.spark, settings).details["written"] == {"transformed": 6}
+    for path in (tmp_path / "checkpoint" / "commits").glob("*1*"):  # As after a kill.
+        path.unlink()
+    assert transform(tables.spark, settings).rows == 6
+    assert tables.bodies("transformed") == [*numbers(0, 4), *numbers(10, 16)]
 
 
 def test_sql_that_takes_no_message_writes_none(tables: Tables, tmp_path: Path) -> None:

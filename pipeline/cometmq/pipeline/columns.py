@@ -104,6 +104,8 @@ tell a source which columns a query uses.
 
 STORED: Final = "cometmq.stored"
 """What the metadata of a column of bodies say which are as they are stored, maybe compressed."""
+ALWAYS_TIMED: Final = "cometmq.always-timed"
+"""What those of `store_time` say where no earlier run can have sent the rows without that."""
 
 HEADER_COLUMNS: Final = tuple(name for name in COLUMNS if name not in ("properties", "body"))
 """All but the two that cost the most."""

@@ -176,7 +176,7 @@ class Forming:
             placed,
             _delayed(columns, count),
             None if found is None else found.ids,
-            None if found is None else found.untimed,
+            None if found is None or form.always_timed else found.untimed,
             None if found is None else found.stored_ms,
             None if found is None else found.twins,
         )

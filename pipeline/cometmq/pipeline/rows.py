@@ -32,7 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.columns import COLUMNS, STORED
+from cometmq.pipeline.columns import ALWAYS_TIMED, COLUMNS, STORED
 from cometmq.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
@@ -164,6 +164,8 @@ class RowForm:
     topic_column: str
     coordinates: tuple[str, ...]
     dedup_key: str
+    always_timed: bool = False
+    """Whether no earlier run can have sent these rows without `store_time`."""
 
     @property
     def has_identity(self) -> bool:
@@ -211,7 +213,9 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
         topic_column = "to_topic" if "to_topic" in names else "topic"
         if topic_column not in names:
             raise OptionError("topic: say where to, by this option or a column `to_topic`")
-    return RowForm(names, options.topic, topic_column, _coordinates(names, topic_column), dedup_key)
+    coordinates = _coordinates(names, topic_column)
+    always_timed = any(ALWAYS_TIMED in each.metadata for each in schema.fields)
+    return RowForm(names, options.topic, topic_column, coordinates, dedup_key, always_timed)
 
 
 def _coordinates(names: Sequence[str], topic_column: str) -> tuple[str, ...]:

@@ -287,6 +287,12 @@ def next_batch(checkpoint: Folder) -> int:
     return max(done, default=-1) + 1
 
 
+def last_begun(checkpoint: Folder) -> int:
+    """Return the last batch of a stream that an earlier run has begun; -1 without one."""
+    begun = [int(name) for name in checkpoint.names(ENDS) if name.isdigit()]
+    return max(begun, default=-1)
+
+
 def triggered(writer: Any, trigger: str) -> Any:
     """Say how often: `once` reads what there is, and ends; `30 seconds` goes on until stopped."""
     if trigger == ONCE:

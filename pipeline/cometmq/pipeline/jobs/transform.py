@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.pipeline.columns import ALWAYS_TIMED
 from cometmq.pipeline.errors import OptionError, SinkError
 from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
@@ -38,6 +39,7 @@ from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     check_checkpoint,
     counted,
+    last_begun,
     look_for_topics,
     query_id,
     read_stream,
@@ -121,7 +123,12 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
             return report
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream, settings)
-        run_batches(stream, transforming.batch, settings, run, report)
+        begun = last_begun(checkpoint)
+
+        def put(batch: DataFrame, batch_id: int) -> None:
+            transforming.batch(batch, is_new=batch_id > begun)
+
+        run_batches(stream, put, settings, run, report)
     return report
 
 
@@ -135,6 +142,8 @@ class _Transforming:
         self.sql = settings.read_sql()
         self.looks_once = not settings.dead_letter and _names_once(self.sql)
         """Whether a batch need not be kept: else it would be read, and counted, several times."""
+        self.is_new = False
+        """Whether no earlier run can have sent rows of the batch that is written."""
 
     def check(self, stream: DataFrame) -> list[str]:
         """Look whether the SQL can be; return its columns."""
@@ -186,8 +195,9 @@ class _Transforming:
                     " again; say --force if that is what you want"
                 )
 
-    def batch(self, frame: DataFrame, _batch_id: int) -> None:
-        """Transform one batch."""
+    def batch(self, frame: DataFrame, *, is_new: bool) -> None:
+        """Transform one batch, of which an earlier run has sent nothing yet if it `is_new`."""
+        self.is_new = is_new
         parsed = self._parsed(frame)
         if self.looks_once:
             self._write(self._selected(parsed))
@@ -238,6 +248,10 @@ class _Transforming:
 
     def _save(self, frame: DataFrame, target: dict[str, str], dead_letter: str = "") -> None:
         """Send rows, which are known again apart from those that go to the other place."""
+        if self.is_new and not self.settings.fail_on_data_loss:
+            # Its topic may have been made anew, and earlier SQL may have had no time: what that
+            # sent from the same places would pass for these rows.
+            frame = frame.withMetadata(_TIME, {ALWAYS_TIMED: True})
         query = query_id(Folder(self.spark, self.settings.checkpoint))
         options = target | {"sinkId": f"transform {query} {dead_letter}"}
         frame.write.format("cometmq").mode("append").options(**options).save()
