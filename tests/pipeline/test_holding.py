@@ -17,7 +17,7 @@ from cometmq.admin.program import program
 from cometmq.pipeline import command
 from cometmq.pipeline.errors import HeldError, OptionError
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.holding import BATCHES, STREAM, UPKEEP, held, refuse_held
+from cometmq.pipeline.jobs.holding import BATCHES, RESULTS, STREAM, UPKEEP, held, refuse_held
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.writable import require_folder
@@ -227,6 +227,9 @@ SECOND = {
     "mirror --topic t --to-nameserver 127.0.0.1:2 --checkpoint {to}": STREAM,
     "archive-compact --archive {to}": UPKEEP,
     "archive-vacuum --archive {to}": UPKEEP,
+    "audit --store other --findings {to}": RESULTS,
+    "latency --topic t --tables {to}": RESULTS,
+    "reconcile --left topic:t@h:1 --right store:other --findings {to}": RESULTS,
     "replay --from other --to-topic u --checkpoint {to}": "to-u.lock",
     "replay --from other --to-topic u --checkpoint {to} --name again": "again.lock",
 }

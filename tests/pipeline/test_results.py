@@ -14,8 +14,9 @@ from tests.pipeline.store.logs import write_log
 
 from cometmq.admin.program import program
 from cometmq.pipeline import command
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import HeldError, OptionError
 from cometmq.pipeline.jobs.audit import AuditSettings, audit
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.results import Results
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_read(
     """Who may do everything may make no folder here either, and no mode says so."""
     write_log(tmp_path, [b"x"])
     monkeypatch.setattr("cometmq.pipeline.jobs.audit.look", pytest.fail)
-    with pytest.raises(OptionError, match=r"^path: /proc/found: no permission \(Mkdirs failed"):
+    with pytest.raises(OptionError, match=r"^path: /proc/found: nothing can be written there"):
         audit(spark, AuditSettings(store=str(tmp_path), findings="/proc/found"))
 
 
@@ -177,8 +178,10 @@ def test_a_later_run_replaces_what_an_earlier_one_wrote(
     into = results(tmp_path / "found", tables=(table,) if table else ())
     folder = tmp_path / "found" / table
     for count in (3, 0, 2):
-        into.require(spark)
-        into.write(spark.range(count), table)
+        with into.held(spark, Run()):
+            with pytest.raises(HeldError, match=r"found: audit \("), into.held(spark, Run()):
+                pass
+            into.write(spark.range(count), table)
         assert spark.read.parquet(str(folder)).count() == count
         (folder / "_temporary").mkdir()  # As of a run that was killed.
     (folder / "thesis.txt").touch()  # Since it was looked at.

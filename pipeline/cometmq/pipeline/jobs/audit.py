@@ -81,8 +81,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
     """Judge a store; the report's outcome is FINDINGS when something is wrong."""
     run = run or Run()
     report = run.report_of("audit")
-    with running(spark, report):
-        settings.results.require(spark, dry_run=run.dry_run)
+    with running(spark, report), settings.results.held(spark, run):
         checks = settings.checks
         was_open = is_open(settings.store)  # Before anything is read of it.
         claimed = read_claims(settings.store) if "checkpoint" in checks else None
@@ -354,5 +353,6 @@ JOB: Final = Job(
         "audit --store /var/lib/cometmq --check log --sample 0.1 --report audit.json",
     ),
     goes_on=False,
+    holds=lambda settings: settings.results.places,
     look=_look,
 )

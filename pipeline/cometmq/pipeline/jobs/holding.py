@@ -43,6 +43,8 @@ BATCHES: Final = "_cometmq-batches.lock"
 UPKEEP: Final = "_cometmq-upkeep.lock"
 """In an archive, while its batches are merged or what is left of some is removed. A stream may
 write to it meanwhile. Readers of tables pass over names that begin so."""
+RESULTS: Final = "_cometmq-results.lock"
+"""In a folder of findings or tables, while a run replaces what an earlier one wrote there."""
 _LOOK_SECONDS: Final = 0.05
 """For how long at most who only looks has a lock, which takes it some microseconds."""
 

@@ -144,8 +144,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     run = run or Run()
     report = run.report_of("latency")
     measuring = _Measuring(spark, settings)
-    with running(spark, report), closing(measuring):
-        settings.results.require(spark, dry_run=run.dry_run)
+    with running(spark, report), closing(measuring), settings.results.held(spark, run):
         _require_groups(settings)
         if run.dry_run:
             measuring.count(report)
@@ -336,5 +335,6 @@ JOB: Final = Job(
         "latency --topic orders --since 2026-11-25T00:00:00Z --html latency.html",
     ),
     goes_on=False,
+    holds=lambda settings: settings.results.places,
     look=_look,
 )

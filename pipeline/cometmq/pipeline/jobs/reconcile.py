@@ -109,14 +109,13 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     """Compare two places; the report's outcome is FINDINGS when they differ."""
     run = run or Run()
     report = run.report_of("reconcile")
-    settings.results.require(spark, dry_run=run.dry_run)
     archives = archives_in(spark, map(settings.place, SIDES))
 
     def compare() -> None:
         with ExitStack() as until:
             _compare(_Reconciling(spark, settings, report, until), run)
 
-    with running(spark, report):
+    with running(spark, report), settings.results.held(spark, run):
         again_if_merged(archives, compare)
     return report
 
@@ -290,5 +289,6 @@ JOB: Final = Job(
         "reconcile --left store:/mnt/old --right store:/var/lib/cometmq --level full",
     ),
     goes_on=False,
+    holds=lambda settings: settings.results.places,
     look=_look,
 )

@@ -1,30 +1,37 @@
 """Folders that jobs write results to, as Parquet: `--findings`, `--tables`.
 
-A run replaces what an earlier run of its job wrote, and never anything else. A folder that a job
-has begun has a file in it that says so, which Spark does not read; any other must be empty, and
-none may have what is read in it, or be in it. A run removes only files by the names that Spark
-gives them.
+A run replaces what an earlier run of its job wrote, and never anything else; there is one at a
+time. A folder that a job has begun has a file in it that says so, which Spark does not read; any
+other must be empty, and none may have what is read in it, or be in it. A run removes only files by
+the names that Spark gives them.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
+from cometmq.pipeline.jobs.holding import RESULTS, Places, held, in_folders
 from cometmq.pipeline.jobs.local_paths import local_path
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from cometmq.pipeline.jobs.job import Run
+
 _OWNER: Final = "_cometmq.json"
-_OWN: Final = re.compile(rf"{re.escape(_OWNER)}|\.{re.escape(_OWNER)}\.(new|crc)")
+_OWN: Final = re.compile(
+    rf"{re.escape(_OWNER)}|\.{re.escape(_OWNER)}\.(new|crc)|{re.escape(RESULTS)}"
+)
 _OF_SPARK: Final = re.compile(
     r"(part-[0-9]{5,}-[0-9a-f-]{36}.*\.parquet|_SUCCESS)|\.(part-[0-9]{5,}-.*|_SUCCESS)\.crc"
     r"|_temporary"
@@ -60,8 +67,21 @@ class Results:
             except OSError as error:
                 raise OptionError(f"{self.option}: {self.path}: {error.strerror}") from None
 
+    @property
+    def places(self) -> Places:
+        """The folder that is for one run at a time, if there is one."""
+        return ((self.path, RESULTS),) if self.path else ()
+
+    @contextmanager
+    def held(self, spark: SparkSession, run: Run) -> Generator[None]:
+        """Have the folder, of which it is known that it may be written to, for this run alone."""
+        self.look()
+        with held(run, self.job, *in_folders(spark, self.places)):
+            self.require(spark, dry_run=run.dry_run)
+            yield
+
     def require(self, spark: SparkSession, *, dry_run: bool = False) -> None:
-        """Do so wherever the folder is, and by writing there, unless nothing shall be changed."""
+        """Look wherever the folder is, and by writing there, unless nothing shall be changed."""
         self.look()
         if not self.path:
             return
