@@ -25,7 +25,7 @@ from cometmq.pipeline.lanes import (
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.rows import RowForm
 from cometmq.pipeline.sending import Sender
-from cometmq.pipeline.targets import Target, Targets
+from cometmq.pipeline.targets import GET_BROKER_CONFIG, Target, Targets
 from cometmq.pipeline.wire import Settings, connect
 from cometmq.proto.command import Command
 from cometmq.proto.commands.send import SendMessageV2
@@ -173,6 +173,22 @@ def test_a_smaller_batch_is_advised_only_where_there_can_be_one(
         lane.close()
     assert ("batchBytes" in str(caught.value)) == is_advised
     assert ("maxMessageSize" in str(caught.value)) != is_advised
+
+
+def test_what_has_no_room_in_a_frame_is_refused_before_it_ends_the_connection(
+    start: Callable[[Callable[[int], int], int], Broker],
+) -> None:
+    """With it would end what else is under way, which would be sent again, and again with it."""
+    broker = start(lambda _asked: 0, 1)
+    lane = lane_to(broker)
+    too_large = Request(SEND_MESSAGE_V2, "T", 0, "", 0, bytes((15 << 20) + 1))
+    try:
+        with pytest.raises(SinkError, match=r"takes 15728641 bytes .* takes 15728640 \(maxMess"):
+            lane.submit(too_large)
+        assert [each.code for each in broker.requests] == [GET_BROKER_CONFIG]
+        send(lane, 1)
+    finally:
+        lane.close()
 
 
 @pytest.mark.parametrize(

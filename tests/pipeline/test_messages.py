@@ -198,6 +198,19 @@ def test_sharding_keys_choose_the_queue_and_others_may_go_anywhere() -> None:
     assert made.spreads[0] == made.spreads[3] != made.spreads[2]
 
 
+def test_a_sharding_key_of_a_column_takes_the_place_of_the_one_that_was_read() -> None:
+    """Readers take the last of two properties of one name."""
+    made = messages(
+        [
+            {"body": b"x", "sharding_key": new, "properties": [("__SHARDINGKEY", "old")]}
+            for new in ("new", None)
+        ]
+    )
+    assert [properties.get("__SHARDINGKEY") for _, _, properties in sent(made)] == ["new", None]
+    kept = messages([{"body": b"x", "properties": [("__SHARDINGKEY", "old")]}])
+    assert sent(kept)[0][2]["__SHARDINGKEY"] == "old"
+
+
 def test_a_sharding_key_chooses_one_queue_whichever_others_come_with_it() -> None:
     """Also where the hashes of all of a record batch have more than 63 bits."""
     keys = [f"key-{number}" for number in range(64)]

@@ -70,6 +70,10 @@ def test_tasks_are_not_longer_than_was_asked_for() -> None:
 
 def test_more_tasks_can_be_asked_for() -> None:
     assert len(plan(wanted(100), ADDRESSES, options(min_partitions=5))) == 5
+    few_are_large = [*pieces((10, 3_000_000)), Piece(Queue("T", "a", 1), 0, 10_000, 1_000_000)]
+    tasks = plan(few_are_large, ADDRESSES, options(min_partitions=100))
+    assert len(tasks) == 100
+    assert max(map(rows, tasks)) < 200
 
 
 @given(
@@ -90,6 +94,7 @@ def test_everything_is_read_exactly_once(
         min_partitions=minimum, max_records_per_partition=most, target_bytes_per_task=size_max
     )
     tasks = plan(asked, ADDRESSES, given_options)
+    assert len(tasks) >= min(minimum, sum(map(rows, tasks)))
     found: dict[Queue, list[tuple[int, int]]] = {}
     for each in sorted(piece for task in tasks for piece in task):
         found.setdefault(each.queue, []).append((each.first, each.end))

@@ -19,6 +19,7 @@ from cometmq.pipeline.errors import BusyError, ConnectionLostError, OptionError,
 from cometmq.pipeline.messages import items_by_id
 from cometmq.pipeline.retrying import Pauses
 from cometmq.pipeline.stored import Stored
+from cometmq.pipeline.targets import BODY_SIZE_COMMON, body_size_max
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -106,6 +107,8 @@ class Lane:
 
     def submit(self, request: Request) -> None:
         """Send a request, once there is room for it."""
+        if len(request.body) > BODY_SIZE_COMMON:
+            self._require_room(request)
         is_batch = request.code in _BATCHES or len(request.body) >= _WRITE_SIZE  # It takes as much.
         room = self._how.max_in_flight or (_IN_FLIGHT_BATCHES if is_batch else _IN_FLIGHT_SINGLE)
         if len(self._under_way) >= room:
@@ -118,6 +121,18 @@ class Lane:
         self._unwritten_size += len(frame)
         if self._unwritten_size >= _WRITE_SIZE:
             self._attempt(self._write)
+
+    def _require_room(self, request: Request) -> None:
+        """Refuse what would end the connection without a word, and all that is under way with it.
+
+        It would be sent again over the next one, and so would they.
+        """
+        size, most = len(request.body), body_size_max(self._address, self._how.settings)
+        if size > most:
+            raise SinkError(
+                f"a message to topic {request.topic} takes {size} bytes of a request, and broker"
+                f" {self._address} takes {most} (maxMessageSize)"
+            )
 
     def finish(self) -> None:
         """Wait until everything is answered."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PROPERTIES_SIZE_MAX: Final = 32767
 _UNIQUE_KEY: Final = b"UNIQ_KEY\x01"
+_SHARDING_KEY: Final = "__SHARDINGKEY"
 _HEAD: Final = np.dtype([("size", ">u4"), ("unused", ">u8"), ("flag", ">i4"), ("body_size", ">u4")])
 """Of a message in a batch: see `cometmq.proto.batch`."""
 assert _HEAD.itemsize == 20
@@ -272,7 +273,7 @@ def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
     if "sharding_key" in columns:
         keys = columns["sharding_key"]
         values = pc.fill_null(keys, "")
-        parts.append(_pairs("sharding_key", "__SHARDINGKEY", values, keys.is_valid()))
+        parts.append(_pairs("sharding_key", _SHARDING_KEY, values, keys.is_valid()))
     if "delay_level" in columns:
         levels = pc.fill_null(columns["delay_level"], 0)
         parts.append(_pairs("", "DELAY", levels.cast(STRING), pc.not_equal(levels, 0)))
@@ -286,9 +287,12 @@ def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
             for name, own in zip(KEPT_RESERVED, ("key", "tag"), strict=True)
             if own not in columns
         }
+        left_out = RESERVED - kept
+        if "sharding_key" in columns:  # Of two of a name readers take the last: the old one.
+            left_out |= {_SHARDING_KEY}
         maps = columns["properties"]
         assert isinstance(maps, pa.MapArray)
-        parts.append(_of_maps(maps, RESERVED - kept))
+        parts.append(_of_maps(maps, left_out))
     if not parts:
         return pa.repeat("", count)
     joined: pa.Array = pc.binary_join_element_wise(*parts, "")

@@ -6,6 +6,7 @@ batches, and one for all is wrong for large ones. `measuring` says how many byte
 
 from __future__ import annotations
 
+from heapq import heapify, heappush, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -72,7 +73,40 @@ def plan(
         and rows // count >= 2 * STRETCH
         and heaviest * 2 * STRETCH <= room
     )
-    return _cut(shares, addresses, count, room, STRETCH if is_aligned else 1)
+    tasks = _cut(shares, addresses, count, room, STRETCH if is_aligned else 1)
+    return _halved(tasks, min(options.min_partitions, rows))
+
+
+def _halved(tasks: list[list[Range]], least: int) -> list[list[Range]]:
+    """Cut those with the most messages until they are enough: cuts by bytes may fall together."""
+    if len(tasks) >= least:
+        return tasks
+    longest = [(-_rows(each), at) for at, each in enumerate(tasks)]
+    heapify(longest)
+    while len(tasks) < least:
+        rows, at = longest[0]
+        front, behind = _at(tasks[at], -rows // 2)
+        tasks[at] = front
+        heapreplace(longest, (-_rows(front), at))
+        heappush(longest, (-_rows(behind), len(tasks)))
+        tasks.append(behind)
+    return tasks
+
+
+def _at(task: Sequence[Range], rows: int) -> tuple[list[Range], list[Range]]:
+    """Return the first so many messages of a task, and the others."""
+    front: list[Range] = []
+    behind: list[Range] = []
+    for each in task:
+        cut = min(each.first + rows, each.end)
+        rows -= cut - each.first
+        front += [each._replace(end=cut)] if cut > each.first else []
+        behind += [each._replace(first=cut)] if cut < each.end else []
+    return front, behind
+
+
+def _rows(task: Sequence[Range]) -> int:
+    return sum(each.end - each.first for each in task)
 
 
 def _shares(pieces: Sequence[Piece], options: ReadOptions) -> tuple[list[_Share], int]:

@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.pipeline.cluster import GET_TOPIC_STATS_INFO
+from cometmq.pipeline.cluster import GET_TOPIC_STATS_INFO, with_wire
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, no_broker_yet
 from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import SUCCESS
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cometmq.pipeline.cluster import Cluster
     from cometmq.pipeline.options import WriteOptions
     from cometmq.pipeline.routes import Route
+    from cometmq.pipeline.wire import Settings
 
 UPDATE_AND_CREATE_TOPIC: Final = 17
 _TEMPLATE: Final = "TBW102"
@@ -30,8 +31,8 @@ _READ_AND_WRITE: Final = "6"
 GET_BROKER_CONFIG: Final = 26
 _BATCH_SIZE_COMMON: Final = 4 << 20
 """What brokers take unless they are told otherwise."""
-_BATCH_SIZE_MAX: Final = 15 << 20
-"""More has no room in a frame."""
+BODY_SIZE_COMMON: Final = 15 << 20
+"""More has no room in a frame, unless brokers are told otherwise."""
 _MESSAGE_SIZE_MAX: Final = re.compile(rb"^maxMessageSize=([0-9]{1,15})\s*$", re.MULTILINE)
 
 
@@ -39,16 +40,19 @@ def require_batch_size(options: WriteOptions, addresses: Iterable[str]) -> None:
     """Refuse requests that are larger than these brokers take, as far as they say how much."""
     if options.batch_bytes <= _BATCH_SIZE_COMMON:
         return
-    cluster = options.cluster()
     for address in sorted(addresses):
-        answer = cluster.ask(address, GET_BROKER_CONFIG, {})
-        said = _MESSAGE_SIZE_MAX.search(answer.body) if answer.code == SUCCESS else None
-        most = int(said[1]) if said else _BATCH_SIZE_MAX
-        if options.batch_bytes > most:
+        if options.batch_bytes > (most := body_size_max(address, options.settings())):
             raise OptionError(
                 f"batchBytes: {options.batch_bytes} bytes are more than broker {address} takes at a"
                 f" time, {most} (maxMessageSize)"
             )
+
+
+def body_size_max(address: str, settings: Settings) -> int:
+    """Return how large a request's body may be by a broker, as far as it says so."""
+    answer = with_wire(address, settings, lambda peer: peer.ask(GET_BROKER_CONFIG, {}))
+    said = _MESSAGE_SIZE_MAX.search(answer.body) if answer.code == SUCCESS else None
+    return int(said[1]) if said else BODY_SIZE_COMMON
 
 
 class Target(NamedTuple):
