@@ -23,6 +23,7 @@ from tests.store.damaged_stores import (
     SMALL,
     contents,
     flip,
+    open_small_store,
     overwrite,
     small_store,
     write_small_store,
@@ -275,6 +276,19 @@ def test_dump_picks_what_is_asked_for(options: tuple[str, ...], offsets: list[in
     assert result.exit_code == 0, result.output
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [record["queue_offset"] for record in found] == offsets
+
+
+def test_dump_shows_by_its_number_what_a_topic_had_before_it_was_made_again() -> None:
+    disk = small_store()
+    store = open_small_store(disk)
+    store.delete_topics(["T"])
+    for number in range(5):
+        store.put("T", 0, b"again", b"", Origin(number, number, HOST))
+        store.commit()
+    assert store.close(1)
+    options = ("--topic", "T", "--queue", "0", "--from", "3", "--to", "5")
+    found = run("dump", "--json", *options, ROOT, disk=disk)
+    assert offsets_of(found, "queue_offset") == [3, 4, 3, 4]
 
 
 def test_dump_finds_by_time_what_was_stored_around_a_clock_that_was_set_back() -> None:

@@ -156,7 +156,10 @@ class Selection:
             return None
 
     def _record_of_entry(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return where the queue says that a message is, if it is; else where the log begins."""
+        """Return where the queue says that a message is, if it is; else where the log begins.
+
+        There, too, for a topic that was made again: an earlier message may have had the number.
+        """
         key = QueueKey(is_batch=False, topic=topic, queue_id=queue_id)
         with closing(files_of(self._store, key)) as files:
             physical_offset: int = ENTRY.unpack(files.read(queue_offset, 1))[0]
@@ -166,6 +169,7 @@ class Selection:
             and message.queue_offset == queue_offset
             and message.queue_id == queue_id
             and message.topic == topic
+            and _raw(topic) not in self._store.deletions.offsets
         )
         return physical_offset if is_it else self._store.segments.first_offset
 

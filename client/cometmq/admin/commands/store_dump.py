@@ -99,8 +99,9 @@ def dump(
 
     Reads the log itself, so that it works where queues or the index are damaged, and goes on
     behind damage (exit status 1 then). Options narrow down what is printed; --topic with --queue
-    and --from, --physical and --since also save reading what is in front. Times without a zone are
-    UTC, as those that are printed. Changes nothing.
+    and --from, --physical and --since also save reading what is in front. (So where offsets were
+    given out twice, --from leaves out the earlier messages that had them.) Times without a zone
+    are UTC, as those that are printed. Changes nothing.
 
     \b
     Examples:
