@@ -14,7 +14,7 @@ from tests.store.records import refuse
 
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.upkeep.checkpoint import load_checkpoint
-from cometmq.store.upkeep.checkpointing import BORDERS
+from cometmq.store.upkeep.checkpointing import BORDERS, INDEXED_A_TICK_MAX
 from cometmq.store.upkeep.write_behind import WRITES_A_TICK
 
 if TYPE_CHECKING:
@@ -118,6 +118,32 @@ def test_a_checkpoint_waits_for_a_slow_sync_of_the_log_and_then_claims_all_of_it
     claims = load_checkpoint(disk, "/store/checkpoint").claims
     assert claims is not None
     assert claims.recover_from == subject.end_offset
+
+
+@pytest.mark.parametrize("journal_queues_min", [1, 1024])
+def test_a_checkpoint_is_taken_while_more_is_put_than_each_tick_indexes(
+    journal_queues_min: int,
+) -> None:
+    """Else a start behind a kill would have to read all that was put since the load began."""
+    config = replace(
+        CONFIG,
+        segment_size=1 << 20,
+        index_items=1 << 20,
+        checkpoint_bytes=300_000,
+        consume_queue_journal_queues_min=journal_queues_min,
+    )
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, config, NOW_MS)
+    while subject.end_offset < 3_000_000:
+        for number in range(INDEXED_A_TICK_MAX + 100):
+            subject.put("T", number % 8, b"", {"KEYS": f"k{number}"}, NOW_MS)
+        subject.commit()
+        subject.sync()
+        subject.upkeep(NOW_MS)
+        claims = load_checkpoint(disk, "/store/checkpoint").claims
+        assert claims is not None
+        assert subject.end_offset - claims.complete_to < 1_000_000
+    assert subject.close(NOW_MS)
 
 
 LOADING = """

@@ -15,6 +15,7 @@ from cometmq.store import errors
     [
         (errors.MessageIllegalError, ResponseCode.MESSAGE_ILLEGAL),
         (errors.PropertiesTooLongError, ResponseCode.MESSAGE_ILLEGAL),
+        (errors.StoreBusyError, ResponseCode.SYSTEM_BUSY),
         (errors.StoreNotWriteableError, ResponseCode.SERVICE_NOT_AVAILABLE),
         (errors.SyncFailedError, ResponseCode.SERVICE_NOT_AVAILABLE),
         (errors.PutRefusedError, ResponseCode.SYSTEM_ERROR),

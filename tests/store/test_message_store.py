@@ -448,6 +448,7 @@ def test_an_inner_batch_stays_one_record_of_a_batch_topic(opened: Opened) -> Non
         (BATCHES, b"", 0xC0),
         (BATCHES, inner, 0),
         (BATCHES, b"INNER_NUM\x010\x02", 0xC0),
+        (BATCHES, b"INNER_NUM\x0132768\x02", 0xC0),
         (BATCHES, b"INNER_NUM\x01x\x02", 0xC0),
         (BATCHES, b"INNER_NUM\x01%b\x02" % (b"9" * 5000), 0xC0),
         (BATCHES, inner, 0xC4),

@@ -170,6 +170,11 @@ class ConsumeQueues:
         return True
 
     @property
+    def unwritten_from(self) -> int | None:
+        """The physical offset of the first record whose entry waits in memory; None without."""
+        return self._disk.first_unwritten()
+
+    @property
     def settled_offset(self) -> int | None:
         """The physical offset below which every record's entry is in the files; None for any.
 

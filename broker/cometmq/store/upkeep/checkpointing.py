@@ -161,10 +161,21 @@ class Checkpointer:
         if self._mark is None and self._is_due(now_ms):
             self._begin(now_ms)
             return True  # What waits below the mark is only looked for from now on.
-        if self._mark is not None and not more:
+        if self._mark is not None:
             moment, timestamp = self._mark
-            self._sync((moment.end_offset, timestamp), now_ms)
+            if self._is_written_to(moment.end_offset):
+                self._sync((moment.end_offset, timestamp), now_ms)
         return more
+
+    def _is_written_to(self, offset: int) -> bool:
+        """Whether entries and keys of what is in front of a mark are in their files.
+
+        What was put since does not count: under load some of it always waits.
+        """
+        waiting = [self._queues.unwritten_from if self._is_whole else None]
+        if self._index is not None:
+            waiting.append(self._index.settled_offset)
+        return all(each is None or each >= offset for each in waiting)
 
     def bring_queues_to_files(self) -> None:
         """Take a whole checkpoint now, unless all is in the last: retention waits for it."""
