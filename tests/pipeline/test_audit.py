@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -103,6 +104,8 @@ def test_an_audit_finds_each_kind_of_damage(
     entries[12:20] = b"\0\0\0\0\0\0\0\x07"
     entries[28:32] = b"\0\0\0\x64"
     path.write_bytes(bytes(entries))
+    *_, last = sorted((root / "index").iterdir())
+    os.truncate(last, 100)
     folder = str(tmp_path / "findings")
     found = judged(spark, root, split_size="20000", findings=folder)
     assert found["outcome"] == "findings"
@@ -112,6 +115,7 @@ def test_an_audit_finds_each_kind_of_damage(
     assert found["kinds"]["dangling entry"] == 1
     assert found["kinds"]["wrong tags code"] == 1
     assert found["kinds"]["dangling item"] >= 1
+    assert found["kinds"]["short index"] == 1
     damaged = [path for path, verdict in found["files"].items() if verdict == "damaged"]
     assert len(damaged) == 1
     assert "passed over" not in capfd.readouterr().err  # It is a finding, and told as that.

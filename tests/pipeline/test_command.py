@@ -9,7 +9,7 @@ import shlex
 import socket
 import sys
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -392,6 +392,23 @@ def test_windows_are_looked_at_before_spark_is_started(given: dict[str, Any], sa
     with pytest.raises(OptionError) if said else nullcontext() as caught:
         AggregateSettings(nameserver="h:1", topic="t", to_topic="u", checkpoint="c", **given)
     assert caught is None or str(caught.value).startswith(said)
+
+
+WRONG = {"str": 5, "int": "5", "float": "0.5", "bool": "false", "tuple[str, ...]": "f:g"}
+"""A value of another type, by the type of a setting."""
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_setting_of_another_type_is_refused_by_its_name(job: str) -> None:
+    """The text "false" would be taken for true, and send a replay into its own topic."""
+    settings = import_module(JOBS[job]).JOB.settings
+    declared = [each for each in fields(settings) if str(each.type) in WRONG]
+    needed = {each.name: "x" for each in declared if each.default is MISSING}
+    for each in declared:
+        with pytest.raises(OptionError) as caught:
+            settings(**{**needed, each.name: WRONG[str(each.type)]})
+        name = each.name.rstrip("_").replace("_", "-")
+        assert str(caught.value).startswith(f"{name}: {WRONG[str(each.type)]!r} is not ")
 
 
 NUMBERS = {

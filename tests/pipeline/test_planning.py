@@ -57,6 +57,11 @@ def test_long_queues_are_cut_where_the_sink_can_tell_what_it_has_seen() -> None:
     assert {each.first % STRETCH for task in tasks for each in task if each.first != 100} == {0}
 
 
+def test_short_tasks_are_cut_evenly() -> None:
+    """Multiples of a stretch would make them unlike."""
+    assert [rows(task) for task in plan(wanted(10_000), ADDRESSES, options())] == [5_000, 5_000]
+
+
 def test_one_long_queue_is_split() -> None:
     tasks = plan(wanted(1_000_000), ADDRESSES, options(target_bytes_per_task=100 << 20))
     assert len(tasks) == 10

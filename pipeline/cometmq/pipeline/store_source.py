@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.records.layout import Layout, Truths
     from cometmq.pipeline.store.options import StoreOptions
+    from cometmq.store.index.index_format import IndexShape
 
 log = logging.getLogger(__name__)
 
@@ -251,9 +252,24 @@ def _together(options: StoreOptions) -> list[list[queues.QueuePart]]:
 
 
 def _index_parts(root: str) -> list[index.IndexPart]:
-    """Return runs of items of the index files. How many slots those have is found by the store."""
+    """Return runs of items of the index files."""
+    shape, files = index_files(root)
+    if shape is None:
+        return []
+    return [
+        index.IndexPart(
+            root, f"{root}/index/{name}", name, shape.items_at, first, first + _INDEX_ROWS
+        )
+        for name in files
+        for first in range(1, shape.items, _INDEX_ROWS)
+    ]
+
+
+def index_files(root: str) -> tuple[IndexShape | None, dict[str, int]]:
+    """Return how many slots and items index files have, as the store finds it; and their sizes."""
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import RealFileSystem
+    from cometmq.store.disk.names import is_index_file
     from cometmq.store.index.index_shape import find_shape
 
     if "://" in root:
@@ -261,13 +277,5 @@ def _index_parts(root: str) -> list[index.IndexPart]:
     filesystem = RealFileSystem()
     folder = f"{root}/index"
     shape = find_shape(filesystem, folder, StoreConfig(), clean=False)
-    if shape is None:
-        return []
-    return [
-        index.IndexPart(
-            root, f"{folder}/{entry.name}", entry.name, shape.items_at, first, first + _INDEX_ROWS
-        )
-        for entry in filesystem.list(folder)
-        if not entry.is_directory
-        for first in range(1, shape.items, _INDEX_ROWS)
-    ]
+    entries = filesystem.list(folder)
+    return shape, {each.name: each.size for each in entries if is_index_file(each)}

@@ -19,7 +19,7 @@ has open or was killed with. Behind a clean stop each file is `sound`, or `damag
                 of its tags; but for what expired, and for what is not dispatched yet: that is what
                 stands behind the last entry or, while the store is open (a broker has it, or was
                 killed), behind what the checkpoint says is complete
-    index       each item of the index names a record
+    index       each item of the index names a record, and its files are as long as they must be
     checkpoint  it says no more than the log has; with `queues`, records that have their entries by
                 what it says have them
 
@@ -51,6 +51,7 @@ from cometmq.pipeline.store.files import folders_of, is_open
 from cometmq.pipeline.store.places import first_since
 from cometmq.pipeline.store.queues import BATCH
 from cometmq.pipeline.store.splits import look
+from cometmq.pipeline.store_source import index_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -157,7 +158,8 @@ class _Audit:
         if "queues" in checks:
             self.found.append(self._queues())
         if "index" in checks:
-            self.found.append(self._index())
+            short = self.spark.createDataFrame(self._short_index_files(), _FINDINGS)
+            self.found += [self._index(), short]
         if self.store.claimed is not None:
             self.report.details["checkpoint"] = self.store.claimed.written_by
             wrong = wrong_claims(self.store.claimed, self.log, self._latest_ms)
@@ -253,6 +255,21 @@ class _Audit:
             "concat('item ', item, ' names no record') AS detail",
         )
         return lost
+
+    def _short_index_files(self) -> list[tuple[str, str, int, int, str]]:
+        """Look for files of the index that have lost their end."""
+        shape, sizes = index_files(self.settings.store)
+        if self._is_open():  # A broker may be making the last one.
+            sizes = dict(sorted(sizes.items())[:-1])
+        return [
+            (
+                *("short index", name, size, shape.file_size),
+                f"has {size} bytes, where {shape.slots} slots and {shape.items} items make"
+                f" {shape.file_size}",
+            )
+            for name, size in sizes.items()
+            if shape is not None and size < shape.file_size
+        ]
 
     def _conclude(self) -> None:
         """Collect the findings, and say of each file what it is."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from cometmq.client import ClientConfig
-from cometmq.pipeline.jobs.job import setting
+from cometmq.pipeline.jobs.job import check_types, setting
 from cometmq.pipeline.option_reading import camel
 from cometmq.pipeline.wire import Settings
 
@@ -38,6 +38,7 @@ class Credentials:
     )
 
     def __post_init__(self) -> None:
+        check_types(self)
         Settings(
             access_key=self.access_key,
             secret_key=self.secret_key,

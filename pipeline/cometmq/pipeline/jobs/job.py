@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError, PipelineError
@@ -23,6 +23,7 @@ from cometmq.pipeline.losses import untold
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+    from _typeshed import DataclassInstance
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.metrics import LastBatch
 
 _LOOK_SECONDS: Final = 0.2
+_KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
+    "str": (str, "a text"),
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": (bool, "True or False"),
+    "tuple[str, ...]": (tuple, "a tuple of texts"),
+}
+"""What a setting must be, by the type of its field."""
 
 
 class StoppedEarly(BaseException):  # Py4J would take an Exception for its own.
@@ -216,6 +225,21 @@ def setting(
         "secret": secret,
     }
     return field(default=default, repr=not secret, metadata=metadata)
+
+
+def check_types(settings: DataclassInstance) -> None:
+    """Refuse settings of other types than they are declared with: the text "false" would be true.
+
+    The command line makes them by their types, and others may have them from a file.
+    """
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        kind, must_be = _KINDS.get(str(each.type), (object, ""))
+        if not isinstance(value, kind) or (
+            isinstance(value, bool) and kind is not bool and must_be
+        ):
+            name = each.name.rstrip("_").replace("_", "-")
+            raise OptionError(f"{name}: {value!r} is not {must_be}")
 
 
 @contextmanager

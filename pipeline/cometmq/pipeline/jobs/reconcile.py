@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import Job, Run, running, setting
+from cometmq.pipeline.jobs.job import Job, Run, check_types, running, setting
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
 from cometmq.pipeline.jobs.reconcile_sides import LEVELS, PLACE, QUEUE, SIDES, Sides, ends_of
 from cometmq.pipeline.jobs.report import Outcome, Report
@@ -68,6 +68,7 @@ class ReconcileSettings:
     findings: str = setting("Write all differences there, as Parquet.", "", metavar="DIR")
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, value, known in (
             ("level", self.level, tuple(LEVELS)),
             ("by", self.by, ("place", "content")),

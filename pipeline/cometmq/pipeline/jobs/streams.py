@@ -11,7 +11,7 @@ from cometmq.pipeline.errors import DamagedFileError, DataLossError, OptionError
 from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.job import setting
+from cometmq.pipeline.jobs.job import check_types, setting
 from cometmq.pipeline.jobs.local_paths import local_path
 from cometmq.pipeline.jobs.torn_checkpoints import (
     DONE,
@@ -96,6 +96,7 @@ class StreamSettings:
         return self.checkpoint
 
     def __post_init__(self) -> None:
+        check_types(self)
         read_options(source_options(self))
         if self.trigger == ONCE:
             return
