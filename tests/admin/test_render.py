@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,7 +14,8 @@ from click.testing import CliRunner
 
 from cometmq.admin.parameters import TimeParameter
 from cometmq.admin.program import program
-from cometmq.admin.render import body_text, show_facts, show_table
+from cometmq.admin.render import body_text, progress_bar, show_facts, show_table
+from cometmq.store.looking.findings import Progress
 
 TIME_COMMANDS = [
     ["offset", "reset", "billing", "orders", "--to"],
@@ -119,3 +123,25 @@ def test_a_table_is_not_cut_on_a_narrow_terminal(
     topic = "orders-" * 12
     show_table(("topic", "#end", "#lag"), [(topic, 1234567, 7654321)])
     assert capsys.readouterr().out.splitlines()[1] == f"{topic}  1234567  7654321"
+
+
+class _Terminal(io.StringIO):
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_bar_is_shown_on_a_terminal_and_a_stage_that_is_over_is_full(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    stderr = _Terminal(is_terminal=is_terminal)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar() as bar:
+        bar.follow([Progress("log", 0, 7), Progress("log", 3, 7), Progress("queues", 0, 2)])
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stderr.getvalue()).rpartition("log")[2]
+    assert re.findall(r"\d+/\d+", last) == (["7/7", "2/2"] if is_terminal else [])

@@ -218,9 +218,16 @@ class _Bar:
         """Run a task to its end, and show how far it is."""
         for step in steps:
             if step.stage != self._stage or self._task is None:
+                self._end()
                 self._stage = step.stage
                 self._task = self._bars.add_task(step.stage, total=step.total)
             self._bars.update(self._task, completed=step.done)
+        self._end()
+
+    def _end(self) -> None:
+        """Show a stage as done: the last of its steps may be far in front of its end."""
+        for task in self._bars.tasks[-1:]:
+            self._bars.update(task.id, completed=task.total)
 
 
 def size_text(size: float) -> str:
