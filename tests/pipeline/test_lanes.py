@@ -357,6 +357,25 @@ def test_a_broker_that_is_away_when_a_task_begins_is_waited_for(pauses: list[flo
     assert pauses == [0.2, 0.4, 0.8]
 
 
+def test_what_is_left_of_a_batch_is_asked_for_anew_where_its_connection_breaks(
+    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
+) -> None:
+    """It may be stored by now, and would be there twice, sent as it is."""
+    broker = start(lambda _asked: BUSY, 1)
+    broker.unheard = 1
+    lane = lane_to(broker)
+    whole = Request(SEND_BATCH_ONCE, "T", 0, "", 0, b"the batch")
+    rest = whole._replace(code=SEND_BATCH_MESSAGE, body=b"the rest", instead_of=whole)
+    try:
+        with pytest.raises(BusyError):
+            lane.submit(rest)
+            lane.finish()
+    finally:
+        lane.close()
+    assert pauses
+    assert {each.code for each in broker.requests} == {SEND_BATCH_ONCE}
+
+
 @pytest.mark.parametrize("ended", [2, 4])
 def test_a_broker_that_ends_connections_unheard_is_waited_for(
     start: Callable[[Callable[[int], int], int], Broker], pauses: list[float], ended: int
