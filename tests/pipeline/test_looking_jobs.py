@@ -405,6 +405,7 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     later = (now + timedelta(days=1)).isoformat()
     assert measured(tables, topic="timed", since=later, tables=str(tmp_path))["rows"] == 0
     assert tables.spark.read.parquet(str(tmp_path / "queues")).count() == 0
+    assert not (tmp_path / "lag").exists()  # It is of an earlier run.
 
 
 def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:

@@ -117,9 +117,13 @@ class Results:
             frame.write.mode("append").parquet(folder.of(*within))
 
     def remove(self, spark: SparkSession) -> None:
-        """Remove what an earlier run has written, of a job that has nothing to write now."""
+        """Remove what an earlier run has written, each table of it."""
         if self.path:
-            self._remove(Folder(spark, self.path), ())
+            folder = Folder(spark, self.path)
+            self._remove(folder, ())
+            for each in self.tables:
+                self._remove(folder, (each,))
+                Folder(spark, folder.of(each)).remove_empty()
 
     def _remove(self, folder: Folder, within: tuple[str, ...]) -> bool:
         """Remove an earlier run's table; return whether there was such a run."""
