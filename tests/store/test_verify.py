@@ -291,6 +291,33 @@ def test_a_damaged_record_is_named_with_the_message_that_is_lost() -> None:
     )
 
 
+def test_items_of_many_damaged_records_are_not_taken_for_wrong_ones() -> None:
+    """What is behind the damage has its items, however many lead into it."""
+    disk = small_store(UNSEALED)
+    overwrite(disk, f"{ROOT}/commitlog/{0:020d}", 735, b"\xaa" * 1165)
+    report = verified(disk)
+    assert {each.kind for each in report.findings} == {Kind.RECORD, Kind.LOST_MESSAGE}
+    (note,) = [each for each in report.notes if "index" in each]
+    count = int(note.split()[0])
+    assert note == f"{count} items of the index lead to records that are damaged"
+    assert report.items + count == 165
+    assert count > 8
+
+
+def test_a_key_that_a_damaged_name_of_a_property_hides_is_missed() -> None:
+    """No checksum is over it, but its item is there, and lookups find nothing by it."""
+    disk = small_store(UNSEALED)
+    message = message_of(disk, 1, 1)
+    path = f"{ROOT}/commitlog/{message.physical_offset // 4096 * 4096:020d}"
+    position = message.physical_offset % 4096
+    record = content(disk, path)[position : position + message.size]
+    flip(disk, path, position + record.index(b"KEYS"))
+    findings = verified(disk).findings
+    assert {each.kind for each in findings} == {Kind.EXTRA_ITEM}
+    assert {each.physical_offset for each in findings} == {message.physical_offset}
+    assert len(findings) == 2  # It has two keys.
+
+
 def test_what_an_entry_is_and_what_it_should_be_is_said() -> None:
     disk = small_store()
     path = f"{ROOT}/consumequeue/T/0/00000000000000000000"

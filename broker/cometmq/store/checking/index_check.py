@@ -63,6 +63,8 @@ class IndexCheck:
             self._settled = min(self._settled, self._off)
         self._settled_to: tuple[int, int] | None = None
         """The file, and the item in it, from which on the next start makes all anew."""
+        self._last: tuple[int, frozenset[int]] = (-1, frozenset())
+        """The last record that the log gave, and the hashes of its keys that have an item."""
         self._began = False
         self._unindexed: list[int] = []  # Count, first and last record in front of the first item.
         self._filled_from = store.start.ours_from
@@ -191,6 +193,7 @@ class IndexCheck:
         """Take items that are as they should be, and look at their times."""
         self._began = True
         self._report.items += count
+        self._remember(called.first(count))
         done = 0
         while done < count:
             file, first, here = self._items.run(count - done)
@@ -202,6 +205,14 @@ class IndexCheck:
             self._check_seconds(file, first, times)
             self._items.advance(here)
             done += here
+
+    def _remember(self, called: Hashed) -> None:
+        if not len(called.offsets):
+            return
+        offset = int(called.offsets[-1])
+        hashes = frozenset(called.hashes[called.offsets.searchsorted(offset) :].tolist())
+        before, earlier = self._last
+        self._last = (offset, hashes | earlier if offset == before else hashes)
 
     def _check_seconds(self, file: IndexedFile, first: int, times: npt.NDArray[np.int64]) -> None:
         begin = file.header.begin_time if file.first_time is None else file.first_time
@@ -248,13 +259,18 @@ class IndexCheck:
                 self._report_extra(there[0])
             elif not there or there[0] in ahead or there[0][1] > pair[1] + (1 << 40):
                 at = self._miss(called, at, bool(there))
-            elif there[0][1] > pair[1] and not (set(there[1:]) & set(ahead)):
+            elif set(there[1:]) & set(ahead):
+                at = self._report_wrong(there[0], called, at)
+            elif there[0][1] > pair[1]:
                 at = self._miss(called, at, True)
+            elif self._last[0] <= there[0][1] < pair[1]:  # Of what the log does not give any more.
+                self._report_extra(there[0])
             else:
                 at = self._report_wrong(there[0], called, at)
 
     def _miss(self, called: Hashed, at: int, has_more: bool) -> int:
         offset = int(called.offsets[at])
+        self._pass(offset)
         if not self._began and has_more and offset < self._filled_from:
             self._note_unindexed(offset)
         else:
@@ -278,6 +294,7 @@ class IndexCheck:
     def _report_wrong(self, there: tuple[int, int], called: Hashed, at: int) -> int:
         path, number = self._items.where()
         offset = int(called.offsets[at])
+        self._pass(offset)
         self._report.find(
             Kind.WRONG_ITEM,
             path,
@@ -289,9 +306,15 @@ class IndexCheck:
         self._items.advance(1)
         return at + 1
 
+    def _pass(self, offset: int) -> None:
+        if offset != self._last[0]:
+            self._last = (offset, frozenset())
+
     def _report_extra(self, there: tuple[int, int]) -> None:
+        """Note an item that no key calls for; Apache has some of a record twice behind a kill."""
         path, number = self._items.where()
-        if there[1] != self._items.last_offset:
+        offset, hashes = self._last
+        if there[1] != offset or there[0] not in hashes:
             self._extras.append((path, number, *there))
         self._items.advance(1)
 
