@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import trio
 
 from cometmq.net import alone
+from cometmq.net.ending_signals import ONE_REQUEST_SECONDS
 
 PATIENCE_SECONDS = 30
 PROGRAM = """
@@ -59,6 +61,7 @@ def test_a_second_signal_kills_whatever_is_being_done(number: signal.Signals, bl
         process.send_signal(number)
         assert process.stdout.readline() == "stopping\n"
         if blocks:
+            time.sleep(ONE_REQUEST_SECONDS)
             process.send_signal(number)
         assert process.wait(PATIENCE_SECONDS) == (-number if blocks else 7)
 

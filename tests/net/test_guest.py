@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ import trio
 from tests.net.harness import ECHO, TestOwner
 
 from cometmq.net import Peers, connect, listen_on, serve
+from cometmq.net.ending_signals import ONE_REQUEST_SECONDS
 from cometmq.net.guest import on_loop, repeat_on_loop, run
 from cometmq.proto.command import Command
 from cometmq.proto.host import Host
@@ -170,6 +172,9 @@ def test_the_second_signal_ends_the_process_at_once(use_uvloop: bool) -> None:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "stopping\n"
+        process.send_signal(signal.SIGTERM)  # As `timeout` does: of its child, and of its group.
+        time.sleep(ONE_REQUEST_SECONDS)
+        assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == -signal.SIGTERM
 

@@ -23,7 +23,8 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 import pyspark
 
-from cometmq.pipeline import command, ending_signals
+from cometmq.net import ending_signals
+from cometmq.pipeline import command
 from cometmq.pipeline.errors import PipelineError
 from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly, setting
 from cometmq.pipeline.jobs.report import Report
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.spark
 
 ASKED = """
 import sys, time
-from cometmq.pipeline import ending_signals
+from cometmq.net import ending_signals
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.stopping import stopped_by_signals
 

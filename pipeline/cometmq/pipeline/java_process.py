@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import SparkConf, SparkContext
 
-from cometmq.pipeline.ending_signals import SIGNALS, Requests
+from cometmq.net.ending_signals import SIGNALS, Requests
 from cometmq.pipeline.java_noise import Sieve
 from cometmq.pipeline.spark_log import LOG_VARIABLE, SILENT
 

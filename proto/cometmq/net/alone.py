@@ -1,17 +1,16 @@
 """trio alone in its thread: `guest.run` for a process that needs no other loop.
 
-The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up; from then on both
-signals have their own default, so that a second one kills the process at once.
+The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up. A second one, a
+second or more behind it (`ending_signals`), kills the process at once.
 """
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from cometmq.net.guest import SIGNALS
+from cometmq.net.ending_signals import SIGNALS, Requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -42,7 +41,8 @@ async def _watched(main: Callable[[trio.Event], Awaitable[T]]) -> T:
 
 
 async def _watch(signals: AsyncIterator[int], stop: trio.Event) -> None:
-    async for _ in signals:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-        stop.set()
+    requests = Requests()
+    async for number in signals:
+        if requests.is_first(number):
+            requests.heed_the_second()
+            stop.set()

@@ -11,28 +11,28 @@
 
     run(main)
 
-The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up; from then on both
-signals have their own default, so that a second one kills the process at once, whatever it is
-doing, and its status says what happened.
+The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up. A second one, a
+second or more behind it (`ending_signals`), kills the process at once, whatever it is doing, and
+its status says what happened.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from cometmq.net.ending_signals import SIGNALS, Requests
+
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, NoReturn
 
     import outcome
 
 T = TypeVar("T")
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
@@ -123,12 +123,12 @@ async def _host(
     loop = asyncio.get_running_loop()
     done: asyncio.Future[outcome.Outcome[T]] = loop.create_future()
     stop = trio.Event()
+    requests = Requests()
 
-    def signalled() -> None:
-        for number in signals:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-        stop.set()
+    def signalled(number: int) -> None:
+        if requests.is_first(number):
+            requests.heed_the_second()  # Also where the loop stands still.
+            stop.set()
 
     trio.lowlevel.start_guest_run(
         main,
@@ -139,7 +139,7 @@ async def _host(
         host_uses_signal_set_wakeup_fd=True,
     )
     for number in signals:
-        loop.add_signal_handler(number, signalled)
+        loop.add_signal_handler(number, signalled, number)
     try:
         return (await done).unwrap()
     finally:

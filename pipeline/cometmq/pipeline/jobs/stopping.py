@@ -3,7 +3,7 @@
 The first one lets it finish the batch that is running, or, of a job that has none, ends what Spark
 is at; while Spark is started there is nothing to finish, and it ends the job there and then, but
 for its Java, which must be known to be ended (`java_process`). The second one ends the process at
-once; what comes within a second is no second one (`ending_signals`).
+once; what comes within a second is no second one (`cometmq.net.ending_signals`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from cometmq.pipeline.ending_signals import SIGNALS, Requests
+from cometmq.net.ending_signals import SIGNALS, Requests
 from cometmq.pipeline.jobs.job import StoppedEarly
 
 if TYPE_CHECKING:

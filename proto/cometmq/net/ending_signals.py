@@ -32,6 +32,11 @@ class Requests:
             signal.raise_signal(number)
         return False
 
+    def heed_the_second(self) -> None:
+        """Have all of these signals looked at here from now on, where one came already."""
+        for number in SIGNALS:
+            signal.signal(number, lambda number, _: self.is_first(number))
+
     def wait_for_the_rest(self) -> None:
         """Wait until nothing can come any more that is part of the first one."""
         if self._first_at is not None:
