@@ -144,9 +144,11 @@ def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
     """Say what is lost with what is cut off, with zeros, and with files that are missing."""
     if plan.missing_to is not None:
         size = "all" if plan.missing_to < plan.end_offset else size_text(plan.missing_size)
+        is_behind = plan.cut_at is not None and plan.cut_at >= plan.missing_to
+        now = "goes on at" if is_behind else "ends at"
         say(
             f"{will}given up: {size} of the log whose files are missing: it went up to physical"
-            f" offset {plan.missing_to}, and ends at {plan.cut_at} now; restore them from a copy if"
+            f" offset {plan.missing_to}, and {now} {plan.cut_at} now; restore them from a copy if"
             " there is one"
         )
     if plan.safe_to is not None:
