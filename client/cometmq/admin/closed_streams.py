@@ -19,4 +19,4 @@ def hold_closed_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, way)  # It gets the lowest number that is free: this one.
-            os.set_inheritable(number, True)  # Positional alone.
+            os.set_inheritable(number, True)

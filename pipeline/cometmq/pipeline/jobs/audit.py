@@ -51,7 +51,6 @@ from cometmq.pipeline.store.files import folders_of, is_open
 from cometmq.pipeline.store.places import first_since
 from cometmq.pipeline.store.queues import BATCH
 from cometmq.pipeline.store.splits import look
-from cometmq.pipeline.store_source import index_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -257,10 +256,15 @@ class _Audit:
         return lost
 
     def _short_index_files(self) -> list[tuple[str, str, int, int, str]]:
-        """Look for files of the index that have lost their end."""
+        """Look for files of the index that have lost their end, behind a clean stop.
+
+        A broker may be making the last ones, or have been killed at that.
+        """
+        from cometmq.pipeline.store_source import index_files
+
+        if self._is_open():
+            return []
         shape, sizes = index_files(self.settings.store)
-        if self._is_open():  # A broker may be making the last one.
-            sizes = dict(sorted(sizes.items())[:-1])
         return [
             (
                 *("short index", name, size, shape.file_size),
