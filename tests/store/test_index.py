@@ -161,9 +161,27 @@ def test_a_torn_header_does_not_hide_the_newest_file_of_the_checkpoint() -> None
     assert begun_before([whole, newest, torn, behind], 3000)[-1:] == [1]
     assert begun_before([whole, newest, behind, torn], 3000)[-1:] == [1]
     assert begun_before([whole, newest, IndexHeader()], 3000)[-1:] == [1]
-    assert begun_before([behind, torn], 3000)[-1:] == [1]
+    first = IndexHeader(1, 1, 0, 0, 1, 20)
+    assert begun_before([first, behind, torn], 3000) == [0]
+    assert begun_before([behind, torn], 3000) == []
     assert begun_before([behind], 3000) == []
     assert begun_before([], 3000) == []
+
+
+def test_a_file_whose_header_a_power_cut_has_torn_goes_and_its_keys_come_back() -> None:
+    disk = SimulatedFileSystem()
+    assert filled(disk, 24).finish(NOW_MS)  # Two items each: five files of nine and fewer.
+    paths = sorted(files_below(disk, "/store"))
+    torn = disk.open(paths[2])
+    torn.write(bytes(32), 0)  # Times and offsets, but not that it is full.
+    torn.close()
+    again = opened(disk, clean=False)
+    start = again.recover(900, synced=True)
+    for n in range(start // 100, 24):
+        again.add(b"t", b"UNIQ_KEY\x01id%d\x02KEYS\x01all\x02" % n, n * 100, NOW_MS + n)
+    assert again.finish(NOW_MS)
+    assert again.query("t", "all", 99) == [n * 100 for n in reversed(range(24))]
+    assert len(files_below(disk, "/store")) == len(paths)
 
 
 def test_what_is_waiting_bounds_the_settled_offset() -> None:

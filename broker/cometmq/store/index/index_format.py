@@ -99,6 +99,11 @@ class IndexHeader:
             self.next_item,
         )
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether it has items; one without a time has not, whatever a power cut left of it."""
+        return self.next_item > 1 and self.begin_time > 0
+
     def successor(self) -> IndexHeader:
         """Return what the header of the file behind this one starts as."""
         return IndexHeader(self.end_time, self.end_time, self.end_offset, self.end_offset)
@@ -111,7 +116,7 @@ def begun_before(headers: Sequence[IndexHeader], physical_offset: int) -> list[i
     """
     found, end = list[int](), 0
     for number, header in enumerate(headers):
-        if header.next_item > 1 and end <= header.begin_offset < physical_offset:
+        if header.is_begun and end <= header.begin_offset < physical_offset:
             found.append(number)
             end = header.end_offset
     return found

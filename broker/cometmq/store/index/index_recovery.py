@@ -46,7 +46,8 @@ def _verify(folder: IndexFolder, below: int, count_sound: CountSound, *, chains:
     doubted = files[-2:] if chains else [*(files[each] for each in begun), *files[-1:]]
     for number, known in enumerate(files):
         header = known.header
-        full = header.next_item >= folder.shape.items and known not in doubted
+        is_full = header.is_begun and header.next_item >= folder.shape.items
+        full = is_full and known not in doubted
         if not full or header.end_offset >= below:
             file = folder.opened(known)
             whole = file.recover(below, predecessor, chains=chains)
