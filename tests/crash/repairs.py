@@ -59,6 +59,8 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
         if safe < victims[-1].end:
             # A power cut took the note of how far was synced: now it may be a torn tail.
             raise Uncovered("nobody knows any more that it was safe")
+        if cut and not _keeps_offsets(run, behind):
+            raise Uncovered("nobody knows any more which numbers behind it came to the disk")
         if tries + 1 < TRIES_MAX and run.rng.random() < 0.5:
             run.disk.hook = ends_at(run.disk.operations + run.rng.randint(1, 30))
         if _repair(run, cut=cut):
