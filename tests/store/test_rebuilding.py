@@ -210,6 +210,21 @@ def test_an_index_of_a_shape_that_nobody_knows_is_refused() -> None:
     check_rebuildable(inspect(disk, ROOT, SMALL))
 
 
+def test_a_damaged_table_of_topics_is_refused_for_it_says_which_were_deleted(
+    tmp_path: Path,
+) -> None:
+    store = unpack("clean", tmp_path)
+    table = store / "config" / "topics.json"
+    whole = table.read_bytes()
+    table.write_bytes(whole[:300])
+    table.with_name("topics.json.bak").unlink(missing_ok=True)
+    disk = RealFileSystem()
+    with pytest.raises(StoreFormatError, match=r"config/topics\.json: .*restore it from a copy"):
+        check_rebuildable(inspect(disk, str(store), StoreConfig()))
+    table.write_bytes(whole)
+    check_rebuildable(inspect(disk, str(store), StoreConfig()))
+
+
 class WithoutExchange:
     """A hook: the disk cannot exchange two names, and the process ends at one operation."""
 

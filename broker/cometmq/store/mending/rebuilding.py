@@ -53,6 +53,7 @@ from cometmq.store.starting.folder import queue_folders
 from cometmq.store.starting.found import is_ours
 from cometmq.store.starting.recovery import gap_in_log
 from cometmq.store.starting.swap import BESIDE, FOLDERS, remove_tree, swap
+from cometmq.store.tables import TOPICS
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, CheckpointFile
 
 if TYPE_CHECKING:
@@ -93,10 +94,14 @@ def check_rebuildable(store: Inspected) -> None:
     """Refuse when the log may not be read, or the shape of the new index files is unknown.
 
     Where it is known, a file of another size is replaced as all others are. Refused as well:
-    folders that cannot be replaced, what lies in the place of a queue that is known, and a note of
-    a newer version that the index was off, which would go.
+    folders that cannot be replaced, what lies in the place of a queue that is known, a note of a
+    newer version that the index was off, which would go, and a damaged table of topics, which alone
+    says of some that they were deleted, or have batch queues.
     """
     check_folders(store.filesystem, store.root)
+    path = f"{store.root}/config/{TOPICS}"
+    if (damage := store.damaged_tables.get(path)) is not None:
+        raise StoreFormatError(damage.removeprefix(f"{path}: "), path)
     InTheWay(store.filesystem, store.root).refuse_known(store.ends)
     load_off(store.filesystem, store.root)
     for segment in store.segments:
