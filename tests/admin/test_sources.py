@@ -109,6 +109,13 @@ def test_a_name_that_means_nothing_is_told_and_passed_over() -> None:
     ]
 
 
+def test_what_clients_and_the_pipeline_read_is_passed_over_without_a_word() -> None:
+    settings = Settings(BROKER)
+    theirs = ("ACCESS_KEY", "SECRET_KEY", "TO_ACCESS_KEY", "TO_SECRET_KEY", "SPARK_LOG")
+    settings.add_environment({f"COMETMQ_{name}": "x" for name in theirs}, KNOWN)
+    assert (settings.of[BROKER], settings.warnings) == ({}, [])
+
+
 def test_pairs_are_for_the_main_daemon_unless_they_say_else() -> None:
     settings = Settings(BROKER)
     settings.add_pairs(["flush=async", "nameserver.listen_port=1", "broker.region_id=a=b"])

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 BROKER: Final = "broker"
 NAMESERVER: Final = "nameserver"
 _PREFIX: Final = "COMETMQ_"
+_OF_OTHERS: Final = ("_access_key", "_secret_key", "_spark_log")
+"""Ends of the names that clients and the pipeline read: daemons neither want nor miss them."""
 _TOML_TABLE: Final = re.compile(r"\s*\[\s*([\w-]+)\s*\]")
 _TOML_KEY: Final = re.compile(r"""\s*(["']?)([\w-]+)\1\s*=""")
 
@@ -126,7 +128,7 @@ class Settings:
     ) -> None:
         """Add those of the environment; names that mean nothing are told, and passed over."""
         for name, value in environ.items():
-            if not name.startswith(_PREFIX):
+            if not name.startswith(_PREFIX) or name.lower().endswith(_OF_OTHERS):
                 continue
             daemon, key = BROKER, name.removeprefix(_PREFIX).lower()
             if key.startswith(f"{NAMESERVER}_"):
