@@ -31,6 +31,7 @@ help: ## Show this list.
 
 $(VENV)/.stamp: pyproject.toml requirements/dev.txt
 	@$(PYTHON_CHECK)
+	@echo "Installing into $(VENV), once: a minute or two ..."
 ifdef UV
 	@test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) $(VENV)
 	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
@@ -44,6 +45,7 @@ endif
 	@touch $@
 
 $(VENV)/.stamp-spark: $(VENV)/.stamp requirements/spark.txt
+	@echo "Installing Spark into $(VENV), once: some 800 MB, a few minutes ..."
 ifdef UV
 	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/spark.txt
 else
