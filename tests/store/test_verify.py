@@ -36,7 +36,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.deletions import Deletions
 from cometmq.store.disk.filesystem import FileSystem, RealFileSystem
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.index.index_format import HEADER_SIZE, ITEM_SIZE, IndexHeader
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.findings import Finding, Kind, Report
 from cometmq.store.looking.inspection import inspect
@@ -302,6 +302,31 @@ def test_items_of_many_damaged_records_are_not_taken_for_wrong_ones() -> None:
     assert note == f"{count} items of the index lead to records that are damaged"
     assert report.items + count == 165
     assert count > 8
+
+
+def test_a_damaged_record_says_nothing_of_the_header_of_its_index_file() -> None:
+    sound = small_store(UNSEALED)
+    records = list(LogCheck(inspect(sound, ROOT, UNSEALED)))
+    for record in records:
+        disk = sound.kill()
+        segment = record.physical_offset - record.physical_offset % SMALL.segment_size
+        overwrite(
+            disk, f"{ROOT}/commitlog/{segment:020d}", record.physical_offset - segment, bytes(8)
+        )
+        kinds = verified(disk, config=UNSEALED).counts.keys()
+        assert Kind.RECORD in kinds
+        assert not kinds & {Kind.INDEX_HEADER, Kind.WRONG_ITEM, Kind.MISSING_ITEM}
+
+
+def test_an_item_that_leads_elsewhere_says_nothing_of_the_header_of_its_file() -> None:
+    sound = small_store()
+    for path, data in contents(sound, f"{ROOT}/index").items():
+        for number in range(1, IndexHeader.unpack(data).next_item):
+            disk = sound.kill()
+            flip(disk, path, SMALL.index_shape.items_at + number * ITEM_SIZE + 11, 1)
+            report = verified(disk)
+            assert report.counts.keys() == {Kind.WRONG_ITEM}
+            assert report.counts[Kind.WRONG_ITEM] == 1
 
 
 def test_a_key_that_a_damaged_name_of_a_property_hides_is_missed() -> None:

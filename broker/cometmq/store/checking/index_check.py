@@ -295,6 +295,8 @@ class IndexCheck:
         path, number = self._items.where()
         offset = int(called.offsets[at])
         self._pass(offset)
+        file, *_ = self._items.run(1)
+        file.last_time, file.last_offset = int(called.times[at]), offset
         self._report.find(
             Kind.WRONG_ITEM,
             path,
@@ -316,6 +318,8 @@ class IndexCheck:
         offset, hashes = self._last
         if there[1] != offset or there[0] not in hashes:
             self._extras.append((path, number, *there))
+            file, *_ = self._items.run(1)
+            file.last_time = file.last_offset = None  # What it is of, the log does not say.
         self._items.advance(1)
 
     # The end

@@ -82,8 +82,6 @@ class IndexItems:
 
     def __init__(self, filesystem: FileSystem, files: list[IndexedFile], shape: IndexShape) -> None:
         self.shape = shape
-        self.last_offset = -1
-        """The physical offset of the item in front of this place."""
         self.passed = (0, 1)
         """Behind the item in front of this place: which file, and the number in it."""
         self._filesystem = filesystem
@@ -144,8 +142,6 @@ class IndexItems:
         """Step over the next items."""
         while count:
             here = min(count, self._files[self._file].header.next_item - self._number)
-            last = self._read(self._file, self._number + here - 1, 1)
-            self.last_offset = int(last["offset"][0])
             self._number += here
             count -= here
             self.passed = self._file, self._number
