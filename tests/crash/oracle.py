@@ -38,7 +38,8 @@ class Record(NamedTuple):
         """How many messages it holds that consumers see."""
         if self.sys_flag & 0xC in (4, 0xC):
             return 0
-        return int(self.properties.get("INNER_NUM", 1)) if self.sys_flag & INNER_BATCH else 1
+        count = self.properties.get("INNER_NUM", "")  # A power cut may have torn it.
+        return int(count) if self.sys_flag & INNER_BATCH and count.isdecimal() else 1
 
 
 @dataclass
