@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tests.store.apache_stores import manifest_records, unpack
 from tests.store.damaged_stores import write_small_store
 from tests.store.records import HOST
 
+from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.audit import AuditSettings, audit
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.store.places import first_since
@@ -303,6 +305,31 @@ def test_a_topic_that_has_lost_all_its_queues_lacks_entries_unless_its_deletion_
     assert all(" of T at offset " in each["detail"] for each in found["shown"])
     leave_to_apache(tmp_path)  # Which may have deleted it.
     assert judged(spark, tmp_path, check="queues")["kinds"] == {}
+    (tmp_path / "config").mkdir()
+    topics = {"topicConfigTable": {"T": {"topicName": "T"}}}
+    (tmp_path / "config" / "topics.json").write_text(json.dumps(topics))
+    assert judged(spark, tmp_path, check="queues")["kinds"] == found["kinds"]
+
+
+def test_an_entry_that_leads_behind_the_log_is_none_of_its_topic(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_small_store(RealFileSystem(), str(tmp_path))
+    leave_to_apache(tmp_path)
+    queue, *_ = sorted((tmp_path / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "2").iterdir())
+    whole = queue.read_bytes()
+    queue.write_bytes(b"\0\x01" + whole[2:])
+    kinds = judged(spark, tmp_path, check="queues")["kinds"]
+    assert kinds == {"dangling entry": 1, "missing entry": 1}
+
+
+def test_an_empty_first_file_of_the_log_is_no_expired_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_small_store(RealFileSystem(), str(tmp_path))
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(b"")
+    with pytest.raises(OptionError, match=r"00000 is empty, while those behind it are there"):
+        judged(spark, tmp_path)
 
 
 def test_a_byte_that_only_a_sealed_block_covers_is_a_finding_unless_others_may_have_written(

@@ -41,6 +41,7 @@ from cometmq.pipeline.jobs.checkpoint_claims import (
     Claimed,
     read_claims,
     read_deletions,
+    read_topics,
     wrong_claims,
 )
 from cometmq.pipeline.jobs.job import Job, Run, running
@@ -216,9 +217,16 @@ class _Audit:
         self.until.enter_context(named(entries, ENTRIES))
         dispatched = self._dispatched(entries)
         # Behind the entries, for a topic may be deleted meanwhile.
-        deleted = read_deletions(self.settings.store)
-        noted_from = self.store.known.ours_from
-        return wrong_entries(self.spark, self.first, dispatched, self.log.end, deleted, noted_from)
+        return wrong_entries(
+            self.spark,
+            self.first,
+            dispatched,
+            self.log.end,
+            read_deletions(self.settings.store),
+            read_topics(self.settings.store),
+            self.store.known.ours_from,
+            is_closed=not self._is_open(),
+        )
 
     def _dispatched(self, entries: DataFrame) -> int:
         """Return up to where records must have their entries, those that begin there included.

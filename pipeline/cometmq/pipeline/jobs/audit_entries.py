@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.jobs.tables import named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -15,18 +15,22 @@ RECORDS: Final = "cometmq_audit_records"
 ENTRIES: Final = "cometmq_audit_entries"
 """The views that are compared."""
 _DELETED: Final = "cometmq_audit_deleted"
+_LISTED: Final = "cometmq_audit_listed"
 _ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', queue_offset"
 _ENTRY_FINDINGS: Final = (
     (
         "missing entry",
         # Half messages and those that were rolled back have none, nor has what stands in front of
-        # the mark of a deleted topic; one without any entry is deleted where nobody notes that.
-        "topic IS NULL AND (begins IS NOT NULL OR place >= noted_from) AND place <= dispatched"
+        # the mark of a deleted topic; one without any entry is deleted where nobody notes that,
+        # unless the table of topics has it.
+        "topic IS NULL AND (begins IS NOT NULL OR place >= noted_from OR is_listed)"
+        " AND place <= dispatched"
         " AND place >= coalesce(deleted_to, 0) AND (sys_flag & 12) IN (0, 8)",
         "concat('the record of queue ', record_queue, ' of ', record_topic, ' at offset ',"
         " record_offset, ' has none')",
     ),
-    ("dangling entry", "record_topic IS NULL AND place < log_end", f"{_ENTRY})"),
+    # What a broker has dispatched meanwhile stands behind the end that the log had.
+    ("dangling entry", "record_topic IS NULL AND (place < log_end OR is_closed)", f"{_ENTRY})"),
     (
         "wrong entry",
         "topic IS NOT NULL AND record_topic IS NOT NULL AND NOT (topic = record_topic AND"
@@ -58,15 +62,21 @@ def wrong_entries(
     dispatched: int,
     log_end: int,
     deleted: Mapping[str, int],
+    listed: Iterable[str],
     noted_from: int,
+    *,
+    is_closed: bool,
 ) -> DataFrame:
     """Join records and entries by their place in the log, those of entries from `first` on.
 
-    `deleted` says up to where the records of topics were deleted, as CometMQ notes it of what was
-    put from `noted_from` on. Apache notes nothing: a topic that was made anew there is known by its
-    entries, which all stand behind a record that has a number of theirs.
+    `listed` are the topics that there are by their table. `deleted` says up to where the records
+    of topics were deleted, as CometMQ notes it of what was put from `noted_from` on. Apache notes
+    nothing: a topic that was made anew there is known by its entries, which all stand behind a
+    record that has a number of theirs. Of a store that no broker has, `is_closed`, an entry may
+    lead nowhere behind the log.
     """
     marks = spark.createDataFrame([*deleted.items()], "topic string, deleted_to bigint")
+    topics = spark.createDataFrame([(each,) for each in listed], "topic string")
     kinds = " ".join(
         f"WHEN {condition} THEN struct('{kind}' AS kind, {detail} AS detail)"
         for kind, condition, detail in _ENTRY_FINDINGS
@@ -78,18 +88,22 @@ def wrong_entries(
         " r.queue_offset AS record_offset, r.size AS record_size, r.tag_code, r.sys_flag,"
         " e.*, coalesce(r.physical_offset, e.physical_offset) AS place,"
         f" {dispatched}L AS dispatched, {log_end}L AS log_end, {noted_from}L AS noted_from,"
-        " t.begins, q.first_offset, d.deleted_to"
+        f" t.begins, q.first_offset, d.deleted_to, l.topic IS NOT NULL AS is_listed,"
+        f" {str(is_closed).lower()} AS is_closed"
         f" FROM {RECORDS} r"
         f" FULL JOIN (SELECT * FROM {ENTRIES} WHERE physical_offset >= {first}) e"
         " ON r.physical_offset = e.physical_offset"
         " LEFT JOIN (SELECT topic, min(physical_offset) AS begins"
-        f" FROM {ENTRIES} GROUP BY topic) t ON r.topic = t.topic"
+        # An entry that leads elsewhere says nothing of where a topic begins.
+        f" FROM {ENTRIES} WHERE physical_offset < {log_end} GROUP BY topic) t"
+        " ON r.topic = t.topic"
         " LEFT JOIN (SELECT topic, queue_id, min(queue_offset) AS first_offset"
-        f" FROM {ENTRIES} GROUP BY topic, queue_id) q"
+        f" FROM {ENTRIES} WHERE physical_offset < {log_end} GROUP BY topic, queue_id) q"
         " ON r.topic = q.topic AND r.queue_id = q.queue_id"
-        f" LEFT JOIN {_DELETED} d ON r.topic = d.topic)"
+        f" LEFT JOIN {_DELETED} d ON r.topic = d.topic"
+        f" LEFT JOIN {_LISTED} l ON r.topic = l.topic)"
     )
-    with named(marks, _DELETED):
+    with named(marks, _DELETED), named(topics, _LISTED):
         found = spark.sql(sql)
     wrong = found.where("found IS NOT NULL").selectExpr(
         "*", f"{_GONE_TO} OVER (PARTITION BY record_topic) AS gone_to"

@@ -87,6 +87,19 @@ def read_deletions(root: str) -> dict[str, int]:
     return {topic.decode(): offset for topic, offset in marks.items()}
 
 
+def read_topics(root: str) -> frozenset[str]:
+    """Return the topics of a store by their table; none where nobody knows them."""
+    from cometmq.store.disk.filesystem import RealFileSystem
+    from cometmq.store.table_contents import listed_topics
+
+    if "://" in root:
+        return frozenset()
+    try:
+        return listed_topics(RealFileSystem(), root.rstrip("/")) or frozenset()
+    except OSError as error:
+        raise OptionError(f"store: {error}") from None
+
+
 def wrong_claims(
     claimed: Claimed, log: Log, latest_ms: Callable[[], int]
 ) -> list[tuple[str, str, int, int, str]]:

@@ -184,7 +184,13 @@ def _check_format(root: str, path: str) -> None:
 def log_files(root: str) -> list[StoreFile]:
     """Return the files of a store's log, in order. `OptionError`, with what to do, for no store."""
     path = check_store(root)
-    files = row_of(root, f"{path}/{LOG_FOLDER}", is_log=True)
+    named = _named_by_offsets(root, f"{path}/{LOG_FOLDER}", is_log=True)
+    files = [file for file in named if file.size]
+    if files and not named[0].size:
+        raise OptionError(
+            f"path: {named[0].path} is empty, while those behind it are there: restore it from a"
+            " copy, or move it elsewhere, and the log begins behind it"
+        )
     sizes = {file.size for file in files}
     if len(sizes) > 1:
         odd = next(file for file in files if file.size != files[0].size)
@@ -208,8 +214,14 @@ def log_files(root: str) -> list[StoreFile]:
     return files
 
 
-def row_of(root: str, folder: str, *, is_log: bool = False) -> list[StoreFile]:
-    """Return the files of a folder that are named by offsets, in order; none without a folder.
+def row_of(root: str, folder: str) -> list[StoreFile]:
+    """Return the files of a folder that are named by offsets, in order; none without a folder."""
+    # Apache names a file before it has a length.
+    return [file for file in _named_by_offsets(root, folder) if file.size]
+
+
+def _named_by_offsets(root: str, folder: str, *, is_log: bool = False) -> list[StoreFile]:
+    """Return them with those that are empty.
 
     Others are passed over, as the store does in the folders of queues; but not among the log's.
     """
@@ -219,8 +231,7 @@ def row_of(root: str, folder: str, *, is_log: bool = False) -> list[StoreFile]:
         if info.type != fs.FileType.File:
             continue
         if len(info.base_name) == _NAME_LENGTH and info.base_name.isdecimal():
-            if info.size:  # Apache names a file before it has a length.
-                found.append(StoreFile(info.path, int(info.base_name), int(info.size)))
+            found.append(StoreFile(info.path, int(info.base_name), int(info.size or 0)))
         elif is_log:
             raise OptionError(
                 f"path: {info.path}: no file of a log, whose names are offsets of"
