@@ -314,6 +314,40 @@ def test_a_topic_that_was_made_anew_since_is_told_as_loss_or_read_from_its_begin
     assert bodies(tables, tmp_path) == [*numbers(0, 4), *numbers(100, 120)]
 
 
+@pytest.mark.parametrize("count", [6, pytest.param(30, marks=pytest.mark.slow)])
+def test_a_new_checkpoint_does_not_begin_in_the_middle_of_a_topic_that_was_made_anew(
+    tables: Tables, tmp_path: Path, count: int
+) -> None:
+    """Also where that has as many messages as the archive has of the one before."""
+    topic = f"anew-adopted-{count}"
+    tables.fill(topic, 8)
+    run(tables, topic, tmp_path / "to")
+    tables.cluster.admin.delete_topic(topic)
+    tables.fill(topic, count, first=100)
+    given = {"checkpoint": str(tmp_path / "new"), "adopt": True}
+    with pytest.raises(OptionError, match="the archive has it up to 4, and it has other messages"):
+        run(tables, topic, tmp_path / "to", **given)
+    found = run(tables, topic, tmp_path / "to", **given, fail_on_data_loss=False)
+    assert found.rows == count
+    assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 100 + count)]
+
+
+def test_a_new_checkpoint_goes_on_in_each_queue_of_a_topic_that_was_made_anew_before(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """With fewer queues then: those that it got since are not those that were archived once."""
+    tables.fill("anew-grown", 8, queues=4)
+    run(tables, "anew-grown", tmp_path / "to")
+    tables.cluster.admin.delete_topic("anew-grown")
+    tables.fill("anew-grown", 6, first=100)
+    run(tables, "anew-grown", tmp_path / "to", fail_on_data_loss=False)
+    tables.cluster.admin.create_topic("anew-grown", queues=4)
+    tables.fill("anew-grown", 12, first=106)
+    given = {"checkpoint": str(tmp_path / "new"), "adopt": True, "fail_on_data_loss": False}
+    assert run(tables, "anew-grown", tmp_path / "to", **given).rows == 12
+    assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 118)]
+
+
 def test_a_topic_that_was_deleted_since_is_told_as_loss_or_passed_over(
     tables: Tables, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cometmq.pipeline.errors import ConnectionLostError, RefusedError
+from cometmq.pipeline.errors import BusyError, ConnectionLostError, RefusedError
 from cometmq.pipeline.offsets import First
 
 if TYPE_CHECKING:
@@ -75,6 +75,19 @@ def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queu
             part_of(queue) for queue in now if queue in doubtful or part_of(queue) in emptied
         ),
     )
+
+
+def begins_otherwise(cluster: Cluster, queue: Queue, before: First, found: Survey) -> bool:
+    """Whether a queue, or the first one of its broker, begins with another message.
+
+    `before` is any message that it had. Of a damaged first message nothing is known.
+    """
+    try:
+        return bool(compare(cluster, {queue: before}, found, [queue]).other)
+    except BusyError:
+        raise
+    except RefusedError:
+        return False
 
 
 def part_of(queue: Queue) -> Part:

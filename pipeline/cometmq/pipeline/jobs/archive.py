@@ -15,6 +15,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.adopting import last_messages
 from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
@@ -22,9 +23,11 @@ from cometmq.pipeline.jobs.archive_files import (
     PARTS,
     BatchName,
     Manifest,
+    again_if_merged,
     batches,
     ends_of_both,
     place_of,
+    read_archive,
     require_compression,
     while_there,
 )
@@ -51,7 +54,9 @@ from cometmq.pipeline.option_reading import listed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.jobs.report import Report
+    from cometmq.pipeline.offsets import First
 
 _CHECKPOINT: Final = "_checkpoint"
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
@@ -179,6 +184,14 @@ class _ToParquet(Archiving):
             )
 
         return while_there(self.folder, ends)
+
+    def last_messages(self) -> dict[Queue, First]:
+        """Look at the rows of all batches, beside `archive-compact`, too."""
+        if not any(self.folder.has_files(name.folder) for name in batches(self.folder)):
+            return {}
+        return again_if_merged(
+            [self.folder], lambda: last_messages(read_archive(self.spark, self.folder.path))
+        )
 
     def observed(self, frame: DataFrame) -> DataFrame:
         """Return it as it is: manifests count by batches."""

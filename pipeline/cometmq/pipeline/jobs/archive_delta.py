@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.delta import require_delta
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.adopting import last_messages
 from cometmq.pipeline.jobs.archive_files import MANIFESTS, ends_of_both
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.delta_tables import (
@@ -22,12 +23,16 @@ from cometmq.pipeline.jobs.delta_tables import (
     ends_of_rows,
     is_delta,
     last_batch,
+    rows_of_batches,
     was_restored,
 )
 from cometmq.pipeline.jobs.streams import query_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from cometmq.pipeline.cluster import Queue
+    from cometmq.pipeline.offsets import First
 
 _NOTES: Final = ("_cometmq", "archive.json")
 _TYPES: Final = {"date": "date", "hour": "int"}
@@ -92,6 +97,10 @@ class ToDelta(Archiving):
     def reached(self, last: Last) -> dict[str, Any]:
         """Look at the rows of the streams before the last one: the notes speak of that alone."""
         return ends_of_both(ends_of_rows(self.spark, self.folder), last.ends)
+
+    def last_messages(self) -> dict[Queue, First]:
+        """Look at the rows that were archived."""
+        return last_messages(rows_of_batches(self.spark, self.folder))
 
     def observed(self, frame: DataFrame) -> DataFrame:
         """Count what Parquet's manifests say."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.jobs.adopting import going_on
 from cometmq.pipeline.jobs.archive_files import PARTS
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.streams import next_batch, query_id, source_end, still_there
+from cometmq.pipeline.jobs.streams import next_batch, query_id, source_end
 from cometmq.pipeline.jobs.torn_checkpoints import ENDS
 from cometmq.pipeline.options import EARLIEST
 
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.jobs.archive import ArchiveSettings
     from cometmq.pipeline.jobs.job import Run
     from cometmq.pipeline.jobs.report import Report
+    from cometmq.pipeline.offsets import First
 
 _NUMBERS: Final = "archive.json"
 """In the checkpoint: the number of its first batch, where the archive had others before."""
@@ -76,6 +79,10 @@ class Archiving(ABC):
         """Return where the archive ends, of all the streams that have written to it."""
 
     @abstractmethod
+    def last_messages(self) -> dict[Queue, First]:
+        """Return the last message that the archive has of each queue."""
+
+    @abstractmethod
     def observed(self, frame: DataFrame) -> DataFrame:
         """Return the stream, with what is to be counted of it as a whole."""
 
@@ -122,7 +129,7 @@ class Archiving(ABC):
             return self.settings
         if self.settings.start != EARLIEST:
             return self.settings
-        return replace(self.settings, start=json.dumps(self._reached_now(self.reached(last))))
+        return replace(self.settings, start=json.dumps(self._going_on(last)))
 
     def _refuse_behind(self, reached: Any) -> None:
         """Refuse a checkpoint that comes back and is behind the archive: it would read that again.
@@ -159,14 +166,16 @@ class Archiving(ABC):
                 " and --adopt, which reads them again"
             )
 
-    def _reached_now(self, reached: Any) -> dict[str, Any]:
+    def _going_on(self, last: Last) -> dict[str, Any]:
         """Return where the archive ends, of the queues that there are: a new checkpoint goes on."""
-        now: dict[str, Any] = {}
-        for topic, broker, queue_id in still_there(self.settings):
-            offset = reached.get(topic, {}).get(broker, {}).get(str(queue_id))
-            if offset is not None:
-                now.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
-        return now
+        starts, lost = going_on(self.settings, self.reached(last), self.last_messages())
+        if lost and self.settings.fail_on_data_loss:
+            raise OptionError(
+                f"{lost[0]}. With --no-fail-on-data-loss it is read from its beginning"
+            )
+        for each in lost:
+            self.run.tell(warning=f"{each}; it is read from its beginning")
+        return starts
 
     def begin(self) -> None:
         """Note how batches are numbered."""

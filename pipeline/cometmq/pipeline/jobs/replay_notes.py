@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline import bounds, first_messages
 from cometmq.pipeline.cluster import Queue
 from cometmq.pipeline.errors import (
-    BusyError,
     ConnectionLostError,
     OptionError,
     PipelineError,
@@ -80,18 +79,9 @@ class Target:
         return any(
             queue.broker in empty
             or (queue in queues and queues[queue].end <= first.offset)
-            or self._begins_otherwise(queue, first, found)
+            or first_messages.begins_otherwise(self._cluster, queue, first, found)
             for queue, first in before.items()
         ) or self._lacks_one(before, before.keys() - queues.keys(), found)
-
-    def _begins_otherwise(self, queue: Queue, first: First, found: Survey) -> bool:
-        """Whether it, or the first queue of its broker, begins with another message."""
-        try:
-            return bool(first_messages.compare(self._cluster, {queue: first}, found, [queue]).other)
-        except BusyError:
-            raise
-        except RefusedError:  # As of a damaged message.
-            return False
 
     def _lacks_one(self, before: Mapping[Queue, First], hidden: Set[Queue], found: Survey) -> bool:
         """Whether one of those that nobody reads ends in front of what was its first message.

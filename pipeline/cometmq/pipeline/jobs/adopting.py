@@ -1,0 +1,64 @@
+"""Where a new checkpoint begins, to go on behind what others have put into an archive.
+
+Offsets alone do not tell: those of a topic that was deleted and made anew begin at 0 again, and
+what stands in front of where the archive ends is in no file then. So the last message that the
+archive has of a queue is held against the first one that the queue has now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cometmq.pipeline import bounds, first_messages
+from cometmq.pipeline.cluster import Queue
+from cometmq.pipeline.jobs.streams import source_options
+from cometmq.pipeline.offsets import First
+from cometmq.pipeline.options import read_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from cometmq.pipeline.jobs.streams import StreamSettings
+
+
+def last_messages(rows: DataFrame) -> dict[Queue, First]:
+    """Return the last message of each queue, of the later life of a topic that was made anew."""
+    from pyspark.sql import functions
+
+    last = functions.expr("max(struct(batch, queue_offset, unix_millis(store_time) AS stored))")
+    found = rows.where("store_time IS NOT NULL").groupBy("topic", "broker", "queue_id")
+    return {
+        Queue(topic, broker, queue_id): First(there["queue_offset"], there["stored"])
+        for topic, broker, queue_id, there in found.agg(last).collect()
+    }
+
+
+def going_on(
+    settings: StreamSettings, reached: dict[str, Any], last: Mapping[Queue, First]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return where queues go on, by topic, broker and queue, and what tells of those that cannot.
+
+    These have other messages now, and are to be read from their beginning.
+    """
+    options = read_options(source_options(settings))
+    cluster = options.cluster()
+    found = bounds.survey(cluster, options, whole=False)
+    starts: dict[str, Any] = {}
+    lost: list[str] = []
+    for queue, there in sorted(found.queues.items()):
+        offset = reached.get(queue.topic, {}).get(queue.broker, {}).get(str(queue.id))
+        if offset is None:
+            continue
+        is_other = offset > there.end and queue.broker not in found.slaves
+        if not is_other and queue in last:
+            is_other = first_messages.begins_otherwise(cluster, queue, last[queue], found)
+        if is_other:
+            lost.append(
+                f"queue {queue}: the archive has it up to {offset}, and it has other messages now:"
+                " its topic was deleted and made anew, or its broker lost the end of its log"
+            )
+        else:
+            starts.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.id)] = offset
+    return starts, lost
