@@ -348,6 +348,23 @@ def test_a_new_checkpoint_goes_on_in_each_queue_of_a_topic_that_was_made_anew_be
     assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 118)]
 
 
+def test_a_checkpoint_that_comes_back_does_not_read_again_what_another_read_of_a_topic_made_anew(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("anew-in-turns", 8)
+    first, second = (
+        {"checkpoint": str(tmp_path / name), "adopt": True, "fail_on_data_loss": False}
+        for name in ("first", "second")
+    )
+    run(tables, "anew-in-turns", tmp_path / "to", **first)
+    tables.cluster.admin.delete_topic("anew-in-turns")
+    tables.fill("anew-in-turns", 4, first=100)
+    run(tables, "anew-in-turns", tmp_path / "to", **second)
+    with pytest.raises(OptionError, match=r"and .* has messages of the new one, which would be"):
+        run(tables, "anew-in-turns", tmp_path / "to", **first)
+    assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 104)]
+
+
 def test_a_topic_that_was_deleted_since_is_told_as_loss_or_passed_over(
     tables: Tables, tmp_path: Path
 ) -> None:

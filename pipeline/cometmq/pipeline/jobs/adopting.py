@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cometmq.pipeline import bounds, first_messages
 from cometmq.pipeline.cluster import Queue
 from cometmq.pipeline.jobs.streams import source_options
-from cometmq.pipeline.offsets import First
+from cometmq.pipeline.offsets import First, read_stream_offset
 from cometmq.pipeline.options import read_options
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from cometmq.pipeline.first_messages import Part
     from cometmq.pipeline.jobs.streams import StreamSettings
 
 
@@ -33,6 +34,18 @@ def last_messages(rows: DataFrame) -> dict[Queue, First]:
         Queue(topic, broker, queue_id): First(there["queue_offset"], there["stored"])
         for topic, broker, queue_id, there in found.agg(last).collect()
     }
+
+
+def made_anew(settings: StreamSettings, said: dict[str, Any]) -> frozenset[Part]:
+    """Return topics that are others now than those that a stream has read, each with its broker.
+
+    `said` is where that stream is, as its checkpoint has it.
+    """
+    options = read_options(source_options(settings))
+    cluster = options.cluster()
+    found = bounds.survey(cluster, options, whole=False)
+    firsts = read_stream_offset(said).firsts
+    return first_messages.look(cluster, firsts, found, found.queues).other
 
 
 def going_on(

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError
-from cometmq.pipeline.jobs.adopting import going_on
+from cometmq.pipeline.first_messages import part_of
+from cometmq.pipeline.jobs.adopting import going_on, made_anew
 from cometmq.pipeline.jobs.archive_files import PARTS
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
@@ -151,6 +152,26 @@ class Archiving(ABC):
                             f" {offset}: what is between would be there twice. Go on with a new"
                             " --checkpoint and --adopt, which begins where the archive ends"
                         )
+        self._refuse_again(said, reached)
+
+    def _refuse_again(self, said: dict[str, Any], reached: dict[str, Any]) -> None:
+        """Refuse one whose topic was made anew, if another has put that into the archive already.
+
+        It would read it from the beginning.
+        """
+        if not (other := made_anew(self.settings, said)):
+            return
+        last = self.last_messages()
+        starts, _ = going_on(self.settings, reached, last)
+        for queue in sorted(last):
+            of_broker = starts.get(queue.topic, {}).get(queue.broker, {})
+            if part_of(queue) in other and str(queue.id) in of_broker:
+                raise OptionError(
+                    f"to: topic {queue.topic} of broker {queue.broker} was deleted and made anew"
+                    f" since the checkpoint {self.checkpoint.path} read it, and {self.settings.to}"
+                    " has messages of the new one, which would be there twice. Go on with a new"
+                    " --checkpoint and --adopt, which begins where the archive ends"
+                )
 
     def refuse_missing(self) -> None:
         """Refuse an archive that lacks what the checkpoint says is done: it is not read again."""
