@@ -82,13 +82,11 @@ class Results:
 
     def require(self, spark: SparkSession, *, dry_run: bool = False) -> None:
         """Look wherever the folder is, and by writing there, unless nothing shall be changed."""
-        self.look()
         if not self.path:
             return
         folder = Folder(spark, self.path)
         folder.require_writable()
-        if folder.local_path is None:
-            self._refuse_others(folder)
+        self._refuse_others(folder)
         if not dry_run:
             self._try(folder)
 

@@ -24,6 +24,7 @@ from cometmq.pipeline.jobs.torn_checkpoints import (
     kept_state,
     last_done,
     mend,
+    numbers,
 )
 from cometmq.pipeline.jobs.writable import looked_at
 from cometmq.pipeline.losses import note_here
@@ -284,14 +285,12 @@ def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
 
 def next_batch(checkpoint: Folder) -> int:
     """Return the number of the first batch of a stream that is not done."""
-    done = [int(name) for name in checkpoint.names(DONE) if name.isdigit()]
-    return max(done, default=-1) + 1
+    return max(numbers(checkpoint, DONE), default=-1) + 1
 
 
 def last_begun(checkpoint: Folder) -> int:
     """Return the last batch of a stream that an earlier run has begun; -1 without one."""
-    begun = [int(name) for name in checkpoint.names(ENDS) if name.isdigit()]
-    return max(begun, default=-1)
+    return max(numbers(checkpoint, ENDS), default=-1)
 
 
 def triggered(writer: Any, trigger: str) -> Any:

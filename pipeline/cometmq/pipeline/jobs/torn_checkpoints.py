@@ -78,7 +78,7 @@ def kept_state(checkpoint: Folder) -> Growing:
 
 def keep_last(checkpoint: Folder) -> None:
     """Put on the disk what Spark reads when a stream is started again that has ended."""
-    ends = _numbers(checkpoint, ENDS)
+    ends = numbers(checkpoint, ENDS)
     for number in ends[-_READ:]:
         checkpoint.sync(ENDS, str(number))
     if ends:
@@ -116,7 +116,7 @@ def last_done(checkpoint: Folder, *, repeats: bool = False, from_start: bool = T
     For who only looks: nothing is removed. What `mend` refuses is refused here, too.
     """
     if (root := checkpoint.local_path) is None:
-        done = _numbers(checkpoint, DONE)
+        done = numbers(checkpoint, DONE)
     else:
         noted = _noted(checkpoint, Path(root))
         noted.mend(repeats=repeats, from_start=from_start)
@@ -134,7 +134,7 @@ def begins_anew(checkpoint: Folder) -> bool:
 
 
 def _noted(checkpoint: Folder, root: Path) -> _Noted:
-    return _Noted(root, _numbers(checkpoint, ENDS), _numbers(checkpoint, DONE))
+    return _Noted(root, numbers(checkpoint, ENDS), numbers(checkpoint, DONE))
 
 
 @dataclass
@@ -216,7 +216,8 @@ class _Noted:
         return self.root / kind / str(number)
 
 
-def _numbers(checkpoint: Folder, kind: str) -> list[int]:
+def numbers(checkpoint: Folder, kind: str) -> list[int]:
+    """Return of which batches there is a note of a kind, in order."""
     return sorted(int(name) for name in checkpoint.names(kind) if name.isdigit())
 
 
