@@ -115,9 +115,8 @@ class BatchQueueCheck:
                 kind, text = Kind.OFFSET_TWICE, _text(wanted)
                 self._report.add(about.finding(kind, end, problem, text, offset))
             else:
-                self._report.add(
-                    about.finding(Kind.MISSING_ENTRY, end, "there is none", _text(wanted))
-                )
+                kind, text = Kind.MISSING_ENTRY, _text(wanted)
+                self._report.add(about.finding(kind, end, "there is none", text, offset))
 
     def _was_given_again(self, wanted: bytes, right: list[BatchEntry]) -> bool:
         """Whether the numbers of a queue began again behind a record, when we alone wrote both."""

@@ -1,17 +1,22 @@
 """What whoever has a store open took away while it was verified: no damage, though it is missed.
 
 The mark of a topic that is deleted is on the disk before its queues are removed, see `deletions`.
+Of what expires, the log's files go first, then `queue_ends` says which files of queues go, and only
+then do these and those of the index follow, see `expiry`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.deletions import Deletions
 from cometmq.store.disk.filesystem import read_whole
-from cometmq.store.disk.names import some_of
+from cometmq.store.disk.names import is_offset_file, some_of
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
+from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.queues.queue_ends import QueueKey, load_queue_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +25,11 @@ if TYPE_CHECKING:
     from cometmq.store.looking.inspection import Inspected
 
 
+_ENTRY_SIZES: Final = {SIMPLE_FOLDER: ENTRY_SIZE, BATCH_FOLDER: BATCH_ENTRY_SIZE}
+
+
 class GoneMeanwhile:
-    """Looks again at the marks of deleted topics, before a finding is reported."""
+    """Looks again at what was deleted and what has expired, before a finding is reported."""
 
     def __init__(self, store: Inspected) -> None:
         self._store = store
@@ -29,11 +37,18 @@ class GoneMeanwhile:
         self._read: bytes | None = None
         """What the marks were read from: they are the same while that is."""
         self._topics: set[str] = set()
-        self._folders = [f"{store.root}/{each}/" for each in (SIMPLE_FOLDER, BATCH_FOLDER)]
+        self._first_offset = store.segments.first_offset
+        """Where the log begins by now, as far as anybody asked."""
+        self._has_expired = False
 
     def explains(self, finding: Finding) -> bool:
-        """Whether a finding is of a topic that was deleted since the store was looked at."""
-        topic = finding.topic or self._topic_of(finding.path)
+        """Whether a finding is of what went since the store was looked at."""
+        return self._is_deleted(finding) or self._is_expired(finding)
+
+    def _is_deleted(self, finding: Finding) -> bool:
+        """Whether its topic was deleted."""
+        key, _ = self._queue_of(finding)
+        topic = finding.topic or (key and key.topic)
         if topic is None or topic in self._topics:
             return topic is not None
         name = topic.encode()
@@ -41,6 +56,49 @@ class GoneMeanwhile:
             return False
         self._topics.add(topic)
         return True
+
+    def _is_expired(self, finding: Finding) -> bool:
+        """Whether its record has expired; that of an entry, if it names none.
+
+        Not of a finding in the log itself, whose files do not change when they go.
+        """
+        before, place = self._store.segments.first_offset, finding.physical_offset
+        if finding.path.startswith(f"{self._store.segments.directory}/"):
+            return False
+        if place is not None and place >= before:
+            is_expired = place < self._first_offset or place < self._look()
+        else:
+            is_expired = self._look() > before and self._is_let_go(finding)
+        self._has_expired |= is_expired
+        return is_expired
+
+    def _look(self) -> int:
+        """Return where the log begins now."""
+        entries = self._store.filesystem.list(self._store.segments.directory)
+        names = (int(entry.name) for entry in entries if is_offset_file(entry))
+        self._first_offset = max(self._first_offset, min(names, default=0))
+        return self._first_offset
+
+    def _is_let_go(self, finding: Finding) -> bool:
+        """Whether the list of where queues end says now that a queue lacks an entry."""
+        key, index = self._queue_of(finding)
+        if key is None or (end := self._store.ends.get(key)) is None:
+            return False
+        now = (load_queue_ends(self._store.filesystem, self._store.root) or {}).get(key)
+        index = end.entries - 1 if index is None else index
+        return now is not None and max(0, end.kept_from) <= index < now.kept_from
+
+    def _queue_of(self, finding: Finding) -> tuple[QueueKey | None, int | None]:
+        """Return the queue that a finding is about, and the entry, if it names a file."""
+        folder, _, rest = finding.path.removeprefix(f"{self._store.root}/").partition("/")
+        topic, _, rest = rest.partition("/")
+        queue_id, _, name = rest.partition("/")
+        if folder not in _ENTRY_SIZES:
+            return None, None
+        key = QueueKey(folder == BATCH_FOLDER, topic, int(queue_id) if queue_id.isdecimal() else -1)
+        if not name.isdecimal():
+            return key, None
+        return key, (int(name) + finding.position) // _ENTRY_SIZES[folder]
 
     def _marks(self) -> dict[bytes, int]:
         """Return the marks as they are now; those of before where they cannot be read."""
@@ -58,9 +116,5 @@ class GoneMeanwhile:
         """Say what was left out."""
         if self._topics:
             yield f"deleted while this ran, and not checked: {some_of(sorted(self._topics))}"
-
-    def _topic_of(self, path: str) -> str | None:
-        for folder in self._folders:
-            if path.startswith(folder):
-                return path.removeprefix(folder).partition("/")[0]
-        return None
+        if self._has_expired:
+            yield f"expired while this ran, and not all checked: the log up to {self._first_offset}"
