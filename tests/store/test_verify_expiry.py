@@ -63,6 +63,20 @@ def test_what_expires_meanwhile_is_no_damage(stage: str, keep: int) -> None:
         ]
 
 
+def test_what_expires_while_the_store_is_first_looked_at_is_no_damage() -> None:
+    """The log's first file was gone already, and the list of the queues' ends did not say so."""
+    config = replace(CONFIG, consume_queue_file_size=20, batch_consume_queue_file_size=46)
+    disk = SimulatedFileSystem()
+    store = open_small_store(disk, config)
+    put(store, range(60))
+    ends = inspect(disk.other_process(), ROOT, config).ends
+    expire(store, 3 * 4096)
+    report = Report(100)
+    for _ in verify(replace(inspect(disk.other_process(), ROOT, config), ends=ends), report):
+        pass
+    assert report.findings == []
+
+
 def test_what_is_lost_while_something_expires_is_damage() -> None:
     """One queue lacks an entry of a record that is still there, one a file that nobody let go."""
     disk = SimulatedFileSystem()

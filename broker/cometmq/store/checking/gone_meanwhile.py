@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.looking.findings import Finding
     from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.queues.queue_ends import Ends
 
 
 _ENTRY_SIZES: Final = {SIMPLE_FOLDER: ENTRY_SIZE, BATCH_FOLDER: BATCH_ENTRY_SIZE}
@@ -68,7 +69,7 @@ class GoneMeanwhile:
         if place is not None and place >= before:
             is_expired = place < self._first_offset or place < self._look()
         else:
-            is_expired = self._look() > before and self._is_let_go(finding)
+            is_expired = self._is_let_go(finding)
         self._has_expired |= is_expired
         return is_expired
 
@@ -80,13 +81,21 @@ class GoneMeanwhile:
         return self._first_offset
 
     def _is_let_go(self, finding: Finding) -> bool:
-        """Whether the list of where queues end says now that a queue lacks an entry."""
-        key, index = self._queue_of(finding)
-        if key is None or (end := self._store.ends.get(key)) is None:
+        """Whether the list of where queues end says by now that an entry's file may be gone.
+
+        And it is gone; or the entry is the last that the queue was known to have.
+        """
+        store, (key, index) = self._store, self._queue_of(finding)
+        if key is None or (index is not None and store.filesystem.exists(finding.path)):
             return False
-        now = (load_queue_ends(self._store.filesystem, self._store.root) or {}).get(key)
-        index = end.entries - 1 if index is None else index
-        return now is not None and max(0, end.kept_from) <= index < now.kept_from
+        before, now = (ends.get(key) for ends in (store.ends, self._ends()))
+        first = 0 if before is None else before.kept_from
+        if index is None:
+            index = -1 if before is None else before.entries - 1
+        return now is not None and max(0, first) <= index < now.kept_from
+
+    def _ends(self) -> Ends:
+        return load_queue_ends(self._store.filesystem, self._store.root) or {}
 
     def _queue_of(self, finding: Finding) -> tuple[QueueKey | None, int | None]:
         """Return the queue that a finding is about, and the entry, if it names a file."""
@@ -117,4 +126,4 @@ class GoneMeanwhile:
         if self._topics:
             yield f"deleted while this ran, and not checked: {some_of(sorted(self._topics))}"
         if self._has_expired:
-            yield f"expired while this ran, and not all checked: the log up to {self._first_offset}"
+            yield f"expired while this ran, and not all checked: the log up to {self._look()}"
