@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import Moment, SimulatedFileSystem
+from tests.crash.oracle import BATCH_TOPIC
 from tests.crash.subject import Subject
-from tests.store.records import refuse
+from tests.store.records import messages_in, refuse
 
 from cometmq.store.checking.verify import verify
 from cometmq.store.config import StoreConfig
 from cometmq.store.looking.findings import Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.store_reader import StoreReader
+from cometmq.store.messages.reading import ReadStatus
 from cometmq.store.queues.entry_journal import JOURNAL_FOLDER, JournalClaim, journals_in
-from cometmq.store.queues.journal_reading import Journal, claimed_journal, load_journal
+from cometmq.store.queues.journal_reading import (
+    Journal,
+    claimed_journal,
+    journals_of_others,
+    load_journal,
+)
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
@@ -267,6 +275,48 @@ def test_who_only_reads_finds_the_entries_in_the_journal(
     assert report.is_sound, report.findings
     # Of a store that a process has open, the journal goes on while this runs.
     assert report.unsettled_entries == (0 if is_killed else 3 * QUEUES)
+
+
+def test_who_only_reads_takes_nothing_of_a_journal_behind_entries_that_are_nowhere_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A journal has begun, and what was put in front of it waits in memory for its files."""
+    life = Life()
+
+    def put(body: bytes) -> None:
+        for topic, properties in (("T", {}), (BATCH_TOPIC, {"INNER_NUM": "3"})):
+            for queue_id in range(QUEUES):
+                life.subject.put(topic, queue_id, body, properties, life.now_ms)
+        life.subject.commit()
+        life.subject.sync()
+
+    def upkeep() -> None:
+        life.now_ms += CONFIG.checkpoint_interval_ms
+        life.subject.upkeep(life.now_ms)
+
+    put(b"first")
+    upkeep()
+    put(b"second")
+
+    def refuse_entries(operation: Operation) -> None:
+        if operation.verb == "write" and "consumequeue/" in operation.path:
+            raise OSError(errno.ENOSPC, "full", operation.path)
+
+    life.disk.hook = refuse_entries
+    upkeep()
+    life.disk.hook = None
+    journals = journals_of_others(life.disk, ROOT)
+    assert [len(journal.queues(0, 1 << 30)) for journal in journals] == [2 * QUEUES]
+    monkeypatch.setattr(life.disk, "lock_owner", somebody)
+    reader = StoreReader(ROOT, CONFIG, filesystem=life.disk)
+    assert [reader.max_offset(topic, 0) for topic in ("T", BATCH_TOPIC)] == [0, 0]
+    assert reader.read(BATCH_TOPIC, 0, 0, 9).status is not ReadStatus.FOUND
+    upkeep()
+    assert [reader.max_offset(topic, 0) for topic in ("T", BATCH_TOPIC)] == [0, 0]
+    reader.refresh()
+    assert [reader.max_offset(topic, 0) for topic in ("T", BATCH_TOPIC)] == [2, 6]
+    assert len([*messages_in(reader.read(BATCH_TOPIC, 0, 0, 9).slices)]) == 2
+    reader.close()
 
 
 def test_a_newer_journal_is_not_taken_for_ours() -> None:

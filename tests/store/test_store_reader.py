@@ -125,6 +125,32 @@ def test_segments_that_go_and_come_while_it_reads_are_noticed() -> None:
     reader.close()
 
 
+def test_what_expires_again_right_behind_a_second_look_is_no_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker()
+    broker.put(150)
+    broker.upkeep(40)
+    reader = StoreReader(ROOT, filesystem=broker.disk.other_process())
+    look, looks = StoreReader.refresh, 0
+
+    def look_and_expire(self: StoreReader) -> None:
+        nonlocal looks
+        look(self)
+        looks += 1
+        if looks == 1:
+            broker.put(100)
+            broker.upkeep(40)
+
+    monkeypatch.setattr(StoreReader, "refresh", look_and_expire)
+    broker.put(100)
+    broker.upkeep(40)
+    assert reader.read("Batches", 0, 0, 8).status is ReadStatus.OFFSET_TOO_SMALL
+    assert reader.min_offset("Batches", 0) == broker.store.min_offset("Batches", 0)
+    assert looks == 2
+    reader.close()
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_store_that_nobody_has_open_is_served_as_far_as_it_is_surely_right(clean: bool) -> None:
     broker = Broker(replace(CONFIG, retention_size_max=None))

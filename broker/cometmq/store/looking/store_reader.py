@@ -14,9 +14,9 @@ Every call may wait for the disk. For one thread.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk.filesystem import RealFileSystem
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from cometmq.store.queues.consume_queue import Boundary, ConsumeQueue
     from cometmq.store.queues.queue_ends import Ends, QueueKey
 
+_LOOKS_AGAIN: Final = 2
+"""At a store before damage is believed: files may expire right behind each look."""
+
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
 
@@ -49,15 +52,15 @@ _Answer = TypeVar("_Answer")
 def _again(
     ask: Callable[Concatenate[StoreReader, _Asked], _Answer],
 ) -> Callable[Concatenate[StoreReader, _Asked], _Answer]:
-    """Have a question asked once more, of the store as it is then, if it fails."""
+    """Have a question asked again, of the store as it is then, if it fails."""
 
     @wraps(ask)
     def asked(reader: StoreReader, /, *about: _Asked.args, **named: _Asked.kwargs) -> _Answer:
-        try:
-            return ask(reader, *about, **named)
-        except (FileNotFoundError, CorruptionError):
-            reader.refresh()  # A segment went, or came: the owner is at work.
-            return ask(reader, *about, **named)
+        for _ in range(_LOOKS_AGAIN):
+            with suppress(FileNotFoundError, CorruptionError):
+                return ask(reader, *about, **named)
+            reader.refresh()  # A file went, or came: the owner is at work.
+        return ask(reader, *about, **named)
 
     return asked
 

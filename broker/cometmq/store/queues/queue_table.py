@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cometmq.store.disk.names import is_offset_file, is_queue_folder, is_topic_folder
 from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue, BatchEntry
 from cometmq.store.queues.entry_disk import Shelf
 from cometmq.store.queues.entry_files import EntryFiles
 from cometmq.store.queues.topic_folders import has_queue_files, holds_queues
@@ -250,15 +251,19 @@ class QueueTable(Generic[Queue]):
     def _go_on(self, queue: Queue, index: int, entries: bytes) -> None:
         """Add those of some entries, which follow one another, that come behind the last one.
 
-        None if there is a gap: `index` is the place of the first, unless it is negative.
+        None if there is a gap, as between two journals: `index` is the place of the first.
         """
         size = self._shelf.entry_size
         last = queue.head(queue.end - 1)[0] if queue.end > queue.start else -1
         heads = self._shelf.heads.iter_unpack(entries)
         known = sum(physical_offset <= last for physical_offset, _ in heads)
-        follows = index < 0 or index + known == queue.end
-        if follows and known * size < len(entries):
-            queue.extend(entries[known * size :], len(entries) // size - known)
+        new = entries[known * size :]
+        if isinstance(queue, BatchConsumeQueue):  # Its messages tell, and no place.
+            follows = new and BatchEntry.read(new[:size]).base_offset == queue.max_offset
+        else:
+            follows = new and index + known == queue.end
+        if follows:
+            queue.extend(new, len(new) // size)
 
     def _file_size(self, shape: Shape) -> int:
         """Return the size of the files that are there, or that were: who only looks is told that.
