@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.queues.queue_ends import Ends
 
-
 _ENTRY_SIZES: Final = {SIMPLE_FOLDER: ENTRY_SIZE, BATCH_FOLDER: BATCH_ENTRY_SIZE}
 
 
@@ -98,15 +97,20 @@ class GoneMeanwhile:
         return load_queue_ends(self._store.filesystem, self._store.root) or {}
 
     def _queue_of(self, finding: Finding) -> tuple[QueueKey | None, int | None]:
-        """Return the queue that a finding is about, and the entry, if it names a file."""
+        """Return the queue that a finding is about, and the entry, if it names a file.
+
+        -1 for a file that is none of the queue.
+        """
         folder, _, rest = finding.path.removeprefix(f"{self._store.root}/").partition("/")
         topic, _, rest = rest.partition("/")
         queue_id, _, name = rest.partition("/")
         if folder not in _ENTRY_SIZES:
             return None, None
         key = QueueKey(folder == BATCH_FOLDER, topic, int(queue_id) if queue_id.isdecimal() else -1)
-        if not name.isdecimal():
+        if not name:
             return key, None
+        if not name.isdecimal():
+            return key, -1
         return key, (int(name) + finding.position) // _ENTRY_SIZES[folder]
 
     def _marks(self) -> dict[bytes, int]:
