@@ -9,9 +9,11 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import BATCHES, ROOT, SMALL, files_of, open_small_store, overwrite
 from tests.store.records import HOST
 
+from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
 from cometmq.store.checking.verify import verify
+from cometmq.store.disk.filesystem import Entry
 from cometmq.store.log.turn import Origin
-from cometmq.store.looking.findings import Kind, Progress, Report
+from cometmq.store.looking.findings import Finding, Kind, Progress, Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.message_store import MessageStore
 
@@ -97,3 +99,31 @@ def test_what_is_lost_while_something_expires_is_damage() -> None:
     found = {(each.kind, each.topic, each.queue_offset) for each in report.findings}
     assert (Kind.MISSING_ENTRY, "T", first) in found
     assert any(topic == BATCHES for _, topic, _ in found)
+
+
+def test_the_log_is_listed_again_only_where_its_first_file_has_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Findings may be many, and so may the files."""
+    disk = SimulatedFileSystem()
+    store = open_small_store(disk, CONFIG)
+    put(store, range(60))
+    other, listed = disk.other_process(), list[str]()
+    seen = inspect(other, ROOT, CONFIG)
+    first = seen.segments.first_offset
+    finding = Finding(
+        kind=Kind.MISSING_ENTRY, path="", position=0, problem="", physical_offset=first
+    )
+    list_folder = other.list
+
+    def counted(path: str) -> list[Entry]:
+        listed.append(path)
+        return list_folder(path)
+
+    monkeypatch.setattr(other, "list", counted)
+    gone = GoneMeanwhile(seen)
+    assert [gone.explains(finding) for _ in range(3)] == [False] * 3
+    assert listed == []
+    expire(store, 4 * 4096)
+    assert [gone.explains(finding) for _ in range(3)] == [True] * 3
+    assert listed == [f"{ROOT}/commitlog"]

@@ -7,7 +7,7 @@ then do these and those of the index follow, see `expiry`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from cometmq.store.deletions import Deletions
 from cometmq.store.disk.filesystem import read_whole
@@ -16,16 +16,41 @@ from cometmq.store.errors import StoreFormatError
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
-from cometmq.store.queues.queue_ends import QueueKey, load_queue_ends
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, QueueKey, load_queue_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.looking.findings import Finding
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.queues.queue_ends import Ends
 
 _ENTRY_SIZES: Final = {SIMPLE_FOLDER: ENTRY_SIZE, BATCH_FOLDER: BATCH_ENTRY_SIZE}
+
+_Said = TypeVar("_Said")
+
+
+class _Watched(Generic[_Said]):
+    """What a file says, taken out of it again only where it has changed: findings may be many."""
+
+    def __init__(
+        self, filesystem: FileSystem, path: str, load: Callable[[], _Said], without: _Said
+    ) -> None:
+        """`without` is what counts as long as there is no such file."""
+        self._filesystem = filesystem
+        self._path = path
+        self._load = load
+        self._said = without
+        self._read: bytes | None = None
+
+    def now(self) -> _Said:
+        """Return what it says now."""
+        data = read_whole(self._filesystem, self._path)
+        if data != self._read:
+            self._read = data
+            self._said = self._load()
+        return self._said
 
 
 class GoneMeanwhile:
@@ -33,9 +58,12 @@ class GoneMeanwhile:
 
     def __init__(self, store: Inspected) -> None:
         self._store = store
-        self._before = self._now = store.deletions.offsets
-        self._read: bytes | None = None
-        """What the marks were read from: they are the same while that is."""
+        filesystem, root, before = store.filesystem, store.root, store.deletions.offsets
+        self._before = before
+        self._marks = _Watched(filesystem, store.deletions.path, self._load_marks, before)
+        no_ends: Ends = {}
+        ends_path = f"{root}/{QUEUE_ENDS_NAME}"
+        self._ends = _Watched(filesystem, ends_path, self._load_ends, no_ends)
         self._topics: set[str] = set()
         self._first_offset = store.segments.first_offset
         """Where the log begins by now, as far as anybody asked."""
@@ -52,7 +80,7 @@ class GoneMeanwhile:
         if topic is None or topic in self._topics:
             return topic is not None
         name = topic.encode()
-        if self._marks().get(name) == self._before.get(name):
+        if self._marks.now().get(name) == self._before.get(name):
             return False
         self._topics.add(topic)
         return True
@@ -73,8 +101,11 @@ class GoneMeanwhile:
         return is_expired
 
     def _look(self) -> int:
-        """Return where the log begins now."""
-        entries = self._store.filesystem.list(self._store.segments.directory)
+        """Return where the log begins now: where it did while that file is there."""
+        filesystem, folder = self._store.filesystem, self._store.segments.directory
+        if filesystem.exists(f"{folder}/{self._first_offset:020d}"):
+            return self._first_offset
+        entries = filesystem.list(folder)
         names = (int(entry.name) for entry in entries if is_offset_file(entry))
         self._first_offset = max(self._first_offset, min(names, default=0))
         return self._first_offset
@@ -87,13 +118,13 @@ class GoneMeanwhile:
         store, (key, index) = self._store, self._queue_of(finding)
         if key is None or (index is not None and store.filesystem.exists(finding.path)):
             return False
-        before, now = (ends.get(key) for ends in (store.ends, self._ends()))
+        before, now = (ends.get(key) for ends in (store.ends, self._ends.now()))
         first = 0 if before is None else before.kept_from
         if index is None:
             index = -1 if before is None else before.entries - 1
         return now is not None and max(0, first) <= index < now.kept_from
 
-    def _ends(self) -> Ends:
+    def _load_ends(self) -> Ends:
         return load_queue_ends(self._store.filesystem, self._store.root) or {}
 
     def _queue_of(self, finding: Finding) -> tuple[QueueKey | None, int | None]:
@@ -113,17 +144,12 @@ class GoneMeanwhile:
             return key, -1
         return key, (int(name) + finding.position) // _ENTRY_SIZES[folder]
 
-    def _marks(self) -> dict[bytes, int]:
-        """Return the marks as they are now; those of before where they cannot be read."""
-        filesystem = self._store.filesystem
-        data = read_whole(filesystem, self._store.deletions.path)
-        if data != self._read:
-            self._read = data
-            try:
-                self._now = Deletions(filesystem, self._store.root).offsets
-            except StoreFormatError:
-                self._now = self._before
-        return self._now
+    def _load_marks(self) -> dict[bytes, int]:
+        """Return the marks of deleted topics; those of before where they cannot be read."""
+        try:
+            return Deletions(self._store.filesystem, self._store.root).offsets
+        except StoreFormatError:
+            return self._before
 
     def notes(self) -> Iterator[str]:
         """Say what was left out."""
