@@ -292,14 +292,13 @@ class IndexCheck:
         self._unindexed[2] = offset
 
     def _report_wrong(self, there: tuple[int, int], called: Hashed, at: int) -> int:
-        path, number = self._items.where()
+        file, number, _ = self._items.run(1)
         offset = int(called.offsets[at])
         self._pass(offset)
-        file, *_ = self._items.run(1)
         file.last_time, file.last_offset = int(called.times[at]), offset
         self._report.find(
             Kind.WRONG_ITEM,
-            path,
+            file.path,
             self._items.position(number),
             f"item {number} has hash {there[0]} and physical offset {there[1]}",
             f"hash {int(called.hashes[at])} and physical offset {offset}",
@@ -314,11 +313,10 @@ class IndexCheck:
 
     def _report_extra(self, there: tuple[int, int]) -> None:
         """Note an item that no key calls for; Apache has some of a record twice behind a kill."""
-        path, number = self._items.where()
+        file, number, _ = self._items.run(1)
         offset, hashes = self._last
         if there[1] != offset or there[0] not in hashes:
-            self._extras.append((path, number, *there))
-            file, *_ = self._items.run(1)
+            self._extras.append((file.path, number, *there))
             file.last_time = file.last_offset = None  # What it is of, the log does not say.
         self._items.advance(1)
 
