@@ -69,14 +69,14 @@ class StreamOffset:
         """Return it for Spark, members in order."""
         said: dict[str, Any] = {}
         if self.firsts:
-            said["firsts"] = _by_queue(self.firsts)
+            said["firsts"] = document_of(self.firsts)
         if self.begins:
-            said["from"] = _by_queue(self.begins)
+            said["from"] = document_of(self.begins)
         if self.is_initial:
             said["initial"] = True
         if self.lost:
             said["lost"] = self.lost
-        said["queues"] = _by_queue(self.queues)
+        said["queues"] = document_of(self.queues)
         return said
 
 
@@ -101,7 +101,7 @@ def ranges(start: StreamOffset, end: StreamOffset) -> dict[Queue, Bounds]:
     return found
 
 
-def _by_queue(values: Mapping[Queue, V]) -> dict[str, dict[str, dict[str, V]]]:
+def document_of(values: Mapping[Queue, V]) -> dict[str, dict[str, dict[str, V]]]:
     """Return what is said of queues as JSON has it, in order."""
     said: dict[str, dict[str, dict[str, V]]] = {}
     for queue in sorted(values):

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cometmq.pipeline import bounds, first_messages
+from cometmq.pipeline import first_messages
 from cometmq.pipeline.cluster import Queue
-from cometmq.pipeline.jobs.streams import source_options
+from cometmq.pipeline.jobs.streams import there_now
 from cometmq.pipeline.offsets import First, read_stream_offset
-from cometmq.pipeline.options import read_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,24 +40,20 @@ def made_anew(settings: StreamSettings, said: dict[str, Any]) -> frozenset[Part]
 
     `said` is where that stream is, as its checkpoint has it.
     """
-    options = read_options(source_options(settings))
-    cluster = options.cluster()
-    found = bounds.survey(cluster, options, whole=False)
+    cluster, found = there_now(settings)
     firsts = read_stream_offset(said).firsts
     return first_messages.look(cluster, firsts, found, found.queues).other
 
 
 def going_on(
     settings: StreamSettings, reached: dict[str, Any], last: Mapping[Queue, First]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return where queues go on, by topic, broker and queue, and what tells of those that cannot.
+) -> tuple[dict[Queue, int], list[str]]:
+    """Return where queues go on, and what tells of those that cannot.
 
     These have other messages now, and are to be read from their beginning.
     """
-    options = read_options(source_options(settings))
-    cluster = options.cluster()
-    found = bounds.survey(cluster, options, whole=False)
-    starts: dict[str, Any] = {}
+    cluster, found = there_now(settings)
+    starts: dict[Queue, int] = {}
     lost: list[str] = []
     for queue, there in sorted(found.queues.items()):
         offset = reached.get(queue.topic, {}).get(queue.broker, {}).get(str(queue.id))
@@ -73,5 +68,5 @@ def going_on(
                 " its topic was deleted and made anew, or its broker lost the end of its log"
             )
         else:
-            starts.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.id)] = offset
+            starts[queue] = offset
     return starts, lost

@@ -19,6 +19,7 @@ from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.streams import next_batch, query_id, source_end
 from cometmq.pipeline.jobs.torn_checkpoints import ENDS
+from cometmq.pipeline.offsets import document_of
 from cometmq.pipeline.options import EARLIEST
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Archiving(ABC):
             return self.settings
         if self.settings.start != EARLIEST:
             return self.settings
-        return replace(self.settings, start=json.dumps(self._going_on(last)))
+        return replace(self.settings, start=json.dumps(document_of(self._going_on(last))))
 
     def _refuse_behind(self, reached: Any) -> None:
         """Refuse a checkpoint that comes back and is behind the archive: it would read that again.
@@ -164,8 +165,7 @@ class Archiving(ABC):
         last = self.last_messages()
         starts, _ = going_on(self.settings, reached, last)
         for queue in sorted(last):
-            of_broker = starts.get(queue.topic, {}).get(queue.broker, {})
-            if part_of(queue) in other and str(queue.id) in of_broker:
+            if part_of(queue) in other and queue in starts:
                 raise OptionError(
                     f"to: topic {queue.topic} of broker {queue.broker} was deleted and made anew"
                     f" since the checkpoint {self.checkpoint.path} read it, and {self.settings.to}"
@@ -187,7 +187,7 @@ class Archiving(ABC):
                 " and --adopt, which reads them again"
             )
 
-    def _going_on(self, last: Last) -> dict[str, Any]:
+    def _going_on(self, last: Last) -> dict[Queue, int]:
         """Return where the archive ends, of the queues that there are: a new checkpoint goes on."""
         starts, lost = going_on(self.settings, self.reached(last), self.last_messages())
         if lost and self.settings.fail_on_data_loss:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from cometmq.pipeline.cluster import Bounds, Queue, Survey
+    from cometmq.pipeline.cluster import Bounds, Cluster, Queue, Survey
     from cometmq.pipeline.jobs.job import Run
     from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.options import ReadOptions, WriteOptions
@@ -277,10 +277,17 @@ def _behind(options: ReadOptions, start: dict[str, Any]) -> int:
     return sum(each.end - each.first for each in left.values())
 
 
+def there_now(settings: StreamSettings) -> tuple[Cluster, Survey]:
+    """Return the cluster that is read, and what there is."""
+    options = read_options(source_options(settings))
+    cluster = options.cluster()
+    return cluster, bounds.survey(cluster, options, whole=False)
+
+
 def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
     """Return from where to where brokers have messages of each queue now."""
-    options = read_options(source_options(settings))
-    return bounds.survey(options.cluster(), options, whole=False).queues
+    _, found = there_now(settings)
+    return found.queues
 
 
 def next_batch(checkpoint: Folder) -> int:
