@@ -118,6 +118,19 @@ def stat(disk: SimulatedFileSystem) -> str:
     return CliRunner().invoke(program, ["store", "stat", ROOT], obj=disk).stdout
 
 
+def test_a_damaged_table_whose_backup_a_start_takes_is_a_note_of_stat() -> None:
+    disk, path = small_store(), f"{ROOT}/config/topics.json"
+    disk.make_directories(f"{ROOT}/config")
+    disk.open(f"{path}.bak", create=True).write(b"{}", 0)
+    assert "is damaged" not in stat(disk)
+    disk.open(path, create=True).write(b"{", 0)
+    text = stat(disk)
+    assert f"note        {path} is damaged (" in text
+    assert f"): a start takes {path}.bak" in text
+    found = CliRunner().invoke(program, ["store", "stat", "--json", ROOT], obj=disk).stdout
+    assert list(json.loads(found)["backed_tables"]) == [path]
+
+
 def test_of_sparse_files_it_is_told_what_the_disk_has_of_them(tmp_path: Path) -> None:
     root, name = str(tmp_path / "s"), "index/99991231000000000"
     write_small_store(RealFileSystem(), root)

@@ -592,7 +592,10 @@ def test_a_config_file_that_a_start_refuses_is_a_finding_with_line_and_column(na
     assert "a start refuses it: line 3, column 13: not JSON" in finding.problem
     assert "restore it from a copy" in finding.problem
     disk.open(f"{path}.bak", create=True).write(b"{}", 0)
-    assert verified(disk).is_sound
+    report = verified(disk)
+    assert report.is_sound
+    assert f"{path} is damaged (line 3, column 13: not JSON" in report.notes[0]
+    assert f"a start takes {path}.bak, which lacks what the last save changed" in report.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -616,7 +619,21 @@ def test_a_config_file_of_a_wrong_shape_is_a_finding_as_a_start_refuses_it(
     assert finding.problem.startswith("a start refuses it: ")
     assert problem in finding.problem
     disk.open(f"{path}.bak", create=True).write(b"{}", 0)
-    assert verified(disk).is_sound
+    report = verified(disk)
+    assert report.is_sound
+    assert f"{path} is damaged (" in report.notes[0]
+    assert problem in report.notes[0]
+
+
+def test_zeros_in_the_place_of_a_config_file_are_told_where_its_backup_is_taken() -> None:
+    disk, path = small_store(), f"{ROOT}/config/{CONSUMER_OFFSETS}"
+    disk.make_directories(f"{ROOT}/config")
+    disk.open(f"{path}.bak", create=True).write(b"{}", 0)
+    assert "is damaged" not in "".join(verified(disk).notes)  # Killed between two renames.
+    disk.open(path, create=True).write(bytes(40), 0)
+    report = verified(disk)
+    assert report.is_sound
+    assert f"{path} is damaged (it has no content): a start takes {path}.bak" in report.notes[0]
 
 
 @pytest.mark.parametrize("length", [0, 10, 4095])

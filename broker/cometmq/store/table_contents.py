@@ -99,16 +99,37 @@ _READERS: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
 """How a start reads each table without which it is refused."""
 
 
-def damaged_tables(filesystem: FileSystem, root: str) -> dict[str, str]:
-    """Find the tables that a broker reads at its start, and cannot: by path, and why."""
-    found: dict[str, str] = {}
+class DamagedTables(NamedTuple):
+    """The damaged ones of the tables that a broker reads at its start: by path, and why."""
+
+    refused: dict[str, str]
+    """Those that a start refuses."""
+    from_backup: dict[str, str]
+    """Those in whose place it takes the `.bak`, which lacks what the last save changed."""
+
+
+def damaged_tables(filesystem: FileSystem, root: str) -> DamagedTables:
+    """Find the tables that a start cannot read, with and without a good backup."""
+    found = DamagedTables({}, {})
     for name, read in _READERS.items():
         table = TableFile(filesystem, f"{root}/config", name)
         try:
-            table.load(read)
+            problem = table.load(read).problem
         except StoreFormatError as error:
-            found[table.path] = str(error)
+            found.refused[table.path] = str(error)
+        else:
+            if problem is not None:
+                found.from_backup[table.path] = problem
     return found
+
+
+def backup_text(path: str, problem: str) -> str:
+    """Say that a start takes the backup of a table, and what that means."""
+    return (
+        f"{path} is damaged ({problem}): a start takes {path}.bak, which lacks what the last save"
+        " changed; where that matters, put the file right with the broker stopped, by hand or"
+        " from a copy that is as new"
+    )
 
 
 def _object(value: Any, name: str) -> dict[object, Any]:

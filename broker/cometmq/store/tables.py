@@ -194,6 +194,10 @@ class Table:
         return Snapshot(members)
 
 
+class _NoContentError(BodyError):
+    """A file is there, and there is nothing in it: it counts as missing."""
+
+
 class Loaded(NamedTuple):
     """What loading a table found."""
 
@@ -203,6 +207,8 @@ class Loaded(NamedTuple):
     """Whether the file itself was missing or damaged, and this is its `.bak`."""
     is_found: bool = True
     """Whether there is one of the two that has content."""
+    problem: str | None = None
+    """What is wrong with the file itself, if it is there and the `.bak` was taken."""
 
 
 class TableFile:
@@ -234,17 +240,22 @@ class TableFile:
         is damage as well: a tree that is returned has passed it.
         """
         problems: list[str] = []
+        own_problem: str | None = None
         for path in (self.path, self._backup):
             try:
                 tree = self._read(path)
                 if tree is not None:
                     check(tree)
+            except _NoContentError as error:
+                own_problem = own_problem or str(error)
+                continue
             except BodyError as error:
                 problems.append(f"{path}: {error}")
+                own_problem = own_problem or str(error)
                 continue
             if tree is not None:
                 self._is_good = path == self.path
-                return Loaded(tree, path == self._backup)
+                return Loaded(tree, path == self._backup, problem=own_problem)
         self._is_good = False
         if problems:
             raise StoreFormatError(
@@ -256,8 +267,10 @@ class TableFile:
 
     def _read(self, path: str) -> dict[str, Any] | None:
         data = read_whole(self._filesystem, path)
-        if data is None or not data.strip(b"\0 \t\r\n"):
-            return None  # A power cut left the name, or the length, without the content.
+        if data is None:
+            return None
+        if not data.strip(b"\0 \t\r\n"):  # A power cut left the name, or the length, alone.
+            raise _NoContentError("it has no content")
         try:
             tree = fastjson.loads(data, size_max=FILE_SIZE_MAX, members_max=MEMBERS_MAX)
         except BodyError as error:

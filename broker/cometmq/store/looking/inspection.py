@@ -87,6 +87,8 @@ class Inspected:
     """Whether that is all of them: the backup of a table of ours lacks what was made last."""
     damaged_tables: dict[str, str]
     """By path, the files of `config/` that a start refuses, and why."""
+    backed_tables: dict[str, str]
+    """By path, those that are damaged, and whose `.bak` it takes, and what is wrong."""
     deletions: Deletions
     """Which topics were deleted, and when."""
     delay_levels: DelayLevels
@@ -220,6 +222,7 @@ def inspect(
         batch_consume_queue_file_size=sizes.batch_queue_file,
     )
     topics, batch_topics, from_backup = _load_topics(filesystem, root)
+    tables = damaged_tables(filesystem, root)
     deletions = Deletions(filesystem, root)
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     known = {topic: topic in batch_topics for topic in topics or ()}
@@ -241,7 +244,8 @@ def inspect(
         topics=topics,
         # Of others' stores it is the good one behind a crash, and no mark says what is gone.
         knows_all_topics=topics is not None and not (from_backup and checkpoint.claims),
-        damaged_tables=damaged_tables(filesystem, root),
+        damaged_tables=tables.refused,
+        backed_tables=tables.from_backup,
         deletions=deletions,
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None

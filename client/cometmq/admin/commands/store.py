@@ -27,6 +27,7 @@ from cometmq.store.index.index_format import COUNT_MAX
 from cometmq.store.looking.inspection import looking_at
 from cometmq.store.looking.summary import summarize
 from cometmq.store.looking.unlisted import unlisted_text
+from cometmq.store.table_contents import backup_text
 from cometmq.store.upkeep.checkpoint import Longs
 
 if TYPE_CHECKING:
@@ -217,6 +218,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         yield "note", f"{messages} more at the end of the log, in no file of a queue yet{then}"
     for problem in _damages(inspected, summary):
         yield "damage", problem
+    for path, problem in inspected.backed_tables.items():
+        yield "note", backup_text(path, problem)
     if summary.unlisted_topics:
         yield "note", unlisted_text(summary.unlisted_topics)
     yield (
@@ -308,6 +311,7 @@ def _document(inspected: Inspected, summary: Summary) -> dict[str, Any]:
         "clean": inspected.is_clean,
         "opened_by": inspected.opened_by,
         "messages": summary.messages,
+        "backed_tables": inspected.backed_tables,
         **document,
         "checkpoint": {
             "apache": asdict(inspected.checkpoint.longs),
