@@ -99,6 +99,21 @@ def test_zeros_where_the_log_was_safe_are_given_up_with_a_word(close: bool) -> N
     assert "nothing to repair" in run("repair", "--yes", disk=disk).stdout
 
 
+@pytest.mark.parametrize("close", [True, False])
+def test_of_a_killed_store_a_step_says_what_it_may_hide_and_nothing_of_other_offsets(
+    close: bool,
+) -> None:
+    disk = two_queues(close=close)
+    damage(disk, list(LogCheck(inspect(disk, ROOT, CONFIG)))[3])
+    text = run("repair", "--dry-run", disk=disk).stdout
+    assert text.startswith("would be stepped over: ")
+    assert (
+        "may have held the last message of a queue, of which nothing else tells" in text
+    ) is not close
+    assert "of its last messages" not in text
+    assert "as well" not in text
+
+
 def test_a_torn_tail_is_no_loss_of_what_was_safe() -> None:
     disk = two_queues(close=False)
     end = inspect(disk, ROOT, CONFIG).start.synced_offset

@@ -168,20 +168,27 @@ def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
             "Offsets are given out again where the log keeps older messages of a queue: reset the"
             " groups that were further (`cometmq offset reset`)."
         )
-    if _may_lose_more(inspected, plan):
-        say(
-            "The store was killed: of its last messages only the log may have known, and those are"
-            " not named here; their offsets are given out again, too."
-        )
+    if more := _may_lose_more(inspected, plan):
+        say(more)
 
 
-def _may_lose_more(inspected: Inspected, plan: Plan) -> bool:
-    """Whether messages may be lost that were in the log alone, with no entry anywhere yet."""
+def _may_lose_more(inspected: Inspected, plan: Plan) -> str | None:
+    """Say if messages may be lost that were in the log alone, with no entry anywhere yet."""
     settled = inspected.settled_offset
     if inspected.is_clean or settled is None:
-        return False
-    is_cut = plan.cut_at is not None and not plan.is_cut_torn
-    return is_cut or any(step.damage.end > settled for step in plan.steps)
+        return None
+    if plan.cut_at is not None and not plan.is_cut_torn:
+        return (
+            "The store was killed: of its last messages only the log may have known, and those are"
+            " not named here; their offsets are given out again as well."
+        )
+    if any(step.damage.end > settled for step in plan.steps):
+        return (
+            "The store was killed: what is stepped over may have held the last message of a queue,"
+            " of which nothing else tells. Such a message is not named here, and its offset is"
+            " given out again."
+        )
+    return None
 
 
 def _plan_document(
