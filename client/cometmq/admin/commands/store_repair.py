@@ -168,11 +168,11 @@ def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
             "Offsets are given out again where the log keeps older messages of a queue: reset the"
             " groups that were further (`cometmq offset reset`)."
         )
-    if more := _may_lose_more(inspected, plan):
+    if more := _more_lost(inspected, plan):
         say(more)
 
 
-def _may_lose_more(inspected: Inspected, plan: Plan) -> str | None:
+def _more_lost(inspected: Inspected, plan: Plan) -> str | None:
     """Say if messages may be lost that were in the log alone, with no entry anywhere yet."""
     settled = inspected.settled_offset
     if inspected.is_clean or settled is None:
