@@ -336,7 +336,9 @@ def test_a_delayed_message_that_waits_takes_no_memory_of_its_own() -> None:
     assert sum(each.size for each in found) < 16 * 1_000, found[:5]
 
 
-def test_a_delayed_message_whose_own_place_is_unreadable_does_not_stop_the_others() -> None:
+def test_a_delayed_message_whose_own_place_is_unreadable_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broker = Clocked(SimulatedFileSystem())
     store = broker.wired.broker.store
     properties = encode_properties({"DELAY": "1", "REAL_TOPIC": TOPIC, "REAL_QID": "no number"})
@@ -345,6 +347,7 @@ def test_a_delayed_message_whose_own_place_is_unreadable_does_not_stop_the_other
     send(broker, b"later", 1)
     broker.pass_time(SECOND)
     assert broker.bodies() == [b"later"]
+    assert "REAL_TOPIC and REAL_QID do not say which queue it is for" in caplog.text
 
 
 @pytest.mark.parametrize("seed", range(40))

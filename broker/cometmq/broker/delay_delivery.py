@@ -26,6 +26,14 @@ _find_topic: Final = property_finder(b"REAL_TOPIC")
 _find_queue: Final = property_finder(b"REAL_QID")
 
 
+def _real_queue(properties: bytes) -> tuple[str, int]:
+    """Read which queue a message that waits is for."""
+    topic, queue = _find_topic(properties), _find_queue(properties)
+    if not topic or not queue or not queue.isdigit():
+        raise MessageIllegalError("REAL_TOPIC and REAL_QID do not say which queue it is for")
+    return topic.decode(), int(queue)
+
+
 def log_undelivered(level_queue: int, queue_offset: int, reason: Exception) -> None:
     """Tell of a message that no delivery can be made of."""
     log.error(
@@ -52,8 +60,7 @@ class Delivery:
             if self._put_alike(topic, queue_id, message, properties, tail, origin, now_ms):
                 return
         try:
-            topic = (_find_topic(properties) or b"").decode()
-            queue_id = int(_find_queue(properties) or b"")
+            topic, queue_id = _real_queue(properties)
             self._put(topic, queue_id, message, origin, now_ms)
         except (ValueError, MessageIllegalError) as error:
             log_undelivered(level_queue, message.queue_offset, error)

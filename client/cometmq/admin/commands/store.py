@@ -267,8 +267,9 @@ def _damages(inspected: Inspected, summary: Summary) -> Iterator[str]:
         first = short[0]
         more = f" and {len(short) - 1} more" if len(short) > 1 else ""
         yield (
-            f"queue {first.queue_id} of {first.topic} ends at {first.max_offset}, and it had"
-            f" messages up to {first.known_offset}{more}: run `cometmq store verify`"
+            f"the sound entries of queue {first.queue_id} of {first.topic} end at"
+            f" {first.max_offset}, and it had messages up to {first.known_offset}{more}: run"
+            " `cometmq store verify`"
         )
     for path, length in list(summary.odd_index_files.items())[:1]:
         odd = len(summary.odd_index_files)
