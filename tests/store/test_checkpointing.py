@@ -13,8 +13,14 @@ from tests.crash.subject import Subject
 from tests.store.records import refuse
 
 from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.message_store import MessageStore
 from cometmq.store.upkeep.checkpoint import load_checkpoint
-from cometmq.store.upkeep.checkpointing import BORDERS, INDEXED_A_TICK_MAX
+from cometmq.store.upkeep.checkpointing import (
+    BORDERS,
+    INDEXED_A_TICK_MAX,
+    SETTLED_A_TICK,
+    SETTLED_A_TICK_MAX,
+)
 from cometmq.store.upkeep.write_behind import WRITES_A_TICK
 
 if TYPE_CHECKING:
@@ -144,6 +150,63 @@ def test_a_checkpoint_is_taken_while_more_is_put_than_each_tick_indexes(
         assert claims is not None
         assert subject.end_offset - claims.complete_to < 1_000_000
     assert subject.close(NOW_MS)
+
+
+def killed_with(queues: int, config: StoreConfig) -> SimulatedFileSystem:
+    """A store of so many queues that was killed behind a checkpoint, and puts to one of them."""
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, config, NOW_MS)
+    for number in range(queues):
+        subject.put("T", number, b"", {}, NOW_MS)
+    subject.commit()
+    while claimed(disk) < subject.end_offset:
+        subject.checkpoint(NOW_MS)
+    subject.put("T", 0, b"", {}, NOW_MS)
+    subject.commit()
+    return disk.kill()
+
+
+def claimed(disk: SimulatedFileSystem) -> int:
+    """From where on the checkpoint has a start behind a kill read the log."""
+    claims = load_checkpoint(disk, "/store/checkpoint").claims
+    assert claims is not None
+    return claims.recover_from
+
+
+def test_behind_a_kill_the_log_without_a_checkpoint_is_bounded_with_many_queues() -> None:
+    """None is taken until each queue was looked at, which must not take thousands of slices."""
+    config = replace(
+        CONFIG, segment_size=1 << 20, consume_queue_file_size=400, checkpoint_bytes=100_000
+    )
+    disk = killed_with(800, config)
+    subject = Subject(disk, config, NOW_MS)
+    longest = 0
+    while subject.end_offset < 3_000_000:
+        for _ in range(16):
+            subject.put("T", 0, bytes(1_000), {}, NOW_MS)
+        subject.commit()
+        subject.sync()
+        subject.upkeep(NOW_MS)
+        longest = max(longest, subject.end_offset - claimed(disk))
+    slices = 800 // SETTLED_A_TICK_MAX
+    assert longest < 100_000 + (slices + 20) * 16 * 1_200
+    assert subject.close(NOW_MS)
+
+
+def test_behind_a_kill_queues_are_looked_at_without_a_pause() -> None:
+    """Else none that are idle would be, for minutes, in each of which a kill costs a long start."""
+    disk = killed_with(100, replace(CONFIG, consume_queue_file_size=400))
+    store = MessageStore.open("/store", CONFIG, now_ms=NOW_MS, filesystem=disk, threads=False)
+    slices = 1
+    while store.tick(NOW_MS):
+        slices += 1
+    assert slices >= 100 // SETTLED_A_TICK
+    later_ms = NOW_MS + CONFIG.checkpoint_interval_ms
+    for _ in range(3):
+        store.tick(later_ms)
+        store.run_jobs()
+    assert claimed(disk) == store.end_offset
+    store.close(later_ms)
 
 
 LOADING = """
