@@ -12,7 +12,9 @@ from tests.pipeline.test_folders import Plain
 from cometmq.pipeline.errors import ConnectionLostError, PipelineError
 from cometmq.pipeline.jobs import durable
 from cometmq.pipeline.jobs.full_disks import told_if_full
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.spark_errors import ours
+from cometmq.pipeline.jobs.streams import StreamSettings, run_stream
 
 TASK = """An error occurred while calling o122.parquet.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to \
@@ -89,6 +91,23 @@ def test_a_folder_that_cannot_be_put_on_a_full_disk_is_told(
     monkeypatch.setattr(durable, "fsync", full)
     with pytest.raises(PipelineError, match=f"^path: {tmp_path}: its disk is full; make room ther"):
         Local(tmp_path).sync()
+
+
+def test_a_checkpoint_on_a_full_disk_is_told_where_the_stream_does_not_even_start() -> None:
+    class Writer:
+        def __init__(self) -> None:
+            self.queryName = self.trigger = self.same
+
+        def same(self, *_: object, **__: object) -> Writer:
+            return self
+
+        def start(self) -> None:
+            raise RuntimeError(TASK.replace("o122.parquet", "o2103.start"))
+
+    settings = StreamSettings(nameserver="127.0.0.1:1", topic="t", checkpoint="/data/c")
+    run = Run()
+    with pytest.raises(PipelineError, match=r"^path: /data/c: its disk is full; make room there$"):
+        run_stream(Writer(), settings, run, run.report_of("archive"), pytest.fail)
 
 
 @pytest.mark.parametrize(

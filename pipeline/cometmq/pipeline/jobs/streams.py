@@ -11,6 +11,7 @@ from cometmq.pipeline.errors import DamagedFileError, DataLossError, OptionError
 from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.job import check_types, setting
 from cometmq.pipeline.jobs.local_paths import local_path
 from cometmq.pipeline.jobs.torn_checkpoints import (
@@ -353,7 +354,9 @@ def run_stream(
     that is tried again some times, from where the stream is.
     """
     for left in reversed(range(_TRIES)):
-        query: StreamingQuery = triggered(writer.queryName(report.job), settings.trigger).start()
+        when = triggered(writer.queryName(report.job), settings.trigger)
+        with told_if_full(settings.checkpoint_folder):
+            query: StreamingQuery = when.start()
         try:
             begun()
             run.watch(query, report, settings.checkpoint_folder, refuses_batches=refuses_batches)
