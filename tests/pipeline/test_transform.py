@@ -268,23 +268,64 @@ def test_what_a_row_says_may_be_another_the_next_time(tables: Tables, tmp_path: 
     assert len(tables.cluster.sent("stamped-out")) == 3
 
 
+UNTIMED = f"SELECT {KEPT}, body FROM messages"
+TIMED = f"SELECT {KEPT}, store_time, body FROM messages"
+
+
+def made_anew(tables: Tables, checkpoint: Path, topic: str) -> dict[str, Any]:
+    """Send a topic's four rows without their time, and make it anew with six; return settings."""
+    given: dict[str, Any] = {"topic": topic, "to_topic": f"{topic}-out"}
+    tables.fill(topic, 4)
+    transform(tables.spark, transforming(tables, checkpoint, sql=UNTIMED, **given))
+    tables.cluster.admin.delete_topic(topic)
+    tables.fill(topic, 6, first=10)
+    return given
+
+
 def test_a_topic_made_anew_is_sent_by_sql_that_says_the_time_since_then_alone(
     tables: Tables, tmp_path: Path
 ) -> None:
     """What was sent without it from the same places would pass for the new topic's messages."""
-    tables.fill("transformed-anew", 4)
-    given: dict[str, Any] = {"topic": "transformed-anew", "to_topic": "transformed"}
-    sql = f"SELECT {KEPT}, body FROM messages"
-    transform(tables.spark, transforming(tables, tmp_path, sql=sql, **given))
-    tables.cluster.admin.delete_topic("transformed-anew")
-    tables.fill("transformed-anew", 6, first=10)
-    sql = f"SELECT {KEPT}, store_time, body FROM messages"
-    settings = transforming(tables, tmp_path, sql=sql, fail_on_data_loss=False, **given)
-    assert transform(tables.spark, settings).details["written"] == {"transformed": 6}
+    given = made_anew(tables, tmp_path, "transformed-anew")
+    settings = transforming(tables, tmp_path, sql=TIMED, fail_on_data_loss=False, **given)
+    assert transform(tables.spark, settings).details["written"] == {"transformed-anew-out": 6}
     for path in (tmp_path / "checkpoint" / "commits").glob("*1*"):  # As after a kill.
         path.unlink()
     assert transform(tables.spark, settings).rows == 6
-    assert tables.bodies("transformed") == [*numbers(0, 4), *numbers(10, 16)]
+    assert tables.bodies("transformed-anew-out") == [*numbers(0, 4), *numbers(10, 16)]
+
+
+def test_a_batch_of_a_topic_made_anew_that_sent_nothing_is_sent_when_it_is_repeated(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """Its rows passed for those that were sent without their time from the old topic's places."""
+    given = {**made_anew(tables, tmp_path, "failed-anew"), "fail_on_data_loss": False}
+    failing = TIMED.replace("body", "string(raise_error('no')) AS body")
+    with pytest.raises(PipelineError, match="USER_RAISED_EXCEPTION"):
+        transform(tables.spark, transforming(tables, tmp_path, sql=failing, **given))
+    transform(tables.spark, transforming(tables, tmp_path, sql=TIMED, **given))
+    assert tables.bodies("failed-anew-out") == [*numbers(0, 4), *numbers(10, 16)]
+
+
+def test_behind_a_topic_made_anew_sql_goes_on_with_the_time_alone(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """Once the loss is behind, the option goes again, and what comes has old places still."""
+    given = made_anew(tables, tmp_path, "behind-anew")
+    told = transforming(tables, tmp_path, sql=TIMED, fail_on_data_loss=False, **given)
+    tables.cluster.admin.delete_topic("behind-anew")
+    tables.fill("behind-anew", 2, first=20)
+    assert transform(tables.spark, told).rows == 2
+    tables.fill("behind-anew", 2, first=22)
+    for dry_run in (True, False):
+        with pytest.raises(OptionError, match="sql: the rows have lost store_time, which those"):
+            transform(
+                tables.spark,
+                transforming(tables, tmp_path, sql=UNTIMED, **given),
+                Run(dry_run=dry_run),
+            )
+    transform(tables.spark, transforming(tables, tmp_path, sql=TIMED, **given))
+    assert tables.bodies("behind-anew-out") == [*numbers(0, 4), *numbers(20, 24)]
 
 
 def test_sql_that_takes_no_message_writes_none(tables: Tables, tmp_path: Path) -> None:

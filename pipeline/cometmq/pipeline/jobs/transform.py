@@ -10,9 +10,10 @@ see them; the stream goes on. Without that topic the SQL has them with `value` n
 
 The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
 that is sent again is known; and `store_time` where the job goes on with topics that were deleted
-and made anew, whose offsets come again. SQL that puts messages together is refused (`stateless`),
-and SQL that would choose other rows the next time (`repeatable`). It may call functions of Python
-that `udf` names (`functions`). The report says how many rows went to which topic, as `written`.
+and made anew, whose offsets come again, and from then on always (`timed_rows`). SQL that puts
+messages together is refused (`stateless`), and SQL that would choose other rows the next time
+(`repeatable`). It may call functions of Python that `udf` names (`functions`). The report says how
+many rows went to which topic, as `written`.
 
 A topic that is read is not written to, unless by `force`: the stream would feed itself. That is
 said before the start as far as it is known then; a row that says so by `to_topic` ends the job.
@@ -39,7 +40,6 @@ from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     check_checkpoint,
     counted,
-    last_begun,
     look_for_topics,
     query_id,
     read_stream,
@@ -47,6 +47,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.tables import named
+from cometmq.pipeline.jobs.timed_rows import TIME, refuse_untimed, timed_from
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.options import write_options
 from cometmq.pipeline.rows import row_form
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.report import Report
 
 _COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
-_TIME: Final = "store_time"
 _VIEW: Final = "messages"
 _ROUTES_MAX: Final = 1000
 """Topics of which the report says how many rows they got."""
@@ -116,17 +116,19 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
         python_functions.known(spark, settings.udf),
     ):
         stream = read_stream(spark, settings)
-        report.details["columns"] = transforming.check(stream)
+        columns = report.details["columns"] = transforming.check(stream)
         check_checkpoint(checkpoint, run, report)
+        if TIME not in columns:
+            refuse_untimed(checkpoint)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings)
             return report
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream, settings)
-        begun = last_begun(checkpoint)
+        timed = timed_from(checkpoint) if TIME in columns else None
 
         def put(batch: DataFrame, batch_id: int) -> None:
-            transforming.batch(batch, is_new=batch_id > begun)
+            transforming.batch(batch, is_timed=timed is not None and batch_id >= timed)
 
         run_batches(stream, put, settings, run, report)
     return report
@@ -142,8 +144,8 @@ class _Transforming:
         self.sql = settings.read_sql()
         self.looks_once = not settings.dead_letter and _names_once(self.sql)
         """Whether a batch need not be kept: else it would be read, and counted, several times."""
-        self.is_new = False
-        """Whether no earlier run can have sent rows of the batch that is written."""
+        self.is_timed = False
+        """Whether all rows say the time that were ever sent of the batch that is written."""
 
     def check(self, stream: DataFrame) -> list[str]:
         """Look whether the SQL can be; return its columns."""
@@ -163,9 +165,9 @@ class _Transforming:
                 f"sql: the rows have lost {', '.join(missing)}, by which a row that is sent again"
                 " is known: select them, too"
             )
-        if not self.settings.fail_on_data_loss and _TIME not in columns:
+        if not self.settings.fail_on_data_loss and TIME not in columns:
             raise OptionError(
-                f"fail-on-data-loss: the rows have lost {_TIME}, which tells the messages of a"
+                f"fail-on-data-loss: the rows have lost {TIME}, which tells the messages of a"
                 " topic that was made anew from those of the one before: select it, too"
             )
         if "to_topic" not in columns and not self.settings.to_topic:
@@ -195,9 +197,9 @@ class _Transforming:
                     " again; say --force if that is what you want"
                 )
 
-    def batch(self, frame: DataFrame, *, is_new: bool) -> None:
-        """Transform one batch, of which an earlier run has sent nothing yet if it `is_new`."""
-        self.is_new = is_new
+    def batch(self, frame: DataFrame, *, is_timed: bool) -> None:
+        """Transform one batch; if it `is_timed`, no run has sent rows of it without their time."""
+        self.is_timed = is_timed
         parsed = self._parsed(frame)
         if self.looks_once:
             self._write(self._selected(parsed))
@@ -248,10 +250,10 @@ class _Transforming:
 
     def _save(self, frame: DataFrame, target: dict[str, str], dead_letter: str = "") -> None:
         """Send rows, which are known again apart from those that go to the other place."""
-        if self.is_new and not self.settings.fail_on_data_loss:
-            # Its topic may have been made anew, and earlier SQL may have had no time: what that
-            # sent from the same places would pass for these rows.
-            frame = frame.withMetadata(_TIME, {ALWAYS_TIMED: True})
+        if self.is_timed:
+            # Its topic may have been made anew since SQL had no time: what that sent from the same
+            # places would pass for these rows.
+            frame = frame.withMetadata(TIME, {ALWAYS_TIMED: True})
         query = query_id(Folder(self.spark, self.settings.checkpoint))
         options = target | {"sinkId": f"transform {query} {dead_letter}"}
         frame.write.format("cometmq").mode("append").options(**options).save()
@@ -283,7 +285,7 @@ class _Transforming:
             functions.expr(f"map_filter(properties, (name, _) -> name <> '{_REASON}')"),
             functions.create_map(functions.lit(_REASON), reason),
         )
-        sent = (*_COORDINATES, _TIME, "body", "key", "tag", "flag")
+        sent = (*_COORDINATES, TIME, "body", "key", "tag", "flag")
         rows = misfits.select(*sent, marked.alias("properties"))
         target = self._target(rows.columns) | {"topic": self.settings.dead_letter}
         # What has no body is none of the schema, and the SQL could not leave it out.
