@@ -612,6 +612,24 @@ def test_a_topic_that_was_made_anew_and_gets_back_its_queues_is_read_whole(table
     assert bodies(reader(tables, topic), following, last) == numbers(102, 114)
 
 
+def test_a_topic_that_was_made_anew_and_has_as_many_messages_is_noticed_by_a_start(
+    tables: Tables,
+) -> None:
+    """What runs once a day would read them a day late, or behind yet another life never."""
+    topic = "anew-as-many"
+    tables.fill(topic, 8, queues=2)
+    stream = reader(tables, topic, startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    assert reader(tables, topic).latestOffset(end, ALL) == end
+    made_anew(tables, topic, 8, queues=2)
+    with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
+        reader(tables, topic).latestOffset(end, ALL)
+    going_on = reader(tables, topic, failOnDataLoss=False)
+    following = through_json(going_on.latestOffset(end, ALL))
+    assert bodies(going_on, end, following) == numbers(100, 108)
+    assert reader(tables, topic).latestOffset(following, ALL) == following
+
+
 def test_a_topic_that_was_made_anew_before_the_first_batch_is_noticed(tables: Tables) -> None:
     tables.fill("anew-at-once", 4)
     stream = reader(tables, "anew-at-once", startingOffsets="latest")

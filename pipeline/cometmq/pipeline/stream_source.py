@@ -121,11 +121,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # One that an earlier run began, and has read nothing of yet, says where it begins.
         if self._no_beginning is not None and before.is_initial and not before.queues:
             raise self._no_beginning
-        self._has_looked = True
         found, away = self._surveyed(before)
         self._require_filter(found)
         self._tell_group(before, found)
         looked = self._looked(before, found)
+        self._has_looked = True
         begins, lost = self._begins(before, found, looked.other, away)
         lost += self._losses.taken()
         ends = self._ends(begins, found)
@@ -245,8 +245,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         news = [
             queue
             for queue, there in found.queues.items()
-            # Who has fewer than were read may be another, of which the first is to be noted.
-            if there.end != before.queues.get(queue, there.first)
+            # Who has fewer than were read may be another, of which the first is to be noted; behind
+            # a start also who has as many.
+            if not self._has_looked or there.end != before.queues.get(queue, there.first)
         ]
         return first_messages.look(self._cluster, before.firsts, found, news)
 
