@@ -10,6 +10,7 @@ import time
 
 import pytest
 import trio
+from tests.ending import ENDING
 
 from cometmq.net import alone
 from cometmq.net.ending_signals import ONE_REQUEST_SECONDS
@@ -50,7 +51,7 @@ def test_a_signal_is_told() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", ENDING)
 @pytest.mark.parametrize("blocks", [False, True])
 def test_a_second_signal_kills_whatever_is_being_done(number: signal.Signals, blocks: bool) -> None:
     with subprocess.Popen(
@@ -64,6 +65,22 @@ def test_a_second_signal_kills_whatever_is_being_done(number: signal.Signals, bl
             time.sleep(ONE_REQUEST_SECONDS)
             process.send_signal(number)
         assert process.wait(PATIENCE_SECONDS) == (-number if blocks else 7)
+
+
+def test_a_terminal_that_closes_ends_nothing_that_nohup_has_started() -> None:
+    with subprocess.Popen(
+        ["nohup", sys.executable, "-c", PROGRAM.format(blocks=False)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGHUP)
+        time.sleep(ONE_REQUEST_SECONDS)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 7
 
 
 async def test_a_function_is_called_after_what_it_says(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from tests.ending import ENDING
 from tests.net.harness import ECHO, TestOwner
 
 from cometmq.net import Peers, connect, listen_on, serve
@@ -134,7 +135,7 @@ def test_an_error_of_trio_is_raised_and_the_loop_is_closed(use_uvloop: bool) -> 
 
 
 @both_loops
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", ENDING)
 def test_the_first_signal_asks_to_stop(use_uvloop: bool, number: signal.Signals) -> None:
     before = signal.getsignal(number)
 

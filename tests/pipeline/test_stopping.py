@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from tests.ending import ENDING
 from tests.pipeline.programs import archiving
 from tests.store.apache_stores import unpack
 
@@ -72,7 +73,7 @@ class Context:
         self.cancelled += 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", ENDING)
 @pytest.mark.parametrize("is_early", [True, False])
 def test_two_signals_at_once_are_one_request(
     number: int, is_early: bool, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +96,7 @@ def test_two_signals_at_once_are_one_request(
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", ENDING)
 def test_a_second_request_ends_the_process_at_once(number: int) -> None:
     asked = subprocess.Popen(
         [sys.executable, "-c", ASKED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -340,7 +341,7 @@ def test_no_stream_is_started_of_a_job_that_shall_end() -> None:
     assert report.stopped
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_while_nobody_answers_ends_a_job_with_a_report(
     tmp_path: Path, number: int
 ) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import SparkConf, SparkContext
 
-from cometmq.net.ending_signals import SIGNALS, Requests
+from cometmq.net.ending_signals import Requests, heeded_signals
 from cometmq.pipeline.java_noise import Sieve
 from cometmq.pipeline.spark_log import LOG_VARIABLE, SILENT
 
@@ -92,7 +92,9 @@ def signals_held() -> Generator[None]:
         yield  # It is the main thread that signals come to.
         return
     before = {
-        number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))
+        number: handler
+        for number in heeded_signals()
+        if callable(handler := signal.getsignal(number))
     }
     came: list[int] = []
     requests = Requests()
@@ -139,7 +141,7 @@ def _end(java: Popen[bytes], stderr: Stderr) -> None:
     process to end comes too late to change anything but the exit status, which says what was done.
     """
     assert java.stdin is not None
-    for number in SIGNALS:
+    for number in heeded_signals():
         signal.signal(number, signal.SIG_IGN)
     logging.disable()
     if (context := SparkContext._active_spark_context) is not None:

@@ -1,7 +1,7 @@
 """trio alone in its thread: `guest.run` for a process that needs no other loop.
 
-The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up. A second one, a
-second or more behind it (`ending_signals`), kills the process at once.
+The first SIGTERM, SIGINT or SIGHUP sets `stop`, and `main` ends when it has cleaned up. A second
+one, a second or more behind it (`ending_signals`), kills the process at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from cometmq.net.ending_signals import SIGNALS, Requests
+from cometmq.net.ending_signals import Requests, heeded_signals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,7 +32,7 @@ async def repeat(function: Callable[[], float]) -> None:
 
 async def _watched(main: Callable[[trio.Event], Awaitable[T]]) -> T:
     stop = trio.Event()
-    with trio.open_signal_receiver(*SIGNALS) as signals:
+    with trio.open_signal_receiver(*heeded_signals()) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, signals, stop)
             result = await main(stop)

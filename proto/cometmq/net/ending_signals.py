@@ -3,6 +3,9 @@
 The first is heeded in good order, the second ends the process there and then. One request may send
 two: `timeout` asks its child, and then the group that the child is in; so may a terminal and a
 service manager. What comes within a second is part of the first.
+
+A terminal that closes, or whose connection breaks, sends SIGHUP: a request like the others, but for
+who ignores it, as `nohup` has a program do.
 """
 
 from __future__ import annotations
@@ -11,8 +14,15 @@ import signal
 import time
 from typing import Final
 
-SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ONE_REQUEST_SECONDS: Final = 1.0
+
+
+def heeded_signals() -> tuple[signal.Signals, ...]:
+    """Return those that ask this process to end."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return _SIGNALS[:-1]
+    return _SIGNALS
 
 
 class Requests:
@@ -34,7 +44,7 @@ class Requests:
 
     def heed_the_second(self) -> None:
         """Have all of these signals looked at here from now on, where one came already."""
-        for number in SIGNALS:
+        for number in heeded_signals():
             signal.signal(number, lambda number, _: self.is_first(number))
 
     def wait_for_the_rest(self) -> None:

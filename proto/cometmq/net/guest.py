@@ -11,9 +11,9 @@
 
     run(main)
 
-The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up. A second one, a
-second or more behind it (`ending_signals`), kills the process at once, whatever it is doing, and
-its status says what happened.
+The first SIGTERM, SIGINT or SIGHUP sets `stop`, and `main` ends when it has cleaned up. A second
+one, a second or more behind it (`ending_signals`), kills the process at once, whatever it is doing,
+and its status says what happened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from cometmq.net.ending_signals import SIGNALS, Requests
+from cometmq.net.ending_signals import Requests, heeded_signals
 
 if TYPE_CHECKING:
     import signal
@@ -53,7 +53,7 @@ def run(
     else:
         factory = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(_host(main, SIGNALS if takes_signals else ()))
+        return runner.run(_host(main, heeded_signals() if takes_signals else ()))
 
 
 async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""How a job ends when it is asked to: by a SIGTERM, or the SIGINT of a Ctrl-C.
+"""How a job ends when it is asked to: by SIGTERM, the SIGINT of a Ctrl-C, or SIGHUP.
 
 The first one lets it finish the batch that is running, or, of a job that has none, ends what Spark
 is at; while Spark is started there is nothing to finish, and it ends the job there and then, but
@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from cometmq.net.ending_signals import SIGNALS, Requests
+from cometmq.net.ending_signals import Requests, heeded_signals
 from cometmq.pipeline.jobs.job import StoppedEarly
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ _TAKING: Final = "pyspark.core.context"
 
 @contextmanager
 def stopped_by_signals(run: Run) -> Generator[None]:
-    """Ask the job to stop when a SIGTERM or SIGINT comes; the second one ends it at once.
+    """Ask the job to stop when such a signal comes; the second one ends it at once.
 
     While `run.is_early` the first one raises `StoppedEarly`.
     """
-    before = [signal.getsignal(number) for number in SIGNALS]
+    signals = heeded_signals()
+    before = [signal.getsignal(number) for number in signals]
     requests = Requests()
 
     def stop(number: int, _frame: object) -> None:
@@ -45,13 +46,13 @@ def stopped_by_signals(run: Run) -> Generator[None]:
             if run.is_early:
                 raise StoppedEarly
 
-    for number in SIGNALS:
+    for number in signals:
         signal.signal(number, stop)
     try:
         yield
     finally:
         requests.wait_for_the_rest()  # It would end the job before its report.
-        for number, handler in zip(SIGNALS, before, strict=True):
+        for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
 
 
