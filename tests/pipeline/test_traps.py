@@ -580,7 +580,7 @@ def test_a_topic_that_was_made_anew_is_noticed_where_its_noted_queue_stays_empty
 
 
 def test_a_topic_that_was_made_anew_without_the_queue_that_was_noted_is_noticed(
-    tables: Tables,
+    tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = "anew-narrower"
     tables.cluster.admin.create_topic(topic, queues=2)
@@ -595,6 +595,9 @@ def test_a_topic_that_was_made_anew_without_the_queue_that_was_noted_is_noticed(
     for again in (stream, reader(tables, topic)):
         with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
             again.latestOffset(end, ALL)
+    reader(tables, topic, failOnDataLoss=False).latestOffset(end, ALL)
+    assert "was deleted and made anew" in caplog.text
+    assert "not read: " not in caplog.text  # That its broker lets nobody is not so.
 
 
 def test_a_topic_that_was_made_anew_and_gets_back_its_queues_is_read_whole(tables: Tables) -> None:

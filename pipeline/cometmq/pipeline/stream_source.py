@@ -286,15 +286,22 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = there.first
             begins[queue] = first
         self._tell_loss(lost)
-        self._tell_unread(before, found, away)
+        self._tell_unread(before, found, other, away)
         return begins, expired
 
-    def _tell_unread(self, before: StreamOffset, found: Survey, away: frozenset[str]) -> None:
-        """Tell of queues and topics that are not read now, though they may be later."""
+    def _tell_unread(
+        self, before: StreamOffset, found: Survey, other: frozenset[Part], away: frozenset[str]
+    ) -> None:
+        """Tell of queues and topics that are not read now, though they may be later.
+
+        Queues that a topic does not have any more since it was made anew are lost with its others.
+        """
         unread = {
             queue
             for queue in before.queues.keys() - found.queues.keys()
-            if queue.topic in found.topics and queue.broker not in {*found.missing, *away}
+            if queue.topic in found.topics
+            and queue.broker not in {*found.missing, *away}
+            and first_messages.part_of(queue) not in other
         }
         news = [f"queue {queue}: its broker lets nobody" for queue in unread]
         news += [f"broker {broker}: has not registered; its queues wait" for broker in away]
