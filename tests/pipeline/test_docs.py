@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -52,16 +54,21 @@ def test_the_example_of_the_readme_is_a_script_that_shows_what_comes(
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env=as_users_have_it(),
+        start_new_session=True,
     ) as script:
         assert script.stdout is not None
+        assert script.stderr is not None
         shown = iter(script.stdout)
         table = "".join(iter(partial(next, shown, ""), "\n"))
         assert "|paid|" in table.replace(" ", "")
         batch = next((line for line in shown if line.startswith("Batch: 0")), "it ended")
         assert batch == "Batch: 0\n"
-        script.terminate()
+        os.killpg(script.pid, signal.SIGINT)  # As a terminal does at a Ctrl-C.
+        assert "Traceback" not in script.stderr.read()
+    assert script.returncode == 0
 
 
 def test_the_examples_of_a_page_run_one_after_the_other(

@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cometmq.pipeline.spark_session import register as register, session as session
+    from cometmq.pipeline.waiting import until_stopped as until_stopped
 
-__all__ = ["register", "session"]
+__all__ = ["register", "session", "until_stopped"]
 
 
 def __getattr__(name: str) -> object:
     """Import PySpark when it is asked for: who only reads records does not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "until_stopped":
+        from cometmq.pipeline.waiting import until_stopped
+
+        return until_stopped
     from cometmq.pipeline import spark_session
 
     return getattr(spark_session, name)
