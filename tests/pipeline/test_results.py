@@ -20,7 +20,7 @@ from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.results import Results
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -165,10 +165,42 @@ def test_to_look_whether_a_folder_can_be_written_to_leaves_nothing(
     assert {path.name for path in tmp_path.rglob("*")} == {"empty", "other"}
     results(tmp_path / "new").require(spark, dry_run=True)
     results("/proc/found").require(spark, dry_run=True)
-    results(tmp_path / "empty").write(spark.range(1))
+    write(results(tmp_path / "empty"), spark.range(1))
     before = sorted(tmp_path.rglob("*"))
     results(tmp_path / "empty").require(spark)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def write(into: Results, frame: DataFrame, table: str = "") -> None:
+    with into.held(frame.sparkSession, Run()):
+        into.write(frame, table)
+
+
+def fail_behind(into: Results, frame: DataFrame, table: str) -> None:
+    """Write a table, and be ended by what comes next, as by a disk that is full."""
+    into.write(frame, table)
+    assert sum(each.is_file() for each in Path(into.path, "_staging").rglob("part-*"))
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("table", ["", "total"])
+def test_what_an_earlier_run_wrote_stays_where_a_later_one_fails(
+    spark: SparkSession, tmp_path: Path, table: str
+) -> None:
+    into = results(tmp_path / "found", tables=("total", "hosts") if table else ())
+    write(into, spark.range(3), table)
+    before = sorted((tmp_path / "found").rglob("*"))
+    with pytest.raises(ZeroDivisionError), into.held(spark, Run()):
+        fail_behind(into, spark.range(5), table)
+    assert sorted((tmp_path / "found").rglob("*")) == before
+    assert spark.read.parquet(str(tmp_path / "found" / table)).count() == 3
+
+
+def test_a_table_that_a_later_run_does_not_write_goes(spark: SparkSession, tmp_path: Path) -> None:
+    into = results(tmp_path, tables=("total", "hosts"))
+    write(into, spark.range(3), "hosts")
+    write(into, spark.range(2), "total")
+    assert {each.name for each in tmp_path.iterdir()} == {MARK, "total"}
 
 
 @pytest.mark.parametrize("table", ["", "total"])
@@ -183,10 +215,14 @@ def test_a_later_run_replaces_what_an_earlier_one_wrote(
                 pass
             into.write(spark.range(count), table)
         assert spark.read.parquet(str(folder)).count() == count
+        assert (folder / "_SUCCESS").exists()
         (folder / "_temporary").mkdir()  # As of a run that was killed.
-    (folder / "thesis.txt").touch()  # Since it was looked at.
-    into.write(spark.range(1), table)
+        (tmp_path / "found" / "_staging" / "older").mkdir(parents=True)
+    with into.held(spark, Run()):
+        (folder / "thesis.txt").touch()  # Since it was looked at.
+        into.write(spark.range(1), table)
     assert (folder / "thesis.txt").exists()
+    assert not (tmp_path / "found" / "_staging").exists()
     with pytest.raises(OptionError, match=r"thesis\.txt in it"):
         into.require(spark)
     (folder / "thesis.txt").unlink()

@@ -198,8 +198,6 @@ class _Measuring:
         """Groups, each with a topic of which it never read anything."""
         self.kept: DataFrame | None = None
         """What was measured of each message."""
-        self.has_written = False
-        """Whether tables of this run are in their folder, and none of an earlier one."""
         self.heat: Heat | None = None
         """What is drawn."""
 
@@ -245,9 +243,6 @@ class _Measuring:
             if self.kept is not None:
                 report.cover(map(span, by_queue(self.kept).collect()))
         if settings.tables:
-            if not self.has_written:  # What an earlier run had besides would pass for this one's.
-                settings.results.remove(self.spark)
-                self.has_written = True
             settings.results.write(frame, name)
         if name == "hosts":  # The slowest are others: what these send seems to be quick.
             wrong = frame.where("negative > 0").orderBy("min_ms").limit(settings.shown)

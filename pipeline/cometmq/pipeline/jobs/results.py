@@ -1,7 +1,9 @@
 """Folders that jobs write results to, as Parquet: `--findings`, `--tables`.
 
 A run replaces what an earlier run of its job wrote, and never anything else; there is one at a
-time. A folder that a job has begun has a file in it that says so, which Spark does not read; any
+time. It does so at its end, when all of the new is written: until then this is in a folder of its
+own in there, and where the run fails, or the disk is full, what the earlier run wrote stays as it
+was. A folder that a job has begun has a file in it that says so, which Spark does not read; any
 other must be empty, and none may have what is read in it, or be in it. A run removes only files by
 the names that Spark gives them.
 """
@@ -10,12 +12,12 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.holding import RESULTS, Places, held, in_folders
 from cometmq.pipeline.jobs.local_paths import local_path
@@ -36,6 +38,10 @@ _OF_SPARK: Final = re.compile(
     r"(part-[0-9]{5,}-[0-9a-f-]{36}.*\.parquet|_SUCCESS)|\.(part-[0-9]{5,}-.*|_SUCCESS)\.crc"
     r"|_temporary"
 )
+_WHOLE: Final = "_SUCCESS"
+"""By Spark, in a table that is whole."""
+_SOLE: Final = "findings"
+"""Where a table that is the only one is until its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,17 @@ class Results:
         self.look()
         with held(run, self.job, *in_folders(spark, self.places)):
             self.require(spark, dry_run=run.dry_run)
-            yield
+            if not self.path or run.dry_run:
+                yield
+                return
+            folder = Folder(spark, self.path)
+            folder.remove(STAGING)  # Of a run that was killed.
+            try:
+                yield
+                self._put(spark, folder)
+            finally:
+                with suppress(PipelineError, OSError):  # Else the next run does so.
+                    folder.remove(STAGING)
 
     def require(self, spark: SparkSession, *, dry_run: bool = False) -> None:
         """Look wherever the folder is, and by writing there, unless nothing shall be changed."""
@@ -106,35 +122,39 @@ class Results:
         folder.write(json.dumps({"job": self.job}) + "\n", _OWNER)
 
     def write(self, frame: DataFrame, table: str = "") -> None:
-        """Write a table, in the place of what an earlier run has written of it."""
-        within = (table,) if table else ()
+        """Write a table; it takes the place of an earlier run's at the end of this one."""
         folder = Folder(frame.sparkSession, self.path)
-        if not self._remove(folder, within):
+        if not self._is_begun(folder):
             self._begin(folder)
         with told_if_full(self.path):
-            frame.write.mode("append").parquet(folder.of(*within))
+            frame.write.mode("overwrite").parquet(folder.of(STAGING, table or _SOLE))
+
+    def _put(self, spark: SparkSession, folder: Folder) -> None:
+        """Put what was written in the place of all that an earlier run has written."""
+        if not (written := folder.names(STAGING)):
+            return
+        self.remove(spark)
+        for table in written:
+            within = () if table == _SOLE else (table,)
+            # Spark's mark that a table is whole comes last, whatever kills this in between.
+            names = sorted(folder.names(STAGING, table), key=lambda each: each == _WHOLE)
+            for name in names:
+                folder.rename("/".join((STAGING, table, name)), "/".join((*within, name)))
 
     def remove(self, spark: SparkSession) -> None:
         """Remove what an earlier run has written, each table of it."""
-        if self.path:
-            folder = Folder(spark, self.path)
-            self._remove(folder, ())
-            for each in self.tables:
-                self._remove(folder, (each,))
-                Folder(spark, folder.of(each)).remove_empty()
-
-    def _remove(self, folder: Folder, within: tuple[str, ...]) -> bool:
-        """Remove an earlier run's table; return whether there was such a run."""
-        is_begun = self._is_begun(folder)
-        if is_begun:
-            for name in filter(_OF_SPARK.fullmatch, folder.names(*within)):
-                folder.remove(*within, name)
-        return is_begun
+        if self.path and self._is_begun(folder := Folder(spark, self.path)):
+            for within in ((), *((each,) for each in self.tables)):
+                # Without the mark that a table is whole first: killed in between, it is none.
+                for name in sorted(filter(_OF_SPARK.fullmatch, folder.names(*within))):
+                    folder.remove(*within, name)
+                if within:
+                    Folder(spark, folder.of(*within)).remove_empty()
 
     def _refuse_others(self, folder: Folder | _Local) -> None:
         is_begun = self._is_begun(folder)
         for name in folder.names():
-            if _OWN.fullmatch(name):
+            if _OWN.fullmatch(name) or (is_begun and name == STAGING):
                 continue
             foreign = name
             if is_begun and name in self.tables:
