@@ -108,8 +108,7 @@ def test_what_is_chosen_is_sent_again_once(tables: Tables, died: str, tmp_path: 
     assert (report.details["redriven"], report.details["earlier"]) == (1, 2)
     sent = tables.cluster.sent("redriven", count=3)
     assert {(each.body, each.tag) for each in sent} == {(BODIES[n], "paid") for n in (0, 2, 3)}
-    first, _torn, *others = receipts.read_text().splitlines()
-    lines = [json.loads(line) for line in (first, *others)]
+    lines = [json.loads(line) for line in receipts.read_text().splitlines()]
     assert [line["to_topic"] for line in lines] == ["redriven"] * 3
     assert len({line["message_id"] for line in lines}) == 3
     assert all(datetime.fromisoformat(line["died"]).tzinfo for line in lines)
@@ -132,6 +131,22 @@ def test_receipts_go_on_behind_what_is_no_text(tmp_path: Path) -> None:
         Receipts(str(path)).write([{"group": "g", "broker": "b", "queue_offset": 1}])
     torn, line = path.read_bytes().splitlines()
     assert (torn, json.loads(line)["queue_offset"]) == (b"\xff\xfe", 1)
+
+
+@pytest.mark.parametrize("end", ["", "\n", '\n{"group": ', "\n{"])
+def test_of_receipts_what_was_cut_off_goes(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "receipts.jsonl"
+    sent = [{"group": "g", "broker": "b", "queue_offset": number} for number in range(3)]
+    path.write_text(json.dumps(sent[0]) + end)
+    receipts = Receipts(str(path))
+    receipts.write(sent[:2])
+    receipts.write(sent)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == sent
+
+
+def test_receipts_on_a_full_disk_say_what_to_do() -> None:
+    with pytest.raises(PipelineError, match=r"^receipts: /dev/full: its disk is full; make room"):
+        Receipts("/dev/full").write([{"group": "g"}])
 
 
 def redriven_by_the_client(tables: Tables, group: str, to: Literal["group", "topic"]) -> Redriven:

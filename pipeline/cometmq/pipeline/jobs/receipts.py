@@ -22,11 +22,13 @@ class Receipts:
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
         is_there = self._path is not None and self._path.is_file()  # To read a terminal is to wait.
-        # What is no text is no receipt, and stays.
         with told_of_file("receipts", path):
-            text = self._path.read_text("utf-8", "replace") if self._path and is_there else ""
-        self._is_torn = bool(text) and not text.endswith("\n")
-        self._there = {_place(each) for each in map(_read, text.splitlines())}
+            data = self._path.read_bytes() if self._path and is_there else b""
+        self._end = data.rpartition(b"\n")[2]
+        """Behind the last line that is whole."""
+        # What is no text is no receipt, and stays.
+        lines = data.decode("utf-8", "replace").splitlines()
+        self._there = {_place(each) for each in map(_read, lines)}
 
     def write(self, sent: Iterable[dict[str, Any]]) -> None:
         """Add those that are not there, as of a run that was killed before it wrote them."""
@@ -34,16 +36,19 @@ class Receipts:
         if self._path is None or not new:
             return
         with told_of_file("receipts", str(self._path)), self._path.open("a") as file:
-            file.write("\n" * self._is_torn)
+            if self._end.startswith(b"{") and not _read(self._end):
+                file.truncate(file.tell() - len(self._end))  # Who reads lines of JSON stops there.
+            elif self._end:
+                file.write("\n")
             file.writelines(as_json(each) + "\n" for each in new)
-        self._is_torn = False
+        self._end = b""
         self._there.update(map(_place, new))
 
 
-def _read(line: str) -> dict[str, Any]:
+def _read(line: str | bytes) -> dict[str, Any]:
     try:
         said: Any = json.loads(line)
-    except ValueError:  # The end of a run that was killed.
+    except ValueError:  # The end of a run that was killed, or whose disk was full.
         return {}
     return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
 

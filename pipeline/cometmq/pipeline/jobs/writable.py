@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.full_disks import about_full
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -76,7 +77,8 @@ def told_of_file(option: str, path: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise PipelineError(f"{option}: {path}: {error.strerror}") from error
+        why = "its disk is full; make room there" if about_full(error) else error.strerror
+        raise PipelineError(f"{option}: {path}: {why}") from error
 
 
 def _is_there(place: Path) -> bool:
