@@ -196,6 +196,17 @@ def test_what_an_earlier_run_wrote_stays_where_a_later_one_fails(
     assert spark.read.parquet(str(tmp_path / "found" / table)).count() == 3
 
 
+def test_a_run_that_looks_again_and_finds_nothing_leaves_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    into = results(tmp_path)
+    write(into, spark.range(3))
+    with into.held(spark, Run()):
+        into.write(spark.range(2))  # Before it looked again, as when an archive was merged.
+        into.remove(spark)
+    assert {each.name for each in tmp_path.iterdir()} == {MARK}
+
+
 def test_a_table_that_a_later_run_does_not_write_goes(spark: SparkSession, tmp_path: Path) -> None:
     into = results(tmp_path, tables=("total", "hosts"))
     write(into, spark.range(3), "hosts")

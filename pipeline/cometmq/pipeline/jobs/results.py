@@ -133,7 +133,7 @@ class Results:
         """Put what was written in the place of all that an earlier run has written."""
         if not (written := folder.names(STAGING)):
             return
-        self.remove(spark)
+        self._remove_earlier(spark)
         for table in written:
             within = () if table == _SOLE else (table,)
             # Spark's mark that a table is whole comes last, whatever kills this in between.
@@ -142,8 +142,14 @@ class Results:
                 folder.rename("/".join((STAGING, table, name)), "/".join((*within, name)))
 
     def remove(self, spark: SparkSession) -> None:
+        """Remove what an earlier run has written, and what this one has."""
+        if self.path:
+            Folder(spark, self.path).remove(STAGING)
+            self._remove_earlier(spark)
+
+    def _remove_earlier(self, spark: SparkSession) -> None:
         """Remove what an earlier run has written, each table of it."""
-        if self.path and self._is_begun(folder := Folder(spark, self.path)):
+        if self._is_begun(folder := Folder(spark, self.path)):
             for within in ((), *((each,) for each in self.tables)):
                 # Without the mark that a table is whole first: killed in between, it is none.
                 for name in sorted(filter(_OF_SPARK.fullmatch, folder.names(*within))):
