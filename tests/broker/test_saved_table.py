@@ -45,3 +45,19 @@ def test_apaches_table_torn_anywhere_is_as_it_was_a_save_before_and_that_is_said
     path.unlink()
     assert table.load(dict) == before
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("backup", [None, b"\0\0"])
+def test_one_that_has_no_content_and_no_backup_begins_empty_and_that_is_said(
+    backup: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = SavedTable(RealFileSystem(), str(tmp_path), DELAY_OFFSETS, on_change=lambda: None)
+    assert table.load(dict) == {}
+    assert caplog.messages == []
+    path = tmp_path / DELAY_OFFSETS
+    path.write_bytes(bytes(40))
+    if backup is not None:
+        path.with_name(f"{DELAY_OFFSETS}.bak").write_bytes(backup)
+    assert table.load(dict) == {}
+    (message,) = caplog.messages
+    assert message.startswith(f"{path} has no content, and there is no good {path}.bak")

@@ -131,6 +131,16 @@ def test_a_damaged_table_whose_backup_a_start_takes_is_a_note_of_stat() -> None:
     assert list(json.loads(found)["backed_tables"]) == [path]
 
 
+def test_so_is_one_that_has_no_content_and_no_backup() -> None:
+    disk, path = small_store(), f"{ROOT}/config/delayOffset.json"
+    disk.make_directories(f"{ROOT}/config")
+    assert "no content" not in stat(disk)
+    disk.open(path, create=True).write(bytes(40), 0)
+    assert f"note        {path} has no content, and there is no good {path}.bak" in stat(disk)
+    found = CliRunner().invoke(program, ["store", "stat", "--json", ROOT], obj=disk).stdout
+    assert json.loads(found)["empty_tables"] == [path]
+
+
 def test_of_sparse_files_it_is_told_what_the_disk_has_of_them(tmp_path: Path) -> None:
     root, name = str(tmp_path / "s"), "index/99991231000000000"
     write_small_store(RealFileSystem(), root)

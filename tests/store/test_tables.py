@@ -206,7 +206,8 @@ def test_names_without_content_are_an_empty_table() -> None:
     disk = SimulatedFileSystem()
     put_text(disk, TOPICS, b"")
     put_text(disk, f"{TOPICS}.bak", bytes(40))
-    assert new_file(disk).load() == Loaded({}, from_backup=False, is_found=False)
+    problem = "it has no content"
+    assert new_file(disk).load() == Loaded({}, from_backup=False, is_found=False, problem=problem)
 
 
 @pytest.mark.parametrize("moment", list(Moment))

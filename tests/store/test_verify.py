@@ -636,6 +636,26 @@ def test_zeros_in_the_place_of_a_config_file_are_told_where_its_backup_is_taken(
     assert f"{path} is damaged (it has no content): a start takes {path}.bak" in report.notes[0]
 
 
+@pytest.mark.parametrize("backup", [None, b"", bytes(40)])
+@pytest.mark.parametrize("name", [CONSUMER_OFFSETS, SUBSCRIPTION_GROUPS, DELAY_OFFSETS, TOPICS])
+def test_zeros_alone_in_the_place_of_a_config_file_are_told(
+    name: str, backup: bytes | None
+) -> None:
+    disk, path = small_store(), f"{ROOT}/config/{name}"
+    disk.make_directories(f"{ROOT}/config")
+    assert "no content" not in "".join(verified(disk).notes)  # A new store has none of them.
+    disk.open(path, create=True).write(bytes(40), 0)
+    if backup is not None:
+        disk.open(f"{path}.bak", create=True).write(backup, 0)
+    assert (
+        verified(disk)
+        .notes[0]
+        .startswith(
+            f"{path} has no content, and there is no good {path}.bak: a start begins an empty table"
+        )
+    )
+
+
 @pytest.mark.parametrize("length", [0, 10, 4095])
 def test_a_checkpoint_that_is_cut_is_damaged(length: int) -> None:
     disk = small_store()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from cometmq.store.table_contents import empty_text
 from cometmq.store.tables import SECTIONS, Table, TableFile
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class SavedTable:
                 self._file.path,
                 self._file.path,
             )
+        elif not loaded.is_found and loaded.problem is not None:
+            log.warning("%s", empty_text(self._file.path))
         self.is_found = loaded.is_found
         return read(loaded.tree)
 

@@ -106,20 +106,24 @@ class DamagedTables(NamedTuple):
     """Those that a start refuses."""
     from_backup: dict[str, str]
     """Those in whose place it takes the `.bak`, which lacks what the last save changed."""
+    empty: list[str]
+    """Those that it takes for missing, for neither the file nor its `.bak` has content."""
 
 
 def damaged_tables(filesystem: FileSystem, root: str) -> DamagedTables:
     """Find the tables that a start cannot read, with and without a good backup."""
-    found = DamagedTables({}, {})
+    found = DamagedTables({}, {}, [])
     for name, read in _READERS.items():
         table = TableFile(filesystem, f"{root}/config", name)
         try:
-            problem = table.load(read).problem
+            loaded = table.load(read)
         except StoreFormatError as error:
             found.refused[table.path] = str(error)
         else:
-            if problem is not None:
-                found.from_backup[table.path] = problem
+            if loaded.problem is not None and loaded.is_found:
+                found.from_backup[table.path] = loaded.problem
+            elif loaded.problem is not None:
+                found.empty.append(table.path)
     return found
 
 
@@ -129,6 +133,14 @@ def backup_text(path: str, problem: str) -> str:
         f"{path} is damaged ({problem}): a start takes {path}.bak, which lacks what the last save"
         " changed; where that matters, put the file right with the broker stopped, by hand or"
         " from a copy that is as new"
+    )
+
+
+def empty_text(path: str) -> str:
+    """Say that a start begins a table anew, though there was one."""
+    return (
+        f"{path} has no content, and there is no good {path}.bak: a start begins an empty table,"
+        " and what was in it is not known any more; restore it from a copy, with the broker stopped"
     )
 
 

@@ -208,7 +208,8 @@ class Loaded(NamedTuple):
     is_found: bool = True
     """Whether there is one of the two that has content."""
     problem: str | None = None
-    """What is wrong with the file itself, if it is there and the `.bak` was taken."""
+    """What is wrong with the file itself, if it is there and the `.bak` was taken; or with either,
+    if nothing was found, though one is there."""
 
 
 class TableFile:
@@ -263,7 +264,7 @@ class TableFile:
                 " is wrong there, or remove it, with its .bak where there is one: then"
                 f" {self._without}"
             )
-        return Loaded({}, from_backup=False, is_found=False)
+        return Loaded({}, from_backup=False, is_found=False, problem=own_problem)
 
     def _read(self, path: str) -> dict[str, Any] | None:
         data = read_whole(self._filesystem, path)

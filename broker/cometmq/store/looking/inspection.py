@@ -89,6 +89,8 @@ class Inspected:
     """By path, the files of `config/` that a start refuses, and why."""
     backed_tables: dict[str, str]
     """By path, those that are damaged, and whose `.bak` it takes, and what is wrong."""
+    empty_tables: list[str]
+    """The paths of those that it begins anew, for they have no content, nor has their `.bak`."""
     deletions: Deletions
     """Which topics were deleted, and when."""
     delay_levels: DelayLevels
@@ -208,8 +210,7 @@ def inspect(
     segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
     listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
     noted = noted_shape(filesystem, root, checkpoint)
-    folder = f"{root}/{INDEX_FOLDER}"
-    shape = find_shape(filesystem, folder, config, clean=is_clean, noted=noted)
+    shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config, clean=is_clean, noted=noted)
     if shape is not None:
         config = config.with_index_shape(shape)
     queues = load_queues(filesystem, root, config, checkpoint, clean=is_clean, read_only=True)
@@ -246,6 +247,7 @@ def inspect(
         knows_all_topics=topics is not None and not (from_backup and checkpoint.claims),
         damaged_tables=tables.refused,
         backed_tables=tables.from_backup,
+        empty_tables=tables.empty,
         deletions=deletions,
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None

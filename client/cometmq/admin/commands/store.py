@@ -27,7 +27,7 @@ from cometmq.store.index.index_format import COUNT_MAX
 from cometmq.store.looking.inspection import looking_at
 from cometmq.store.looking.summary import summarize
 from cometmq.store.looking.unlisted import unlisted_text
-from cometmq.store.table_contents import backup_text
+from cometmq.store.table_contents import backup_text, empty_text
 from cometmq.store.upkeep.checkpoint import Longs
 
 if TYPE_CHECKING:
@@ -220,6 +220,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         yield "damage", problem
     for path, problem in inspected.backed_tables.items():
         yield "note", backup_text(path, problem)
+    for path in inspected.empty_tables:
+        yield "note", empty_text(path)
     if summary.unlisted_topics:
         yield "note", unlisted_text(summary.unlisted_topics)
     yield (
@@ -313,6 +315,7 @@ def _document(inspected: Inspected, summary: Summary) -> dict[str, Any]:
         "opened_by": inspected.opened_by,
         "messages": summary.messages,
         "backed_tables": inspected.backed_tables,
+        "empty_tables": inspected.empty_tables,
         **document,
         "checkpoint": {
             "apache": asdict(inspected.checkpoint.longs),
