@@ -117,6 +117,15 @@ def test_a_file_that_does_not_belong_is_refused_by_name_and_nothing_is_changed(
     assert disk.operations == before
 
 
+def test_a_file_that_begins_where_no_segment_does_is_not_to_be_filled_up(
+    disk: SimulatedFileSystem,
+) -> None:
+    for start, size in ((0, SIZE), (17, SIZE // 2), (SIZE, SIZE)):
+        make_file(disk, f"{start:020d}", size)
+    with pytest.raises(StoreFormatError, match=f"{17:020d}: no segment begins there .* move it"):
+        Segments(disk, LOG, SIZE, known_size=SIZE)
+
+
 def test_a_last_file_that_was_cut_short_is_left_to_recovery_when_the_size_is_known(
     disk: SimulatedFileSystem,
 ) -> None:

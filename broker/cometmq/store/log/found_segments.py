@@ -32,6 +32,11 @@ def found_segments(
     for entry in entries:
         start, length, path = int(entry.name), entry.size, f"{directory}/{entry.name}"
         is_short = length < size
+        # Where the size is a guess, a wrong length may have led to it.
+        if start % size and (known_size is not None or length == size):
+            raise StoreFormatError(
+                f"no segment begins there when each has {size} bytes; move it elsewhere", path
+            )
         if length != size and not (is_short and known_size is not None and entry is entries[-1]):
             cut = (
                 f"keep what is behind that elsewhere, cut it off (`truncate -s {size}`), and run"
@@ -42,10 +47,6 @@ def found_segments(
                 " restore it from a copy, or move it elsewhere if it is not of this store;"
                 f" without a copy, {f'fill it up with {zeros}' if is_short else cut}",
                 path,
-            )
-        if start % size:
-            raise StoreFormatError(
-                f"no segment begins there when each has {size} bytes; move it elsewhere", path
             )
         if lengths and start - size not in lengths:
             raise StoreFormatError(
