@@ -192,6 +192,7 @@ MUTANTS = (
         "recovery leaves the torn tail standing", opening, "repairing", _repairing_without_erasing
     ),
     Mutant("recovery does not write the tail again", log_repair, "write_again", _nothing),
+    Mutant("recovery only syncs the tail again", log_repair, "write_again", log_repair.sync_again),
     Mutant("recovery takes every start for a clean one", taking_stock, "was_left_clean", _always),
     Mutant(
         "queues are not cut back before the replay",

@@ -15,6 +15,10 @@ def test_the_default_is_durable_and_of_apaches_sizes() -> None:
     assert (config.index_slots, config.index_items) == (5_000_000, 20_000_000)
 
 
+def test_a_start_behind_a_kill_has_no_more_to_read_back_than_is_promised() -> None:
+    assert StoreConfig().checkpoint_bytes <= 256 << 20
+
+
 def test_the_delay_levels_are_apaches() -> None:
     assert len(DELAY_LEVELS_MS) == 18
     assert DELAY_LEVELS_MS[:5] == (1000, 5000, 10_000, 30_000, 60_000)

@@ -199,6 +199,23 @@ def test_a_whole_checkpoint_lets_go_of_the_journal_before_it() -> None:
     assert entries_in_files(life) == 5
 
 
+def test_a_whole_checkpoint_comes_by_how_much_was_put_as_well() -> None:
+    config = replace(CONFIG, checkpoint_bytes=512)
+    life = Life(config=config)
+    life.put()
+    life.checkpoint()
+    whole_to = life.recover_from
+    life.put()
+    life.checkpoint()
+    assert life.claim is not None
+    assert life.recover_from == whole_to
+    life.put(rounds=8)
+    assert life.subject.end_offset - whole_to > 8 * config.checkpoint_bytes
+    life.checkpoint()
+    assert life.recover_from == life.subject.end_offset
+    assert life.now_ms - NOW_MS < 4 * CONFIG.checkpoint_interval_ms  # Else it was about its age.
+
+
 def test_segments_that_should_go_wait_for_no_more_than_a_checkpoint() -> None:
     life = Life(config=replace(CONFIG, retention_size_max=1))
     life.put()
