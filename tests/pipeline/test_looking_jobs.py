@@ -144,11 +144,6 @@ def test_of_receipts_what_was_cut_off_goes(tmp_path: Path, end: str) -> None:
     assert [json.loads(line) for line in path.read_text().splitlines()] == sent
 
 
-def test_receipts_on_a_full_disk_say_what_to_do() -> None:
-    with pytest.raises(PipelineError, match=r"^receipts: /dev/full: its disk is full; make room"):
-        Receipts("/dev/full").write([{"group": "g"}])
-
-
 def redriven_by_the_client(tables: Tables, group: str, to: Literal["group", "topic"]) -> Redriven:
     with SyncClient(tables.cluster.nameserver) as mq:
         return mq.admin.dead_letters.redrive(group, to=to)

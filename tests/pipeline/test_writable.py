@@ -119,10 +119,10 @@ def test_a_pipe_is_refused_for_what_is_read_again(tmp_path: Path) -> None:
 def test_receipts_read_nothing_but_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """To read a terminal would be to wait for what somebody types."""
 
-    def read(*_: object) -> str:
+    def read(*_: object) -> bytes:
         pytest.fail("read")
 
-    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(Path, "read_bytes", read)
     Receipts(os.devnull).write([{"group": "billing"}])
 
 
@@ -141,5 +141,5 @@ def test_receipts_on_a_full_disk_say_so(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "open", is_full)
-    with pytest.raises(PipelineError, match=f"^receipts: {path}: No space left on device$"):
+    with pytest.raises(PipelineError, match=f"^receipts: {path}: its disk is full; make r"):
         receipts.write([{"group": "billing"}])
