@@ -65,6 +65,9 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
             run.disk.hook = ends_at(run.disk.operations + run.rng.randint(1, 30))
         if _repair(run, cut=cut):
             break
+        # A power cut in its middle takes what was only in memory.
+        promised = run.history.promised(run.ending)
+        bytes_behind = [(sent, data) for sent, data in bytes_behind if sent in promised]
     if cut:
         run.has_cut = True
         _go_on_in_front_of(run, victims[0].physical_offset)

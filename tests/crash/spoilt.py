@@ -538,7 +538,7 @@ class Spoilt:
         Files of them that a power cut brought back keep their numbers where queues are rebuilt. A
         message that was in flight at the end may be in the log, and then it tells.
         """
-        known = [*self.history.committed, *log_of(self.disk).records]
+        known: list[Sent | Record] = [*self.history.committed, *log_of(self.disk).records]
         for queue in self._queues():
             if not any(self._counts(each, queue) for each in known):
                 self.unknown.add(queue)
