@@ -33,6 +33,7 @@ from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 from cometmq.store.mending.repair_plan import Plan, make_plan
 from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 
@@ -484,6 +485,23 @@ def test_a_full_disk_leaves_no_half_of_the_entries_that_a_cut_keeps() -> None:
     assert not [path for path in contents(disk, f"{ROOT}/cut") if "-queues-" in path]
     kept = repaired(disk, cut=True)
     assert any("-queues-" in path for path in kept)
+
+
+def test_a_torn_entry_behind_the_end_of_a_batch_queue_counts_for_none_that_is_kept() -> None:
+    disk = small_store()
+    of_queue = [each for each in messages(disk) if (each.topic, each.queue_id) == (BATCHES, 0)]
+    assert len(of_queue) > 1
+    file = disk.open(f"{ROOT}/batchconsumequeue/{BATCHES}/0/{0:020d}")
+    data = file.read(BATCH_ENTRY.size * 40, 0)
+    used = -(-len(data.rstrip(b"\0")) // BATCH_ENTRY.size)
+    file.write((of_queue[0].physical_offset + 1).to_bytes(8, "big"), used * BATCH_ENTRY.size)
+    damage(disk, of_queue[-1])
+    repaired(disk, cut=True)
+    assert verified(disk).is_sound
+    store = opened(disk)
+    kept = {each.physical_offset for each in read_all(store, BATCHES, 0)}
+    assert kept == {each.physical_offset for each in of_queue[:-1]}
+    store.close(1)
 
 
 def test_a_first_file_that_the_checkpoint_still_needs_has_not_expired() -> None:

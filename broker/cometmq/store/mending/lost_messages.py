@@ -74,17 +74,19 @@ def lost_messages(
     journal = JournalWitness(store)
     for key in sorted(cut_keys.union(queue_keys(store), journal.keys)):
         behind: list[tuple[int, bytes]] = []
-        kept = 0
+        kept, is_at_front = 0, False
+        end, front = store.ends.get(key), fronts.get((key.topic, key.queue_id))
         files = files_of(store, key)
         for index, entry in files.entries_outside([]):
             offset, size = int.from_bytes(entry[:8], "big"), int.from_bytes(entry[8:12], "big")
             if size != PRE_BLANK_SIZE and offset >= cut_at:
                 behind.append((index, entry))
             elif size != PRE_BLANK_SIZE and offset >= store.segments.first_offset:
-                kept = index + 1
+                # A torn one behind the last may lead anywhere.
+                kept = kept if is_at_front else index + 1
+                is_at_front |= front is not None and offset == front.physical_offset
         files.close()
         behind = [each for each in journal.entries(key, behind) if _offset(each[1]) >= cut_at]
-        end, front = store.ends.get(key), fronts.get((key.topic, key.queue_id))
         if end is not None and not _is_cut(end, front, cut_at):
             end = None
         reached = cut.get((key.topic, key.queue_id))
