@@ -109,6 +109,16 @@ class DamagedTables(NamedTuple):
     empty: list[str]
     """Those that it takes for missing, for neither the file nor its `.bak` has content."""
 
+    def notes(self) -> list[str]:
+        """Say what a start makes of those that it does not refuse."""
+        backed = [
+            f"{path} is damaged ({problem}): a start takes {path}.bak, which lacks what the last"
+            " save changed; where that matters, put the file right with the broker stopped, by"
+            " hand or from a copy that is as new"
+            for path, problem in self.from_backup.items()
+        ]
+        return [*backed, *map(empty_text, self.empty)]
+
 
 def damaged_tables(filesystem: FileSystem, root: str) -> DamagedTables:
     """Find the tables that a start cannot read, with and without a good backup."""
@@ -125,15 +135,6 @@ def damaged_tables(filesystem: FileSystem, root: str) -> DamagedTables:
             elif loaded.problem is not None:
                 found.empty.append(table.path)
     return found
-
-
-def backup_text(path: str, problem: str) -> str:
-    """Say that a start takes the backup of a table, and what that means."""
-    return (
-        f"{path} is damaged ({problem}): a start takes {path}.bak, which lacks what the last save"
-        " changed; where that matters, put the file right with the broker stopped, by hand or"
-        " from a copy that is as new"
-    )
 
 
 def empty_text(path: str) -> str:

@@ -34,7 +34,6 @@ from cometmq.store.queues.entry_journal import JOURNAL_FOLDER
 from cometmq.store.queues.record_check import LIGHT_QUEUE_PREFIX
 from cometmq.store.starting.folder import queue_folders
 from cometmq.store.starting.recovery import missing_files
-from cometmq.store.table_contents import backup_text, empty_text
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
@@ -90,11 +89,10 @@ def _note_state(store: Inspected, report: Report) -> None:
         report.notes.append(
             "the store was not shut down cleanly: the next start makes its last entries anew"
         )
-    report.notes += [backup_text(*each) for each in store.backed_tables.items()]
-    report.notes += map(empty_text, store.empty_tables)
+    report.notes += store.damaged_tables.notes()
     if unlisted := unlisted_of(store):
         report.notes.append(unlisted_text(unlisted))
-    for path, problem in store.damaged_tables.items():
+    for path, problem in store.damaged_tables.refused.items():
         what = problem.removeprefix(f"{path}: ")
         report.find(Kind.CONFIG_FILE, path, 0, f"a start refuses it: {what}")
     for entry in store.filesystem.list(f"{store.root}/{JOURNAL_FOLDER}"):

@@ -44,7 +44,7 @@ from cometmq.store.starting.found import was_left_clean
 from cometmq.store.starting.index_files import noted_shape
 from cometmq.store.starting.recovery import Start, choose_start
 from cometmq.store.starting.swap import unfinished_swaps
-from cometmq.store.table_contents import damaged_tables
+from cometmq.store.table_contents import DamagedTables, damaged_tables
 from cometmq.store.tables import TOPICS, TableFile
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from cometmq.store.upkeep.integrity import Integrity
@@ -85,12 +85,8 @@ class Inspected:
     """The topics of Apache's table; None when the store has none, or a damaged one."""
     knows_all_topics: bool
     """Whether that is all of them: the backup of a table of ours lacks what was made last."""
-    damaged_tables: dict[str, str]
-    """By path, the files of `config/` that a start refuses, and why."""
-    backed_tables: dict[str, str]
-    """By path, those that are damaged, and whose `.bak` it takes, and what is wrong."""
-    empty_tables: list[str]
-    """The paths of those that it begins anew, for they have no content, nor has their `.bak`."""
+    damaged_tables: DamagedTables
+    """Files of `config/` that a start refuses, or makes something else of than they were."""
     deletions: Deletions
     """Which topics were deleted, and when."""
     delay_levels: DelayLevels
@@ -210,7 +206,8 @@ def inspect(
     segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
     listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
     noted = noted_shape(filesystem, root, checkpoint)
-    shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config, clean=is_clean, noted=noted)
+    folder = f"{root}/{INDEX_FOLDER}"
+    shape = find_shape(filesystem, folder, config, clean=is_clean, noted=noted)
     if shape is not None:
         config = config.with_index_shape(shape)
     queues = load_queues(filesystem, root, config, checkpoint, clean=is_clean, read_only=True)
@@ -223,7 +220,6 @@ def inspect(
         batch_consume_queue_file_size=sizes.batch_queue_file,
     )
     topics, batch_topics, from_backup = _load_topics(filesystem, root)
-    tables = damaged_tables(filesystem, root)
     deletions = Deletions(filesystem, root)
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     known = {topic: topic in batch_topics for topic in topics or ()}
@@ -245,9 +241,7 @@ def inspect(
         topics=topics,
         # Of others' stores it is the good one behind a crash, and no mark says what is gone.
         knows_all_topics=topics is not None and not (from_backup and checkpoint.claims),
-        damaged_tables=tables.refused,
-        backed_tables=tables.from_backup,
-        empty_tables=tables.empty,
+        damaged_tables=damaged_tables(filesystem, root),
         deletions=deletions,
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None

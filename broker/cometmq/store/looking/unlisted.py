@@ -86,7 +86,7 @@ def unlisted_of(store: Inspected) -> dict[str, int]:
     Nothing where the table is damaged: which topics there were cannot be said then.
     """
     found: dict[str, int] = {}
-    if f"{store.root}/config/{TOPICS}" in store.damaged_tables:
+    if f"{store.root}/config/{TOPICS}" in store.damaged_tables.refused:
         return found
     listed = store.topics or frozenset()
     for folder in (SIMPLE_FOLDER, BATCH_FOLDER):

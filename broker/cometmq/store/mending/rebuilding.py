@@ -100,7 +100,7 @@ def check_rebuildable(store: Inspected) -> None:
     """
     check_folders(store.filesystem, store.root)
     path = f"{store.root}/config/{TOPICS}"
-    if (damage := store.damaged_tables.get(path)) is not None:
+    if (damage := store.damaged_tables.refused.get(path)) is not None:
         raise StoreFormatError(damage.removeprefix(f"{path}: "), path)
     InTheWay(store.filesystem, store.root).refuse_known(store.ends)
     load_off(store.filesystem, store.root)

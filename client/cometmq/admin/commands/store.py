@@ -27,7 +27,6 @@ from cometmq.store.index.index_format import COUNT_MAX
 from cometmq.store.looking.inspection import looking_at
 from cometmq.store.looking.summary import summarize
 from cometmq.store.looking.unlisted import unlisted_text
-from cometmq.store.table_contents import backup_text, empty_text
 from cometmq.store.upkeep.checkpoint import Longs
 
 if TYPE_CHECKING:
@@ -218,10 +217,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         yield "note", f"{messages} more at the end of the log, in no file of a queue yet{then}"
     for problem in _damages(inspected, summary):
         yield "damage", problem
-    for path, problem in inspected.backed_tables.items():
-        yield "note", backup_text(path, problem)
-    for path in inspected.empty_tables:
-        yield "note", empty_text(path)
+    for note in inspected.damaged_tables.notes():
+        yield "note", note
     if summary.unlisted_topics:
         yield "note", unlisted_text(summary.unlisted_topics)
     yield (
@@ -280,7 +277,7 @@ def _damages(inspected: Inspected, summary: Summary) -> Iterator[str]:
             f" of an index file of {summary.index_slots} slots and {summary.index_items} items; a"
             " start refuses the store: run `cometmq store verify`"
         )
-    for problem in inspected.damaged_tables.values():
+    for problem in inspected.damaged_tables.refused.values():
         yield f"{problem}; a start refuses the store"
 
 
@@ -314,8 +311,8 @@ def _document(inspected: Inspected, summary: Summary) -> dict[str, Any]:
         "clean": inspected.is_clean,
         "opened_by": inspected.opened_by,
         "messages": summary.messages,
-        "backed_tables": inspected.backed_tables,
-        "empty_tables": inspected.empty_tables,
+        "backed_tables": inspected.damaged_tables.from_backup,
+        "empty_tables": inspected.damaged_tables.empty,
         **document,
         "checkpoint": {
             "apache": asdict(inspected.checkpoint.longs),

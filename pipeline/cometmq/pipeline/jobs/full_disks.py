@@ -17,6 +17,7 @@ from cometmq.pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+FULL: Final = "its disk is full; make room there"
 _NUMBERS: Final = (errno.ENOSPC, errno.EDQUOT)
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
 _CALL: Final = re.compile(r"\s+at (?:[\w.@-]+//?)?([\w.$]+)")
@@ -41,7 +42,7 @@ def about_full(error: Exception | str, path: str = "") -> str:
         )
     if not path and (written := _WRITTEN.search(text)):
         path = written[1]
-    return f"path: {path}: its disk is full; make room there" if path else "a disk is full"
+    return f"path: {path}: {FULL}" if path else "a disk is full"
 
 
 def _is_by_spark(cause: str) -> bool:

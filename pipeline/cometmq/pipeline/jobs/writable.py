@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.full_disks import about_full
+from cometmq.pipeline.jobs.full_disks import FULL, about_full
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -77,7 +77,7 @@ def told_of_file(option: str, path: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        why = "its disk is full; make room there" if about_full(error) else error.strerror
+        why = FULL if about_full(error) else error.strerror
         raise PipelineError(f"{option}: {path}: {why}") from error
 
 
