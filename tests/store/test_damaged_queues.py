@@ -157,6 +157,30 @@ def test_a_hole_among_entries_that_have_expired_holds_nothing_up(
 
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize("first", [0, 3 * ENTRIES_OF_A_FILE - 2])
+def test_a_hole_in_front_of_the_last_file_holds_nothing_up_where_all_have_expired(
+    first: int, topic: str, queue: str, entry_size: int, clean: bool
+) -> None:
+    last = 3 * ENTRIES_OF_A_FILE
+    held = Held()
+    for number in range(MESSAGES, last + 1):
+        held.put(b"%d" % number, topic)
+    for number in range(2 * MESSAGES):
+        held.put(b"%d" % number, "Other")
+    held.stop(clean=True)
+    drop_segments(held, 6)
+    blank(held, queue, entry_size, first, last)
+    if not clean:
+        held.disk.open(f"{ROOT}/abort", create=True).close()
+    assert verified(held.disk, ROOT, CONFIG).is_sound, "all of them have expired"
+    held.opened()
+    assert held.store.min_offset(topic, 0) == held.store.max_offset(topic, 0) == last + 1
+    assert held.put(b"next", topic) == last + 1
+    assert held.bodies(topic) == [b"next"]
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 def test_verify_tells_of_a_hole_at_which_readers_begin(
     clean: bool, topic: str, queue: str, entry_size: int
 ) -> None:

@@ -220,7 +220,7 @@ class EntryFiles(ReadableEntries):
             count = sound_entries(self._file(number), self._shelf, NO_CUT if cut is None else cut)
             self.end = number * per_file + count
             if count and cut is not None:
-                self.end, holds_messages = backed_end(self, disk.backs, self._known)
+                self.end, holds_messages = backed_end(self, disk, self._known)
             if self.end > number * per_file:
                 break  # Else all of this file was torn: the cut is for the one before, too.
             disk.open_files.close(self, number)  # Opened to be written, it is grown.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.store.disk.filesystem import File
-    from cometmq.store.queues.entry_disk import Shelf
+    from cometmq.store.queues.entry_disk import EntryDisk, Shelf
     from cometmq.store.queues.entry_files import EntryFiles
     from cometmq.store.queues.queue_ends import QueueEnd
     from cometmq.store.queues.readable_entries import ReadableEntries
@@ -73,19 +73,15 @@ def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:
     return count, count == expected
 
 
-def backed_end(
-    queue: EntryFiles,
-    backs: Callable[[str, int, int, int], bool] | None,
-    known: QueueEnd | None,
-) -> tuple[int, bool]:
+def backed_end(queue: EntryFiles, disk: EntryDisk, known: QueueEnd | None) -> tuple[int, bool]:
     """Return where a queue ends without the last entries that are of no record.
 
-    Torn ones may lie below any cut. `backs` says whether such a record is there; without it every
-    entry counts. What stands behind the `known` end leads behind its record, or is what was on
-    the disk before, as of the files of a deleted topic: such may lead to what has expired.
+    Torn ones may lie below any cut. `disk.backs` says whether such a record is there; without it
+    every entry counts. What stands behind the `known` end leads behind its record, or is what was
+    on the disk before, as of the files of a deleted topic: such may lead to what has expired.
     Returned is, too, whether the last entry then is of a message.
     """
-    end, start = queue.end, queue.start
+    end, start, backs = queue.end, queue.start, disk.backs
     while end > start:
         offset, size = queue.head(end - 1)
         if size in KEEPS_OFFSET:
@@ -95,9 +91,11 @@ def backed_end(
             continue
         if backs is None:
             return end, True
-        # Behind a hole, one that leads to what has expired may be torn as well as any other.
+        # Behind a hole, one that leads to what has expired may be torn as any other, but the known.
         before, size_before = queue.head(end - 2) if end - 1 > start else (0, PRE_BLANK_SIZE)
         is_next = size_before == PRE_BLANK_SIZE or 0 < size_before <= offset - before
+        if known is not None and offset < disk.min_physical_offset:
+            is_next |= (end, offset) == (known.entries, known.physical_offset)
         if is_next and backs(queue.topic, queue.queue_id, offset, size):
             return end, True
         end -= 1
