@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.damaged_stores import files_of, flip, overwrite, verified
-from tests.store.held_stores import BATCHES, CONFIG, MESSAGES, ROOT, SIMPLE_QUEUE, Held, repair
+from tests.store.held_stores import (
+    BATCHES,
+    CONFIG,
+    MESSAGES,
+    QUEUES,
+    ROOT,
+    SIMPLE_QUEUE,
+    Held,
+    expected,
+    rebuild,
+    repair,
+)
 from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
 from tests.store.test_rebuild_of_killed import put_unsynced
 
+from cometmq.store.errors import CorruptionError
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
@@ -183,6 +195,28 @@ def test_numbers_that_only_the_log_tells_behind_a_cut_are_not_given_out_again() 
     held.opened()
     assert held.put(b"next", "Fresh") == 3
     assert held.put(b"next", BATCHES) == MESSAGES
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_a_file_of_a_queue_that_is_lost_does_not_pass_for_expired_behind_a_cut(
+    topic: str, queue: str, entry_size: int, clean: bool
+) -> None:
+    held = Held()
+    held.stop(clean=clean)
+    victim = next(m for m in messages_of(held) if m.body == b"%c100" % topic[0].encode())
+    start = victim.physical_offset // CONFIG.segment_size * CONFIG.segment_size
+    flip(held.disk, f"{ROOT}/commitlog/{start:020d}", victim.physical_offset - start + 4)
+    held.disk.remove(next(iter(files_of(held.disk, queue))))
+    repair(held, cut=True)
+    assert not verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    with pytest.raises(CorruptionError, match="is missing"):
+        held.store.read(topic, 0, 0, 32)
+    held.stop(clean=True)
+    rebuild(held)
+    held.opened()
+    assert held.bodies(topic) == expected(topic)[:100]
 
 
 @pytest.mark.parametrize("topic", ["Fresh", BATCHES])

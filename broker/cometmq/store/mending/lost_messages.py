@@ -135,7 +135,7 @@ def _lost(
     elif end is not None and front is not None:
         # If it is not so in the files, a start is right to miss it.
         entries = max(1, kept) if key.is_batch else front.next_offset
-        end = QueueEnd(entries, front.physical_offset, front.next_offset)
+        end = QueueEnd(entries, front.physical_offset, front.next_offset, end.kept_from)
     else:
         end = None
     return LostMessages(
