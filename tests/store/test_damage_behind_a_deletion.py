@@ -85,6 +85,29 @@ def test_a_start_serves_all_but_the_queue_with_the_damage(
     assert held.put(b"next", topic) == MESSAGES
 
 
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_files_of_a_deleted_topic_that_came_back_are_dropped_by_a_rebuild(
+    topic: str, queue: str, entry_size: int
+) -> None:
+    """A power cut brings them back, and a store whose `abort` is lost passes for shut down."""
+    held = Held()
+    held.stop(clean=True)
+    files = {path: content(held.disk, path) for path in files_of(held.disk, queue)}
+    held.opened()
+    held.store.delete_topics([topic])
+    held.stop(clean=True)
+    held.disk.make_directories(queue)
+    for path, data in files.items():
+        held.disk.open(path, create=True).write(data, 0)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    assert rebuild(held).kept_queues == 0
+    assert not held.disk.exists(queue)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    assert held.put(b"first", topic) == 0
+    assert held.bodies(topic) == [b"first"]
+
+
 @pytest.mark.parametrize("topic", ["T", BATCHES])
 def test_a_damaged_record_right_behind_the_deletion_is_of_the_topic_that_was_made_again(
     topic: str,

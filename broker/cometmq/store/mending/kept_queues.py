@@ -10,6 +10,7 @@ from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, Con
 from cometmq.store.queues.entry_search import expired_end, is_in_order
 from cometmq.store.queues.queue_ends import QueueKey
 from cometmq.store.queues.topic_folders import has_files
+from cometmq.store.starting.deleted_queues import is_gone
 from cometmq.store.starting.folder import queue_folders
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _note_kept(
 
     One that is damaged, or does not end where it is known to have ended, only goes on there. One
     that has nothing but entries of records that are left to the next start is left out, and so is
-    one that goes on at 0, as any new one does.
+    one that goes on at 0, as any new one does, or is of a topic that was deleted.
     """
     queues = ConsumeQueues(store.filesystem, beside, store.config, clean=store.is_clean)
     queues.correct_min(store.segments.first_offset)
@@ -59,6 +60,10 @@ def _note_kept(
                 raise StoreFormatError(error.problem, path) from error
             table.discard(key.topic, key.queue_id)
             queue = table.get(key.topic, key.queue_id)
+        mark = store.deletions.offsets.get(key.topic.encode())
+        if mark is not None and known is None and is_gone(queue, mark):
+            table.destroy(key.topic, key.queue_id)
+            continue
         if limit < NEVER and known is None:
             # The log has no record of it up to there: what leads into it is torn.
             queue.cut_to(expired_end(queue, store.segments.first_offset))

@@ -29,11 +29,11 @@ def destroy_deleted(queues: ConsumeQueues, deletions: Deletions, recover_from: i
         for table in tables:
             for queue_id in table.queues(topic):
                 queue = table.find_sound(topic, queue_id)
-                if queue is not None and _is_gone(queue, mark, recover_from):
+                if queue is not None and is_gone(queue, mark, recover_from):
                     table.destroy(topic, queue_id)
 
 
-def _is_gone(queue: EntryFiles, mark: int, recover_from: int) -> bool:
+def is_gone(queue: EntryFiles, mark: int, recover_from: int = 0) -> bool:
     """Whether all that a queue has is of a topic that was deleted at a mark."""
     if queue.end <= queue.start:
         return not queue.end and mark >= recover_from
