@@ -139,6 +139,8 @@ class Spoilt:
     """Of the last start."""
     is_repaired: bool = False
     """Whether the log was."""
+    rebuilt: int = 0
+    """How many times its queues were."""
     puts: int = 0
     trace: list[str] = field(default_factory=list[str])
 
@@ -292,7 +294,10 @@ class Spoilt:
             elif (of_log and not self.is_repaired) or "store repair" in self.refusal:
                 self._repair(of_log)
             else:
+                rebuilt = self.rebuilt
                 self._mend()
+                if self.rebuilt == rebuilt and "store rebuild" in self.refusal:
+                    self._rebuild(accepts=self._is_spoilt(DELETED))
             try:
                 return Subject(self.disk, self.config, self.now_ms)
             except StoreFilesError as error:
@@ -625,25 +630,36 @@ class Spoilt:
                 report = self._verify()
                 continue
             try:
-                self._rebuild()
+                self._move_and_rebuild()
             except StoreFilesError as error:
-                self.trace.append(f"a rebuild is refused: {error}")
-                path = str(error).partition(": ")[0]
-                if "move it elsewhere" in str(error) and self._is_unmarked:
-                    # Cut off while it was made, and nobody says so now.
-                    inflict(self, Damage("lost", path.rpartition("/")[0]), Random(0))
-                elif is_marked or "--accept" not in str(error):
+                if is_marked or "--accept" not in str(error):
                     raise BrokenPromise(f"it is not rebuilt: {error}") from error
-                self._rebuild(accepts=not is_marked)
+                self._rebuild(accepts=True)
             self._doubt_deleted()
             report = self._verify()
         raise BrokenPromise(f"a rebuild does not mend {report.findings}")
+
+    def _move_and_rebuild(self) -> None:
+        """Rebuild it, without the queues whose files were cut off while they were made.
+
+        Where nobody says now that it was killed, these have to be moved away.
+        """
+        while True:
+            try:
+                return self._rebuild()
+            except StoreFilesError as error:
+                self.trace.append(f"a rebuild is refused: {error}")
+                if "move it elsewhere" not in str(error) or not self._is_unmarked:
+                    raise
+                queue = str(error).partition(": ")[0].rpartition("/")[0]
+                inflict(self, Damage("lost", queue), Random(0))
 
     def _rebuild(self, *, accepts: bool = False) -> None:
         done, store = Rebuilt(), inspect(self.disk, ROOT, self.config)
         accepted = {"accept_restarts": accepts, "accept_gaps": accepts}
         for _ in rebuild(store, done, self.now_ms, **accepted):
             pass
+        self.rebuilt += 1
         self.trace.append(f"rebuilt: {done}")
 
     def _missing_keys(self) -> int:
