@@ -1,6 +1,7 @@
-"""Topics that a broker of Apache's deleted before it was shut down, and whose records are the last.
+"""Topics that a broker of Apache's deleted, and whose records a start reads back.
 
-Nothing is behind them that would show that they had their entries, so a start reads them back.
+Those at the end of a log that it shut down, behind which nothing shows that they had their entries,
+and those in the last segment of one that was killed.
 """
 
 from __future__ import annotations
@@ -104,10 +105,13 @@ def test_they_stay_deleted(
     assert not verified(RealFileSystem(), str(root), config("clean")).findings
 
 
-def test_so_they_do_where_the_first_start_is_killed(tmp_path: Path) -> None:
-    """Those whose records stand in front of others, too: a store that was killed gets them back."""
-    root = unpack("clean", tmp_path)
-    delete(root, GONE)
+@pytest.mark.parametrize(("name", "gone"), [("clean", GONE), ("killed", ())])
+def test_so_they_do_where_the_first_start_is_killed(
+    tmp_path: Path, name: str, gone: tuple[str, ...]
+) -> None:
+    """Those whose records stand in front of others, too."""
+    root = unpack(name, tmp_path)
+    delete(root, gone)
     apaches = on_a_disk(root)
     number, was_killed = 0, True
     while was_killed:
@@ -120,11 +124,55 @@ def test_so_they_do_where_the_first_start_is_killed(tmp_path: Path) -> None:
         except Killed:
             disk = disk.power_cut(Random(number)) if number % 2 else disk.kill()
             store = opened(root, disk)
-            for topic in (*GONE, *DELETED_TOPICS):
+            for topic in (*gone, *DELETED_TOPICS):
                 assert store.max_offset(topic, 0) == 0, (number, topic)
             assert store.close(NOW_MS)
             assert not verified(disk, str(root), config("clean")).findings, number
     assert number > 15
+
+
+def test_what_was_deleted_before_a_kill_stays_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = unpack("killed", tmp_path)
+    store = opened(root)
+    assert any("nor a file: S_del; they stay so" in each for each in caplog.messages)
+    assert store.max_offset("S_del", 0) == 0
+    assert store.close(NOW_MS)
+    assert not (root / "consumequeue/S_del").exists()
+    assert not verified(RealFileSystem(), str(root), config("killed")).findings
+
+
+def note_dispatched(root: Path, offset: int) -> None:
+    """Have Apache's checkpoint say up to where the entries of records are on the disk."""
+    with (root / "checkpoint").open("r+b") as file:
+        file.seek(40)
+        file.write(offset.to_bytes(8, "big"))
+
+
+def test_behind_the_last_note_of_a_killed_broker_nobody_knows(tmp_path: Path) -> None:
+    """Its messages 5 to 9 are in the last segment: entries of those from 6 on may just be lost."""
+    root = unpack("killed", tmp_path)
+    note_dispatched(root, 460_385)
+    store = opened(root)
+    assert [store.min_offset("S_del", 0), store.max_offset("S_del", 0)] == [6, 10]
+    assert store.close(NOW_MS)
+    assert not verified(RealFileSystem(), str(root), config("killed")).findings
+
+
+@pytest.mark.parametrize("backup", [False, True])
+def test_of_a_killed_store_the_table_tells_alone(tmp_path: Path, *, backup: bool) -> None:
+    """What it lists has only lost its files, and the one of before the last change says nothing."""
+    root = unpack("killed", tmp_path)
+    table = root / "config/topics.json"
+    text = table.read_text()
+    if backup:
+        table.rename(f"{table}.bak")
+    else:
+        table.write_text(text.replace('"S_mix"', '"S_del"'))
+    store = MessageStore.open(str(root), config("killed"), now_ms=NOW_MS, threads=False)
+    assert store.max_offset("S_del", 0) == 10
+    assert store.close(NOW_MS)
 
 
 def without_files(tmp_path: Path) -> Path:

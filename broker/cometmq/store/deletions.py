@@ -12,7 +12,8 @@ The file, see `checked_json`::
 
 Apache's brokers have no such marks: one that finds the store not shut down brings back the topics
 that were deleted behind its checkpoint, here as in its own stores. Of those that one deleted before
-it was shut down the table of topics tells, and a start makes the marks.
+it was shut down, or noted its queues as safe, the table of topics tells, and a start makes the
+marks.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Deletions:
         """Return once the disk has what `note_gone` was told."""
         if self._gone:
             log.warning(
-                "%s: the last messages in the log are of topics that another broker deleted, for"
+                "%s: messages near the log's end are of topics that another broker deleted, for"
                 " these have neither an entry in config/topics.json nor a file: %s; they stay so",
                 self._root,
                 some_of(self._gone),

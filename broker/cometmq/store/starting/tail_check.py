@@ -131,6 +131,11 @@ class Succession:
         """Whether a record does not follow the one before it in its queue."""
         return self._gap != NEVER
 
+    def topics_in_front(self, physical_offset: int) -> set[str]:
+        """Return the topics that have a record here in front of a place in the log."""
+        places = self._firsts.items()
+        return {topic.decode() for (topic, _), (_, place) in places if place < physical_offset}
+
     def first_numbers(self) -> Iterator[tuple[tuple[bytes, int], int]]:
         """Yield the queues that have a record here, and the number of the first."""
         return ((queue, number) for queue, (number, _) in self._firsts.items())

@@ -131,8 +131,7 @@ class _Stock:
         )
         self._sealed.check(start, end.offset, verify=config.integrity)
         history, start = self._judge(history, start, end)
-        if history is History.FOREIGN:
-            self._note_gone(successions.promised, end)
+        self._note_gone(successions.promised, self._dispatched_to(history, start, end))
         off, index = load_off(filesystem, root), None
         if config.index:
             index = Index(filesystem, root, config, clean=self._clean and off is None)
@@ -206,28 +205,39 @@ class _Stock:
         replay_from = min(max(start.replay_from, first_offset), end.offset)
         return history, start._replace(replay_from=replay_from)
 
-    def _note_gone(self, read_back: Succession, end: LogEnd) -> None:
-        """Note which topics another program deleted, of those that it left records of at the end.
+    def _dispatched_to(self, history: History, start: Start, end: LogEnd) -> int:
+        """Return up to where each record had its entry when another program left the store.
 
-        It writes its table of topics with each that it makes, and each that it deletes, and it is
-        done with its queues when it stops. So one that is in no table, and has no file of a queue,
-        is gone; its records, as far as they stand behind those of all others, are no new ones. Not
-        if all queues are gone, as of a store that was copied without them: the table may be of
-        another time then.
+        Where that was killed, up to what it noted as safe: behind it an entry that is missing may
+        be lost.
+        """
+        if history is History.FOREIGN:
+            return end.offset
+        if self._clean or not self._checkpoint.is_of_others:
+            return 0
+        return min(self._checkpoint.longs.queues_offset, start.unpromised_from, end.offset)
+
+    def _note_gone(self, read_back: Succession, dispatched_to: int) -> None:
+        """Note which topics another program deleted, of those that have records there.
+
+        It writes its table of topics with each that it makes, and each that it deletes. So one that
+        is in no table, and has no file of a queue, is gone with what had its entry, and no start
+        brings that back. Not if all queues are gone, as of a store that was copied without them:
+        the table may be of another time then.
         """
         if not self._filesystem.exists(f"{self._root}/{SIMPLE_FOLDER}"):
             return
         tables = self._queues.simple, self._queues.batch
         gone = {
             topic
-            for topic in {raw.decode() for raw, _ in read_back.following}
+            for topic in read_back.topics_in_front(dispatched_to)
             if self._says_batch(topic) is None
             and not any(table.has_files(topic) for table in tables)
         }
         # Who opens the store need not have asked the table.
         listed = listed_topics(self._filesystem, self._root) if gone else None
         if listed is not None:
-            self._deletions.note_gone(gone - listed, end.offset)
+            self._deletions.note_gone(gone - listed, dispatched_to)
 
     def _foresee(self, found: Found, successions: Successions) -> Found:
         """Refuse what would be refused later, or by nobody."""
