@@ -101,9 +101,9 @@ class StoreConfig:
     read_count_max: int = 32
     """Records of one read of hot data, whatever the caller asks for."""
     read_cold_size_max: int = 64 * 1024
-    """Bytes of one read of data beyond the hot window: the disk is shared by all readers."""
+    """Bytes of one read of data that is not in memory: the disk is shared by all readers."""
     read_cold_count_max: int = 8
-    """Records of one read of data beyond the hot window."""
+    """Records of one read of data that is not in memory."""
     read_scan_size_max: int = 16_000
     """Bytes of ConsumeQueue that one filtered read looks through, at least."""
     hot_size: int = 256 * MIB
