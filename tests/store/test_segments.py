@@ -126,11 +126,13 @@ def test_a_file_that_begins_where_no_segment_does_is_not_to_be_filled_up(
         Segments(disk, LOG, SIZE, known_size=SIZE)
 
 
-def test_a_last_file_that_was_cut_short_is_left_to_recovery_when_the_size_is_known(
+def test_a_last_file_that_was_cut_short_is_left_to_recovery_if_the_store_may_end_so(
     disk: SimulatedFileSystem,
 ) -> None:
     make_file(disk, f"{0:020d}", SIZE)
     make_file(disk, f"{SIZE:020d}", 100)
+    with pytest.raises(StoreFormatError, match=rf"100 bytes, but .* have {SIZE};"):
+        Segments(disk, LOG, 1, known_size=SIZE, may_end_short=False)
     segments = Segments(disk, LOG, 1, known_size=SIZE)
     last = list(segments)[-1]
     assert last.length == 100

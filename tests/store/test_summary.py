@@ -36,7 +36,9 @@ def summary_of(disk: SimulatedFileSystem) -> Summary:
 def test_the_end_of_a_log_that_was_repaired_is_told() -> None:
     disk = small_store()
     before = summary_of(disk)
-    disk.open(f"{ROOT}/commitlog/{8192:020d}").resize(500)
+    last = disk.open(f"{ROOT}/commitlog/{8192:020d}")
+    last.resize(500)
+    last.resize(4096)  # As the refusal of its length says.
     inspected, plan = inspect(disk, ROOT, SMALL), Plan()
     list(make_plan(inspected, plan, cut=False))
     carry_out(inspected, plan, 1)

@@ -15,12 +15,18 @@ PAGE_SIZE: Final = 4096
 
 
 def found_segments(
-    filesystem: FileSystem, directory: str, asked: int, known_size: int | None
+    filesystem: FileSystem,
+    directory: str,
+    asked: int,
+    known_size: int | None,
+    *,
+    may_end_short: bool,
 ) -> tuple[int, dict[int, int]]:
     """Return the size of a segment, and by where each file begins how long it is, in order.
 
     The size is `known_size` if the store noted it down, else that of its files, else what is
-    `asked` for. `StoreFormatError` when a file does not belong to the row.
+    `asked` for. `StoreFormatError` when a file does not belong to the row, or has another size: but
+    the last one may be too short if the size is known and it `may_end_short`.
     """
     entries = _entries(filesystem, directory)
     size = known_size or _size_of(directory, entries, asked) or asked
@@ -37,7 +43,8 @@ def found_segments(
             raise StoreFormatError(
                 f"no segment begins there when each has {size} bytes; move it elsewhere", path
             )
-        if length != size and not (is_short and known_size is not None and entry is entries[-1]):
+        is_left = may_end_short and known_size is not None and entry is entries[-1]
+        if length != size and not (is_short and is_left):
             cut = (
                 f"keep what is behind that elsewhere, cut it off (`truncate -s {size}`), and run"
                 " `cometmq store verify`"

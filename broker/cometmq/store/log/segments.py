@@ -79,12 +79,13 @@ class Segments:
         size: int,
         *,
         known_size: int | None = None,
+        may_end_short: bool = True,
         maps_max: int = 32,
         read_only: bool = False,
     ) -> None:
         """Take the files that `directory` holds, without changing any.
 
-        For `size` and `known_size`, and what is refused, see `found_segments`.
+        For sizes, and what is refused, see `found_segments`.
         """
         self.directory = directory
         self.synced_offset = 0
@@ -101,7 +102,9 @@ class Segments:
         self._prepared: Segment | None = None
         self._pinned: list[tuple[int, Mapping]] = []  # With the start of their segments.
         self._open: dict[int, Segment] = {}  # The longest unused first.
-        self.size, lengths = found_segments(filesystem, directory, size, known_size)
+        self.size, lengths = found_segments(
+            filesystem, directory, size, known_size, may_end_short=may_end_short
+        )
         self._row = {
             start: Segment(filesystem, self._path(start), length, read_only=read_only)
             for start, length in lengths.items()

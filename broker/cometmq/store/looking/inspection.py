@@ -202,7 +202,7 @@ def inspect(
     opened_by = None if is_locked else filesystem.lock_owner(f"{root}/lock")
     checkpoint = load_checkpoint(filesystem, f"{root}/{CHECKPOINT_NAME}")
     is_clean = was_left_clean(filesystem, root, checkpoint) and opened_by is None
-    segments = load_segments(filesystem, root, config, checkpoint, read_only=True)
+    segments = load_segments(filesystem, root, config, checkpoint, clean=is_clean, read_only=True)
     segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
     listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
     noted = noted_shape(filesystem, root, checkpoint)

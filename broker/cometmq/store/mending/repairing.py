@@ -50,12 +50,13 @@ def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     """Do what was planned; the caller holds the store's lock. Returns where bytes were kept."""
     if plan.blocks and plan.accepts_blocks:
         accept_blocks(store, plan.blocks)
+    filesystem, root, clean = store.filesystem, store.root, store.is_clean
     with closing(
-        load_segments(store.filesystem, store.root, store.config, store.checkpoint)
+        load_segments(filesystem, root, store.config, store.checkpoint, clean=clean)
     ) as segments:
         kept = [] if plan.is_log_kept else _mend_log(store, segments, plan, process_id)
-        if not store.is_clean:  # What is sound now may be what an earlier repair did not sync.
-            sync_again(store.filesystem, segments, store.start.scan_from, segments.end_offset)
+        if not clean:  # What is sound now may be what an earlier repair did not sync.
+            sync_again(filesystem, segments, store.start.scan_from, segments.end_offset)
     return kept
 
 

@@ -166,15 +166,20 @@ def load_segments(
     config: StoreConfig,
     checkpoint: Checkpoint,
     *,
+    clean: bool,
     read_only: bool = False,
 ) -> Segments:
-    """Take the log's files as they are."""
+    """Take the log's files as they are.
+
+    Behind a kill the last one may be half made, as Apache makes them: it has a name first.
+    """
     known = checkpoint.last_claims
     return Segments(
         filesystem,
         f"{root}/{LOG_FOLDER}",
         config.segment_size,
         known_size=None if known is None else known.segment_size,
+        may_end_short=not clean,
         maps_max=config.segment_maps_max,
         read_only=read_only,
     )

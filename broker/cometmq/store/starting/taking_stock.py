@@ -81,7 +81,7 @@ class _Stock:
         self._clean = was_left_clean(filesystem, root, checkpoint)
         config = fit_index(filesystem, root, config, checkpoint, clean=self._clean)
         self._config = config
-        self._segments = load_segments(filesystem, root, config, checkpoint)
+        self._segments = load_segments(filesystem, root, config, checkpoint, clean=self._clean)
         looked_at.callback(self._segments.close)
         self._queues = load_queues(filesystem, root, config, checkpoint, clean=self._clean)
         looked_at.callback(self._queues.close)
