@@ -328,6 +328,25 @@ def test_behind_a_topic_made_anew_sql_goes_on_with_the_time_alone(
     assert tables.bodies("behind-anew-out") == [*numbers(0, 4), *numbers(20, 24)]
 
 
+def test_a_run_that_ends_in_front_of_its_batches_notes_no_time(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """What is sent without it then would be refused later, or pass for unsent and come twice."""
+    tables.fill("ended-early", 4)
+    given: dict[str, Any] = {"topic": "ended-early", "to_topic": "ended-early-out"}
+    run = Run()
+    run.stop()
+    timed, untimed = (transforming(tables, tmp_path, sql=sql, **given) for sql in (TIMED, UNTIMED))
+    assert transform(tables.spark, timed, run).stopped
+    for count in (4, 2):
+        assert transform(tables.spark, untimed).rows == count
+        tables.fill("ended-early", 2, first=4)
+    for path in (tmp_path / "checkpoint" / "commits").glob("*1*"):  # As after a kill.
+        path.unlink()
+    transform(tables.spark, timed)
+    assert tables.bodies("ended-early-out") == sorted([*numbers(0, 6), *numbers(4, 6)], key=int)
+
+
 def test_sql_that_takes_no_message_writes_none(tables: Tables, tmp_path: Path) -> None:
     tables.fill("none-in", 3)
     for number, condition in enumerate(("false", "flag = 7")):

@@ -32,14 +32,14 @@ def refuse_untimed(checkpoint: Folder) -> None:
         )
 
 
-def timed_from(checkpoint: Folder) -> int:
+def timed_from(checkpoint: Folder, first: int) -> int:
     """Return the first batch of which no run sent rows that do not say the time, and note it.
 
-    For a run whose rows do, right before its stream starts.
+    For a run whose rows do, in front of what it sends. Where nothing is noted yet, it is the
+    `first` batch that this run began. One that ends in front of its batches notes nothing.
     """
     if (noted := _noted(checkpoint)) is not None:
         return noted
-    first = last_begun(checkpoint) + 1
     checkpoint.write(json.dumps({"from": first}) + "\n", _TIMED)
     return first
 

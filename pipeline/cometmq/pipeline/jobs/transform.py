@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +41,7 @@ from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     check_checkpoint,
     counted,
+    last_begun,
     look_for_topics,
     query_id,
     read_stream,
@@ -125,10 +127,11 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
             return report
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream, settings)
-        timed = timed_from(checkpoint) if TIME in columns else None
+        first = last_begun(checkpoint) + 1
+        timed = cache(lambda: timed_from(checkpoint, first))
 
         def put(batch: DataFrame, batch_id: int) -> None:
-            transforming.batch(batch, is_timed=timed is not None and batch_id >= timed)
+            transforming.batch(batch, is_timed=TIME in columns and batch_id >= timed())
 
         run_batches(stream, put, settings, run, report)
     return report
