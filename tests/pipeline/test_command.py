@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -31,7 +32,7 @@ from cometmq.pipeline.errors import (
     WorkerLateError,
 )
 from cometmq.pipeline.java import find_java, make_shim
-from cometmq.pipeline.jobs import JOBS, in_session
+from cometmq.pipeline.jobs import JOBS, durable, in_session
 from cometmq.pipeline.jobs.aggregate import AggregateSettings
 from cometmq.pipeline.jobs.audit_settings import AuditSettings
 from cometmq.pipeline.jobs.folders import Folder
@@ -156,6 +157,24 @@ def test_a_report_says_what_was_done(runner: CliRunner, tmp_path: Path) -> None:
     said = json.loads(path.read_text())
     assert (said["job"], said["outcome"], said["rows"], said["dry_run"]) == ("toy", "done", 3, True)
     assert '{"step": 1}' in done.output
+
+
+def test_a_report_that_a_full_disk_refuses_is_told_and_the_earlier_stays(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "report.json"
+    arguments = ["-n", "here", "--to", "there", "--report", str(path)]
+    monkeypatch.setattr(durable, "fsync", full)
+    for earlier, left in (("", ""), ("earlier", "; what is there tells of an earlier run")):
+        if earlier:
+            path.write_text(earlier)
+        done = runner.invoke(command.job_command(TOY), arguments)
+        said = f"toy: --report: {path}: its disk is full; make room there{left}\n"
+        assert (done.exit_code, done.stderr.endswith(said)) == (0, True), done.stderr
+        assert not earlier or path.read_text() == earlier
 
 
 def test_a_report_of_a_failure_says_why(runner: CliRunner, tmp_path: Path) -> None:

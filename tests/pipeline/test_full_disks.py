@@ -13,6 +13,7 @@ from cometmq.pipeline.errors import ConnectionLostError, PipelineError
 from cometmq.pipeline.jobs import durable
 from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.pipeline.jobs.streams import StreamSettings, run_stream
 
@@ -91,6 +92,75 @@ def test_a_folder_that_cannot_be_put_on_a_full_disk_is_told(
     monkeypatch.setattr(durable, "fsync", full)
     with pytest.raises(PipelineError, match=f"^path: {tmp_path}: its disk is full; make room ther"):
         Local(tmp_path).sync()
+
+
+@pytest.mark.parametrize("ends", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_what_a_file_said_stays_until_all_of_the_new_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: BaseException
+) -> None:
+    def end(_: int) -> None:
+        raise ends
+
+    path = tmp_path / "report.json"
+    path.write_text("earlier")
+    monkeypatch.setattr(durable, "fsync", end)
+    with pytest.raises(type(ends)):
+        Report("audit").write(str(path))
+    assert path.read_text() == "earlier"
+    if isinstance(ends, OSError):
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_replaced_stays_as_it_was_but_for_its_text(tmp_path: Path) -> None:
+    path, link = tmp_path / "report.json", tmp_path / "latest"
+    path.touch(mode=0o640)
+    path.chmod(0o640)
+    link.symlink_to(path)
+    if not os.getuid():
+        os.chown(path, 7, 8)
+    before = path.stat()
+    durable.write_whole(link, "later ä")
+    now = path.stat()
+    assert (path.read_text("utf-8"), link.is_symlink()) == ("later ä", True)
+    assert (now.st_mode, now.st_uid, now.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert now.st_ino != before.st_ino
+    assert {*tmp_path.iterdir()} == {path, link}
+
+
+def test_what_cannot_be_replaced_is_written_to_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is mounted, say, as into a container, and a name that may not be longer."""
+    path = tmp_path / ("r" * 255)
+    path.write_text("earlier")
+    durable.write_whole(path, "later")
+    assert path.read_text() == "later"
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    mounted = tmp_path / "mounted"
+    mounted.write_text("earlier")
+    durable.write_whole(mounted, "later")
+    assert mounted.read_text() == "later"
+    assert {*tmp_path.iterdir()} == {path, mounted}
+
+
+def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    durable.write_whole(pipe, "said")
+    assert os.read(reading, 99) == b"said"
+    os.close(reading)
+    assert pipe.is_fifo()
+
+
+def test_what_a_shell_has_opened_is_written_to_as_it_is(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+") as file:
+        durable.write_whole(Path(f"/dev/fd/{file.fileno()}"), "said")
+        assert file.read() == "said"
 
 
 def test_a_checkpoint_on_a_full_disk_is_told_where_the_stream_does_not_even_start() -> None:

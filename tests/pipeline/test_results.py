@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,10 +18,13 @@ from cometmq.admin.program import program
 from cometmq.pipeline import command
 from cometmq.pipeline.errors import HeldError, OptionError
 from cometmq.pipeline.jobs.audit import AuditSettings, audit
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.results import Results
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -194,6 +199,45 @@ def test_what_an_earlier_run_wrote_stays_where_a_later_one_fails(
         fail_behind(into, spark.range(5), table)
     assert sorted((tmp_path / "found").rglob("*")) == before
     assert spark.read.parquet(str(tmp_path / "found" / table)).count() == 3
+
+
+@pytest.mark.parametrize("table", ["", "total"])
+def test_a_run_goes_on_where_one_was_killed_as_it_put_the_new_in_its_place(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """Whatever is removed or moved last: what the next run does then is of no account."""
+    left = sys.maxsize
+
+    def counted(function: Callable[..., None]) -> Callable[..., None]:
+        def call(*given: Any) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
+            function(*given)
+
+        return call
+
+    for name in ("remove", "rename"):
+        monkeypatch.setattr(Folder, name, counted(getattr(Folder, name)))
+    into = results(tmp_path / "found", tables=("total", "hosts") if table else ())
+    folder = tmp_path / "found" / table
+    killed_at, is_killed = 1, True  # The first is what an earlier kill left.
+    while is_killed:
+        killed_at += 1
+        write(into, spark.range(2, numPartitions=2), table)
+        left = killed_at
+        with suppress(KeyboardInterrupt):
+            write(into, spark.range(5, numPartitions=2), table)
+        is_killed, left = left <= 0, sys.maxsize
+        is_whole = (folder / "_SUCCESS").exists()
+        assert not is_whole or spark.read.parquet(str(folder)).count() in (2, 5)
+        with pytest.raises(ZeroDivisionError), into.held(spark, Run()):
+            fail_behind(into, spark.range(7), table)
+        assert spark.read.parquet(str(folder)).count() == 5
+        assert (folder / "_SUCCESS").exists()
+        assert not (tmp_path / "found" / "_staging").exists()
+    assert killed_at > 8
 
 
 def test_a_run_that_looks_again_and_finds_nothing_leaves_nothing(

@@ -9,6 +9,7 @@ import traceback
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -36,7 +37,7 @@ from cometmq.pipeline.jobs.option_words import (
 )
 from cometmq.pipeline.jobs.report import Outcome, Report, as_json
 from cometmq.pipeline.jobs.stopping import stopped_by_signals
-from cometmq.pipeline.jobs.writable import require_file
+from cometmq.pipeline.jobs.writable import require_file, told_of_file
 from cometmq.pipeline.shipping import write_wheel
 from cometmq.pipeline.spark_log import LOG_VARIABLE, SILENT
 from cometmq.pipeline.spark_settings import read_settings
@@ -196,9 +197,11 @@ def run_job(
 def _write_report(job: Job, done: Report, path: str) -> None:
     """Write what was done; if it cannot be, that is no reason to do it again."""
     try:
-        done.write(path)
-    except OSError as error:
-        _say(f"cometmq pipeline {job.name}: --report {path}: {error.strerror}", err=True)
+        with told_of_file("--report", path):
+            done.write(path)
+    except PipelineError as error:
+        left = "; what is there tells of an earlier run" if Path(path).is_file() else ""
+        _say(f"cometmq pipeline {job.name}: {error}{left}", err=True)
 
 
 def _stopped_early(job: Job, run: Run) -> Report:

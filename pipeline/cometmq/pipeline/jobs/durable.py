@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import suppress
 from os import fsync
 from pathlib import Path
 from typing import Final
 
+from cometmq.pipeline.jobs.full_disks import about_full
+
+_SYSTEM: Final = ("/dev/", "/proc/")
+"""Where names are of something else, as of what a shell has opened."""
 _CANNOT: Final = (errno.EINVAL, errno.ENOTSUP)
 """What file systems say that do not sync folders: some of those over a network."""
 
@@ -29,6 +34,41 @@ def sync(path: Path) -> None:
     _sync_file(path)
     with suppress(FileNotFoundError):
         _sync_file(path.with_name(f".{path.name}.crc"))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of which all that was there before stays until all of the new is on the disk.
+
+    What is no file, such as a pipe, is written to as it is; and so is one that cannot be replaced,
+    as in a folder that is closed to us, or that is of somebody else, or a mount point.
+    """
+    if str(path.absolute()).startswith(_SYSTEM) or (path.exists() and not path.is_file()):
+        path.write_text(text, "utf-8")
+        return
+    file = path.resolve()  # Not a link that leads to it.
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        new.write_text(text, "utf-8")
+        _make_alike(new, file)
+        _sync_file(new)
+        new.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink()
+        if about_full(error):
+            raise
+        path.write_text(text, "utf-8")
+    else:
+        sync_name(file)
+
+
+def _make_alike(new: Path, old: Path) -> None:
+    """Have a new file belong to whom the old one does, and closed as that is, if there is one."""
+    if old.exists():
+        is_now, was = new.stat(), old.stat()
+        if (is_now.st_uid, is_now.st_gid) != (was.st_uid, was.st_gid):
+            os.chown(new, was.st_uid, was.st_gid)
+        new.chmod(stat.S_IMODE(was.st_mode))
 
 
 class Growing:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
+from cometmq.pipeline.jobs.durable import write_whole
 from cometmq.pipeline.jobs.groups import require_group
 from cometmq.pipeline.jobs.job import Job, Run, check_types, running, setting
 from cometmq.pipeline.jobs.latency_figures import summed
@@ -162,7 +163,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
             facts = [*settings.facts(), counted, limit, f"made {now()}"]
             text = page("Latency", facts, report.details, measuring.heat)
             with told_of_file("html", settings.html):
-                Path(settings.html).write_text(text, encoding="utf-8")
+                write_whole(Path(settings.html), text)
             report.details["html"] = settings.html
     return report
 

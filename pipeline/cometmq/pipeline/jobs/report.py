@@ -9,6 +9,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cometmq.pipeline.jobs.durable import write_whole
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -92,8 +94,8 @@ class Report:
         }
 
     def write(self, path: str) -> None:
-        """Write it to a file."""
-        Path(path).write_text(as_json(self.document(), indent=2) + "\n")
+        """Write it to a file; that of an earlier run stays until all of it is written."""
+        write_whole(Path(path), as_json(self.document(), indent=2) + "\n")
 
 
 def _in_order(offsets: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 A run replaces what an earlier run of its job wrote, and never anything else; there is one at a
 time. It does so at its end, when all of the new is written: until then this is in a folder of its
 own in there, and where the run fails, or the disk is full, what the earlier run wrote stays as it
-was. A folder that a job has begun has a file in it that says so, which Spark does not read; any
-other must be empty, and none may have what is read in it, or be in it. A run removes only files by
-the names that Spark gives them.
+was. A run that is killed while it puts the new in its place leaves no mark that a table is whole,
+and the next run goes on with that first. A folder that a job has begun has a file in it that says
+so, which Spark does not read; any other must be empty, and none may have what is read in it, or be
+in it. A run removes only files by the names that Spark gives them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cometmq.pipeline.jobs.holding import RESULTS, Places, held, in_folders
 from cometmq.pipeline.jobs.local_paths import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping, Set
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +43,8 @@ _WHOLE: Final = "_SUCCESS"
 """By Spark, in a table that is whole."""
 _SOLE: Final = "findings"
 """Where a table that is the only one is until its end."""
+_MOVING: Final = "_moving.json"
+"""Beside it, once all is written: the names of each table's files, while they get their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,15 @@ class Results:
                 yield
                 return
             folder = Folder(spark, self.path)
-            folder.remove(STAGING)  # Of a run that was killed.
+            self._finish(spark, folder)  # What a run began that was killed.
             try:
                 yield
-                self._put(spark, folder)
-            finally:
+                self._note(folder)
+            except BaseException:
                 with suppress(PipelineError, OSError):  # Else the next run does so.
                     folder.remove(STAGING)
+                raise
+            self._finish(spark, folder)
 
     def require(self, spark: SparkSession, *, dry_run: bool = False) -> None:
         """Look wherever the folder is, and by writing there, unless nothing shall be changed."""
@@ -129,31 +134,45 @@ class Results:
         with told_if_full(self.path):
             frame.write.mode("overwrite").parquet(folder.of(STAGING, table or _SOLE))
 
-    def _put(self, spark: SparkSession, folder: Folder) -> None:
-        """Put what was written in the place of all that an earlier run has written."""
-        if not (written := folder.names(STAGING)):
-            return
-        self._remove_earlier(spark)
-        for table in written:
-            within = () if table == _SOLE else (table,)
-            # Spark's mark that a table is whole comes last, whatever kills this in between.
-            names = sorted(folder.names(STAGING, table), key=lambda each: each == _WHOLE)
-            for name in names:
-                folder.rename("/".join((STAGING, table, name)), "/".join((*within, name)))
+    def _note(self, folder: Folder) -> None:
+        """Note that all is written: from now on it takes its place, whatever ends this run."""
+        if written := folder.names(STAGING):
+            files = {table: folder.names(STAGING, table) for table in written}
+            folder.sync(STAGING)
+            folder.write(json.dumps(files) + "\n", STAGING, _MOVING)
+
+    def _finish(self, spark: SparkSession, folder: Folder) -> None:
+        """Put what a run has written in the place of what one before it wrote, if it was all."""
+        if folder.exists(STAGING, _MOVING):
+            files: dict[str, list[str]] = folder.read_json(
+                STAGING, _MOVING, if_damaged="remove it, and what an earlier run wrote may be gone"
+            )
+            left = {table: folder.names(STAGING, table) for table in files}
+            self._remove_earlier(
+                spark, {table: set(files[table]).difference(left[table]) for table in files}
+            )
+            for table, names in left.items():
+                within = () if table == _SOLE else (table,)
+                # Spark's mark that a table is whole comes last, whatever kills this in between.
+                for name in sorted(names, key=lambda each: each == _WHOLE):
+                    folder.rename("/".join((STAGING, table, name)), "/".join((*within, name)))
+        folder.remove(STAGING)
 
     def remove(self, spark: SparkSession) -> None:
         """Remove what an earlier run has written, and what this one has."""
         if self.path:
             Folder(spark, self.path).remove(STAGING)
-            self._remove_earlier(spark)
+            self._remove_earlier(spark, {})
 
-    def _remove_earlier(self, spark: SparkSession) -> None:
-        """Remove what an earlier run has written, each table of it."""
+    def _remove_earlier(self, spark: SparkSession, later: Mapping[str, Set[str]]) -> None:
+        """Remove what an earlier run has written, each table of it, but not what came `later`."""
         if self._is_begun(folder := Folder(spark, self.path)):
-            for within in ((), *((each,) for each in self.tables)):
+            for table in (_SOLE, *self.tables):
+                within = () if table == _SOLE else (table,)
                 # Without the mark that a table is whole first: killed in between, it is none.
                 for name in sorted(filter(_OF_SPARK.fullmatch, folder.names(*within))):
-                    folder.remove(*within, name)
+                    if name not in later.get(table, ()):
+                        folder.remove(*within, name)
                 if within:
                     Folder(spark, folder.of(*within)).remove_empty()
 
