@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
 from tests.client.running import Servers, play
+from tests.ending import ENDING
 
 from cometmq.admin.program import program
 from cometmq.net import Limits
@@ -22,6 +24,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.interop.target import Target
+
+ENDLESS = """
+import sys, anyio
+from cometmq.admin.commands.with_client import until_stopped
+from cometmq.net import ending_signals
+
+ending_signals.ONE_REQUEST_SECONDS = float(sys.argv[1])
+
+async def wait():
+    async with until_stopped():
+        print("begins", flush=True)
+        await anyio.sleep_forever()
+    print("ends", flush=True)
+    await anyio.sleep_forever()
+
+anyio.run(wait)
+"""
+"""What takes for ever to clean up."""
 
 
 class Terminal:
@@ -69,6 +89,48 @@ def test_what_is_sent_is_consumed_once_and_seen_by_tail_always(tmp_path: Path) -
         assert len(terminal.lines("tail", "orders", "-c", "2")) == 2
 
     play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_what_is_shown_is_consumed_however_that_is_ended(tmp_path: Path, number: int) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        for body in ("o-17", "o-18"):
+            terminal.run("send", "orders", body)
+        arguments = ["consume", "orders", "-n", servers.nameserver, "--start", "first"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "cometmq.admin", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as consuming:
+            assert consuming.stdout is not None
+            shown = [consuming.stdout.readline() for _ in range(2)]
+            consuming.send_signal(number)
+            rest, said = consuming.communicate(timeout=60)
+        assert ["o-1" in line for line in shown] == [True, True]
+        assert (rest, consuming.returncode) == ("", 0)
+        assert said.endswith("2 messages consumed as cometmq-cli\n")
+        assert terminal.run("consume", "orders", "--idle", "0.1").stdout == ""
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize(("seconds", "ends"), [(0.0, True), (1000.0, False)])
+def test_a_second_signal_ends_a_command_at_once_unless_it_comes_with_the_first(
+    seconds: float, ends: bool, number: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(seconds)], stdout=subprocess.PIPE, text=True
+    ) as asked:
+        assert asked.stdout is not None
+        for line in ("begins\n", "ends\n"):
+            assert asked.stdout.readline() == line
+            asked.send_signal(number)
+        with nullcontext() if ends else pytest.raises(subprocess.TimeoutExpired):
+            assert asked.wait(60.0 if ends else 0.3) == -number
+        asked.kill()
 
 
 @pytest.mark.parametrize("command", ["consume", "tail"])

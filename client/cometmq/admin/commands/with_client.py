@@ -6,7 +6,6 @@ import asyncio
 import base64
 import logging
 import re
-import signal
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from difflib import get_close_matches
@@ -22,6 +21,7 @@ from cometmq.admin.options import options
 from cometmq.admin.render import BODY_SHOWN_MAX, body_text, one_line, show_json
 from cometmq.client import Client, ClientError, NetworkError, Sql, UsageError
 from cometmq.client._routes import NoRouteError
+from cometmq.net.ending_signals import Requests, heeded_signals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
@@ -168,16 +168,21 @@ def _told(error: BaseException) -> click.ClickException:
 
 @asynccontextmanager
 async def until_stopped() -> AsyncGenerator[anyio.CancelScope]:
-    """Leave a block when a SIGINT or SIGTERM comes; that is no error. A second one ends at once."""
+    """Leave a block when a SIGINT, SIGTERM or SIGHUP comes; that is no error.
+
+    A second one, a second or more behind it (`ending_signals`), ends the process at once.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    requests = Requests()
 
     def stopped(number: int) -> None:
-        loop.remove_signal_handler(number)
-        stop.set()
+        if requests.is_first(number):
+            requests.heed_the_second()
+            stop.set()
 
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in heeded_signals():
             loop.add_signal_handler(number, stopped, number)
     async with anyio.create_task_group() as tasks:
 
