@@ -12,7 +12,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from click.testing import CliRunner
@@ -31,6 +31,7 @@ from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly, setting
 from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
 from cometmq.pipeline.jobs.streams import run_batches
+from cometmq.pipeline.waiting import until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +72,48 @@ class Context:
 
     def cancelAllJobs(self) -> None:  # noqa: N802  # Spark's name
         self.cancelled += 1
+
+
+class Busy:
+    """A stream with one batch behind another, by a clock that goes on while it is waited for."""
+
+    BATCH: Final = 0.93
+
+    def __init__(self, number: int, asked_at: float) -> None:
+        self.now = 0.0
+        self.number, self.ask_at = number, asked_at
+        self.asked_at: float | None = None
+        self.stopped_at: float | None = None
+        self.status = {"isTriggerActive": True}
+
+    def awaitTermination(self, seconds: float) -> bool:  # noqa: N802  # Spark's name
+        self.now += seconds
+        if self.now >= self.ask_at and self.asked_at is None:
+            self.asked_at = self.now
+            os.kill(os.getpid(), self.number)
+        return self.stopped_at is not None
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        done = int(self.now / self.BATCH)
+        return {"batchId": done - 1} if done else None
+
+    def stop(self) -> None:
+        self.stopped_at = self.now
+
+
+@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("asked_at", [0.3, 2.5, 2.9])
+def test_a_stream_is_ended_before_the_next_batch_has_got_far(
+    number: int, asked_at: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending_signals, "ONE_REQUEST_SECONDS", 0.0)
+    query, before = Busy(number, asked_at), signal.getsignal(number)
+    until_stopped(query)  # type: ignore[arg-type]  # As much of one as is asked.
+    assert None not in (query.asked_at, query.stopped_at)
+    end = (int((query.asked_at or 0) / query.BATCH) + 1) * query.BATCH
+    assert end <= (query.stopped_at or 0) < end + 0.03
+    assert signal.getsignal(number) is before
 
 
 @pytest.mark.parametrize("number", ENDING)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _LOOK_SECONDS: Final = 0.2
+_SOON_SECONDS: Final = 0.01
+"""How often to look for the end of a batch: the next one plans for some hundredths of a second, and
+is ended in a thousand lines where it is further than that."""
 
 
 def until_stopped(query: StreamingQuery) -> None:
@@ -27,7 +30,7 @@ def until_stopped(query: StreamingQuery) -> None:
     run = Run()
     asked_at: int | None = None
     with stopped_by_signals(run):
-        while not query.awaitTermination(_LOOK_SECONDS):
+        while not query.awaitTermination(_SOON_SECONDS if run.is_stopping else _LOOK_SECONDS):
             if run.is_stopping:
                 asked_at = _last_batch(query) if asked_at is None else asked_at
                 if _last_batch(query) > asked_at or not query.status["isTriggerActive"]:
