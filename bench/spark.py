@@ -251,10 +251,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     from cometmq.pipeline import session  # It needs what is not always installed.
 
+    jars = {"spark.jars": spark_jars(given.kafka.absolute())} if given.kafka else {}
+    # In front of the broker, which would be left behind where there is no Java.
+    spark = session(master=f"local[{given.cores}]", spark_driver_memory="2g", **jars)
     with tempfile.TemporaryDirectory() as folder:
         broker, _ = start_cometmq(Path(folder) / "broker", "async")
-        jars = {"spark.jars": spark_jars(given.kafka.absolute())} if given.kafka else {}
-        spark = session(master=f"local[{given.cores}]", spark_driver_memory="2g", **jars)
         try:
             print("| case | rows/s | Spark, µs of CPU a row | broker, µs of CPU a row |")
             print("|---|---|---|---|")

@@ -99,9 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     from cometmq.pipeline import session  # It needs what is not always installed.
 
+    spark = session(master="local[2]", spark_driver_memory="2g")  # As in `bench.spark`.
     with tempfile.TemporaryDirectory() as folder:
         broker, _ = start_cometmq(Path(folder) / "broker", "async")
-        spark = session(master="local[2]", spark_driver_memory="2g")
         try:
             nameserver = f"127.0.0.1:{broker.nameserver_port}"
             bench = Bench(spark, nameserver, broker.pid, given.rows)

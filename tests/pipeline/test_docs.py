@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 import signal
@@ -16,6 +18,8 @@ from tests.pipeline.programs import as_users_have_it
 from tests.store.apache_stores import unpack
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from cometmq.pipeline.jobs import JOBS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +73,32 @@ def test_the_example_of_the_readme_is_a_script_that_shows_what_comes(
         os.killpg(script.pid, signal.SIGINT)  # As a terminal does at a Ctrl-C.
         assert "Traceback" not in script.stderr.read()
     assert script.returncode == 0
+
+
+def test_the_example_of_a_job_is_a_dry_run(
+    rocketmq_session: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rocketmq_session.send("orders", b"o-17")
+    (code,) = examples("docs/pipeline-jobs.md")
+    code = code.replace("127.0.0.1:9876", rocketmq_session.nameserver)
+    code = code.replace("/data/orders", str(tmp_path / "orders"))
+    exec(compile(code, "docs/pipeline-jobs.md", "exec"), {})
+    assert re.search(r"'would_read': [1-9]", capfd.readouterr().out)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_each_job_is_a_function_that_is_called_so(name: str) -> None:
+    name = name.replace("-", "_")
+    module = importlib.import_module(f"cometmq.pipeline.jobs.{name}")
+    job = inspect.signature(getattr(module, name), eval_str=False)
+    settings = f"{name.removeprefix('archive_').title()}Settings"
+    assert [str(each.annotation) for each in job.parameters.values()] == [
+        "SparkSession",
+        settings,
+        "Run | None",
+    ]
+    assert hasattr(module, settings)
 
 
 def test_the_examples_of_a_page_run_one_after_the_other(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +23,10 @@ from cometmq.pipeline.java import Java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
-    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -70,15 +76,23 @@ def test_without_java_the_round_trip_is_left_out_and_the_status_is_1() -> None:
     assert "round trip" not in ended.output
 
 
-def test_without_a_broker_the_round_trip_is_left_out_and_nothing_is_said_to_take_long(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("said", "is_well"), [("rows 10", True), ("no Spark here", False)])
+def test_without_a_broker_spark_is_started_all_the_same(
+    said: str, is_well: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctors, "find_spec", {"trio": None}.__getitem__)
+    monkeypatch.setattr(doctors, "_PYTHON_TRIP", f"print({said!r})")
+    monkeypatch.delattr(doctors, "_broker")
     told: list[str] = []
-    what, is_well, text = last_of(doctor(told.append, fix_java=True))
-    assert (what, is_well) == ("round trip", True)
-    assert text.startswith("left out: there is no broker here; pip install")
-    assert told == ["pip installs it"]
+    found = last_of(doctor(told.append, fix_java=True))
+    assert (found.what, found.is_well) == ("round trip", is_well)
+    assert ("to no topic: pip install" if is_well else said) in found.text
+    assert "ten rows go to Spark's Python" in told[-1]
+
+
+@pytest.mark.spark
+def test_ten_rows_go_to_the_python_of_spark_and_back(spark: SparkSession) -> None:
+    assert doctors.python_trip(spark) == 10
 
 
 def test_progress_is_no_part_of_the_json() -> None:
@@ -194,3 +208,20 @@ def test_a_sigterm_takes_along_what_was_started(monkeypatch: pytest.MonkeyPatch)
     finally:
         signal.signal(signal.SIGTERM, before)
     assert (caught.value.code, ended) == (143, ["broker"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["spark", "spark_partitions", "spark_store"])
+def test_a_benchmark_says_that_there_is_no_java(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+    no_java = {"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, "-m", f"bench.{name}"],
+        cwd=REPOSITORY,
+        env=no_java | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "JavaError: there is no Java here" in ended.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())  # No broker was started in front of it, nor left.

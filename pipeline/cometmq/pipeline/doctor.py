@@ -19,8 +19,9 @@ from cometmq.pipeline.errors import JavaError, PipelineError
 from cometmq.pipeline.java import find_java, fix_java as fixed_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 INSTALL: Final = (
@@ -46,6 +47,12 @@ from cometmq.pipeline import session
 from cometmq.pipeline.doctor import round_trip
 print("rows", round_trip(session(master="local[2]"), sys.argv[1]))
 """
+_PYTHON_TRIP: Final = """
+from cometmq.pipeline import session
+from cometmq.pipeline.doctor import python_trip
+print("rows", python_trip(session(master="local[2]")))
+"""
+"""Where there is no broker: `.[spark]` brings none."""
 
 
 _WELL: Final = "rows 10"
@@ -78,11 +85,11 @@ def doctor(say: Callable[[str], None], *, fix_java: bool = False) -> Generator[F
     if not is_well:
         return
     if find_spec("trio") is None:
-        left_out = "left out: there is no broker here; pip install 'cometmq[broker]'"
-        yield Finding("round trip", True, left_out)
+        way, rows_go = "go to Spark's Python and back", _round_trip_without_topic
     else:
-        say("ten rows are written to a topic and read again; that takes 20 s, or a busy minute")
-        yield _attempt("round trip", _round_trip)
+        way, rows_go = "are written to a topic and read again", _round_trip
+    say(f"ten rows {way}; that takes 20 s, or a busy minute")
+    yield _attempt("round trip", rows_go)
 
 
 def _attempt(what: str, do: Callable[[], str]) -> Finding:
@@ -122,10 +129,21 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _round_trip() -> str:
     """Write ten rows with a Spark to a broker, and read them again; each is another process."""
     with _ended_in_order(), TemporaryDirectory() as folder, _broker(folder) as nameserver:
-        said = _said([sys.executable, "-W", "ignore", "-c", _ROUND_TRIP, nameserver])
+        _require_rows(_ROUND_TRIP, nameserver)
+    return "10 rows written to a topic, and read again"
+
+
+def _round_trip_without_topic() -> str:
+    with _ended_in_order():
+        _require_rows(_PYTHON_TRIP)
+    return "10 rows to Spark's Python and back; to no topic: pip install 'cometmq[broker]' for that"
+
+
+def _require_rows(program: str, *arguments: str) -> None:
+    """Run a Spark of its own; a `PipelineError` when not all rows come back."""
+    said = _said([sys.executable, "-W", "ignore", "-c", program, *arguments])
     if _WELL not in said:
         raise PipelineError(said[-_LAST_WORDS:] or "nothing was said")
-    return "10 rows written to a topic, and read again"
 
 
 @contextmanager
@@ -194,3 +212,13 @@ def round_trip(spark: SparkSession, nameserver: str) -> int:
     read = spark.read.format("cometmq").options(nameserver=nameserver, topic="doctor").load()
     same: int = read.where("cast(body AS string) = concat('body ', substr(key, 2))").count()
     return same
+
+
+def python_trip(spark: SparkSession) -> int:
+    """Hand ten rows to the Python processes of Spark, and return how many came back."""
+    came: int = spark.range(10).mapInArrow(_unchanged, "id BIGINT").count()
+    return came
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
