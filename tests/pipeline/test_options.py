@@ -92,6 +92,7 @@ def test_sizes_have_units() -> None:
         (NAMESERVER, "by `topic`"),
         ({**NAMESERVER, "topic": "T", "topicPattern": "T"}, "not by both"),
         ({**NAMESERVER, "topic": " , "}, "names none"),
+        ({**NAMESERVER, "topic": "['a', 'b']"}, "topic: ['a', 'b'] is a list; write c"),
         ({**NAMESERVER, "topicPattern": "("}, "topicPattern: no regular expression"),
         ({**NAMESERVER, "topicPattern": "a{99999999999}"}, "topicPattern: no regular expression"),
         ({**NAMESERVER, "topic": "T", "startingOffset": "x"}, "did you mean startingOffsets?"),
@@ -204,3 +205,12 @@ def test_a_number_that_is_too_large_is_not_told_as_none() -> None:
     options = {**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": str((1 << 63) - 1)}
     with pytest.raises(OptionError, match=r"maxOffsetsPerTrigger: '9\d+' has more than 15 digits"):
         read_options(options)
+
+
+@pytest.mark.spark
+def test_a_session_takes_no_setting_that_spark_would_pass_over() -> None:
+    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+    from cometmq.pipeline import session
+
+    with pytest.raises(OptionError, match=r"^session: driver_memory: is no setting of Spark"):
+        session(driver_memory="4g")

@@ -266,6 +266,8 @@ def _check_topics(found: ReadOptions) -> None:
         )
     if found.topic and not found.topics:
         raise OptionError(f"topic: {found.topic!r} names none")
+    if found.topic.startswith("["):
+        raise OptionError(f"topic: {found.topic} is a list; write commas alone, as orders,refunds")
     if found.topic_pattern:
         try:
             re.compile(found.topic_pattern)

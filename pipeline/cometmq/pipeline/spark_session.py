@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.delta import settings_of_delta
+from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.java import find_java
 from cometmq.pipeline.java_process import start_java
 from cometmq.pipeline.options import PUSHDOWN
@@ -118,7 +119,11 @@ def _setting(name: str) -> str:
         return "spark.master"
     if name == "app_name":
         return "spark.app.name"
-    return name if "." in name else name.replace("_", ".")
+    if "." in name:
+        return name
+    if not name.startswith("spark_"):  # Spark would keep it, and never look at it.
+        raise OptionError(f"session: {name}: is no setting of Spark, such as spark_driver_memory")
+    return name.replace("_", ".")
 
 
 def _text(value: object) -> str:
