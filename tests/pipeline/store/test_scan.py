@@ -130,15 +130,33 @@ def test_a_body_that_holds_a_record_of_elsewhere_is_a_body(tmp_path: Path) -> No
         assert found(tmp_path, split_size) == (places, [])
 
 
+@pytest.mark.parametrize("behind", [b"x" * 100, None])
+@pytest.mark.parametrize("split_size", [*SPLITS, 64])
+def test_a_body_that_holds_records_of_its_own_place_is_a_body(
+    tmp_path: Path, split_size: int, behind: bytes | None
+) -> None:
+    """Who knows where his message will lie may write them. The last one is where the log ends."""
+    lengths = [100, 3000, *([100] if behind else [])]
+    start = write_log(tmp_path, [b"x" * each for each in lengths])[1]
+    at = start + record(start, b"y" * 3000).index(b"y")
+    inner = b""
+    while len(inner) < 2000:
+        inner += record(at + len(inner), b"ghost" * 10)
+    inner += b"z" * (3000 - len(inner))
+    places = write_log(tmp_path, [b"x" * 100, inner, *([behind] if behind else [])])
+    assert found(tmp_path, split_size) == (places, [])
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 99),
     at=st.integers(0, 3 * SIZE),
     noise=st.binary(min_size=1, max_size=300),
     split_size=st.sampled_from(SPLITS),
+    body_max=st.sampled_from((4 << 20, 1500, 200)),
 )
 def test_whatever_is_written_over_a_log_the_other_records_are_found(
-    tmp_path: Path, seed: int, at: int, noise: bytes, split_size: int
+    tmp_path: Path, seed: int, at: int, noise: bytes, split_size: int, body_max: int
 ) -> None:
     places = write_log(tmp_path, bodies(40, seed))
     sizes = {
@@ -154,6 +172,9 @@ def test_whatever_is_written_over_a_log_the_other_records_are_found(
     untouched = [p for p in places if p + sizes[p] <= at or p >= at + len(noise)]
     found_places, damages = found(tmp_path, split_size)
     assert set(untouched) <= set(found_places) <= set(places)
+    with pytest.MonkeyPatch.context() as patch:  # However far in front of a part the look begins.
+        patch.setattr(scanning, "_BODY_MAX", body_max)
+        assert (found_places, damages) == found(tmp_path, split_size)
     assert (found_places, damages) == found(tmp_path)
     for file in (tmp_path / "commitlog").iterdir():
         file.unlink()

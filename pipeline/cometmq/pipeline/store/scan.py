@@ -1,9 +1,10 @@
 """The records of a part of a log, and what is damaged between them.
 
 A part is a range of bytes of one file; a record belongs to the part in which it begins. Where a
-part begins in the middle of a record its first is looked for: a magic that stands where a record
-would have it, whose lengths agree and that says it is where it is. Behind damage the log is entered
-again in the same way.
+part begins in the middle of a file a record is looked for: a magic that stands where a record would
+have it, whose lengths agree and that says it is where it is. Whoever knows where a message will lie
+can write such a record into its body, so the look begins in front of the part by more than a body
+has, and follows what it finds. Behind damage the log is entered again in the same way.
 
 Each part looks at one record more than it has: at the first of the next part. So damage there,
 which the next part would pass over on its search, is found by this one, and each by one only.
@@ -47,6 +48,8 @@ _MAGIC_AT: Final = 4
 _HEAD_SIZE: Final = 8
 _CRC_MASK: Final = 0x7FFFFFFF
 _OFFSET_SIZE: Final = 8
+_BODY_MAX: Final = (4 << 20) + (64 << 10)
+"""What brokers take, unless they are told otherwise, with all else that a record has."""
 _SAMPLED_SIZE: Final = 64 << 10
 _GOLDEN_RATIO: Final = np.uint64(0x9E3779B97F4A7C15)
 """What is behind the point of it, in 64 bits."""
@@ -114,10 +117,25 @@ class _Scan:
         self._begin = 0  # Where in the file the data begins.
 
     def run(self) -> Iterator[Layout | Damage]:
+        yield from self._from(self._first())
+
+    def _first(self) -> int:
+        """Return where the first record of the part begins; the end of the data if none does."""
         part = self._part
-        position = part.start
-        if position:
-            position = self._next_sound(position, part.stop)
+        if not part.start:
+            return 0
+        position = followed(part, self._file).end
+        if position < part.start:  # A record that is longer than what was looked at, or none.
+            return self._next_sound(part.start, part.stop)
+        return position if position < part.stop else part.limit
+
+    def follow(self) -> Iterator[Layout | Damage]:
+        """Yield what is in the part from the first place on that looks like a record."""
+        start = self._part.start
+        yield from self._from(self._next_sound(start, self._part.stop) if start else 0)
+
+    def _from(self, position: int) -> Iterator[Layout | Damage]:
+        part = self._part
         while position < part.limit:
             at = self._reach(position, _HEAD_SIZE)
             borders, _ = follow(self._data, at, min(len(self._data), part.limit - self._begin))
@@ -257,6 +275,27 @@ class _Scan:
         wrong = sampled(layout.physical_offsets, self._sample)
         wrong[wrong] = wrong_bodies(layout.rows(wrong))
         return wrong
+
+
+class Followed(NamedTuple):
+    """The records in front of a place of a file, each of which begins where another ends."""
+
+    end: int
+    """In the file, behind the last of them, or behind damage; 0 when there was neither."""
+    last: Layout | None
+    """Some that end with the last of them."""
+
+
+def followed(part: Part, file: Opened) -> Followed:
+    """Follow the records in front of a part, from as far away as a body can be long."""
+    start = max(part.start - _BODY_MAX, 0)
+    end, last = part.base, None
+    for found in _Scan(part._replace(start=start, stop=part.start), file, sample=0).follow():
+        if isinstance(found, Damage):
+            end = found.end
+        else:
+            end, last = int(found.physical_offsets[-1] + found.sizes[-1]), found
+    return Followed(end - part.base, last)
 
 
 def fastest_crc32() -> Callable[[memoryview], int]:

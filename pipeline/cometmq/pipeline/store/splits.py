@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from cometmq.pipeline.store.files import Opened, disk_errors_told, log_files
-from cometmq.pipeline.store.scan import Part, last_record
+from cometmq.pipeline.store.scan import Part, followed, last_record, wrong_bodies
 
 if TYPE_CHECKING:
     from cometmq.pipeline.store.files import StoreFile
@@ -63,6 +63,10 @@ def _log_of(root: str) -> Log:
             if data_end is None:
                 data_end = file.start + filled
             last = _last(opened, file, filled)
+            if last is not None:
+                last = _around(
+                    Part(root, file.path, file.start, 0, 0, filled, file.size), opened, last
+                )
         if last is not None:
             start, size = last
             return Log(root, files, start + size, data_end, start)
@@ -100,6 +104,15 @@ def _last(opened: Opened, file: StoreFile, filled: int) -> tuple[int, int] | Non
         more = _RECORD_SIZE_MAX
         place = start
     return None
+
+
+def _around(part: Part, opened: Opened, found: tuple[int, int]) -> tuple[int, int]:
+    """Return the record whose body the last one is in, if there is one; else that one itself."""
+    start, _ = found
+    end, last = followed(part._replace(start=start - part.base), opened)
+    if last is None or part.base + end <= start or wrong_bodies(last)[-1]:
+        return found
+    return int(last.physical_offsets[-1]), int(last.sizes[-1])
 
 
 def parts(log: Log, split_size: int = 0, first: int = 0) -> list[Part]:
