@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.functions import expr
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.tables import Tables, numbers
@@ -28,6 +28,8 @@ from cometmq.proto import property_names
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql import DataFrame
 
     from cometmq.pipeline.routes import Route
     from cometmq.testing import Cluster
@@ -124,6 +126,33 @@ def test_rows_that_are_written_again_with_the_same_key_are_stored_once(tables: T
     assert tables.bodies("once") == numbers(0, 50)
     tables.write(frame, "once", dedupKey="id", sinkId="other")
     assert len(tables.bodies("once")) == 100
+
+
+def test_a_write_in_foreach_batch_knows_a_repeated_batch_by_its_sink_id(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("each-batch", 20)
+    named = {"sinkId": "of-the-test"}
+
+    def run(**options: str) -> None:
+        def put(batch: DataFrame, _batch_id: int) -> None:
+            tables.write(batch, "each-copy", **options)
+
+        stream = tables.stream("each-batch", startingOffsets="earliest").writeStream
+        writing = stream.foreachBatch(put)
+        writing.option("checkpointLocation", str(tmp_path))
+        writing.trigger(availableNow=True).start().awaitTermination()
+        for note in (tmp_path / "commits").iterdir():  # As if the driver died in front of it.
+            note.unlink()
+
+    with pytest.raises(StreamingQueryException, match="sinkId: is required with delivery=idem"):
+        run(delivery="idempotent")
+    for _ in range(2):
+        run(delivery="idempotent", **named)
+        run(**named)
+    assert tables.bodies("each-copy") == numbers(0, 20)
+    run()  # A write of its own.
+    assert len(tables.bodies("each-copy")) == 40
 
 
 def test_a_message_that_goes_to_two_topics_is_stored_in_both(tables: Tables) -> None:

@@ -129,6 +129,12 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write what a task has."""
+        options = self.options
+        if options.delivery == "idempotent" and not options.sink_id and _running_query():
+            raise OptionError(
+                "sinkId: is required with delivery=idempotent in foreachBatch, whose batch may be"
+                " repeated: give each write there a name of its own, and keep it over restarts"
+            )
         return self.send(iterator, self.sink)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -158,9 +164,13 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         """Take note that tasks failed: what they had sent is known when it comes again."""
 
 
-def _query_id() -> str:
+def _running_query() -> str | None:
     context = TaskContext.get()
-    query_id = context.getLocalProperty(QUERY_ID) if context else None
+    return context.getLocalProperty(QUERY_ID) if context else None
+
+
+def _query_id() -> str:
+    query_id = _running_query()
     if not query_id:
         raise PipelineError(
             f"Spark does not say which query this is ({QUERY_ID}); name it by the option sinkId,"
