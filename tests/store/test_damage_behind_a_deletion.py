@@ -18,6 +18,7 @@ from tests.store.held_stores import (
     SIMPLE_QUEUE,
     Held,
     behind_the_end,
+    drop_segments,
     hole,
     kill_behind_the_list,
     rebuild,
@@ -26,6 +27,7 @@ from tests.store.held_stores import (
     too_short,
     upkeep,
 )
+from tests.store.test_offsets_of_expired import RARE_SYNCS, tear_number_of_last
 
 from cometmq.store.errors import CorruptionError, StoreFormatError
 
@@ -106,6 +108,21 @@ def test_files_of_a_deleted_topic_that_came_back_are_dropped_by_a_rebuild(
     held.opened()
     assert held.put(b"first", topic) == 0
     assert held.bodies(topic) == [b"first"]
+
+
+@pytest.mark.parametrize("expired", [0, 2])
+def test_a_torn_number_of_the_first_message_of_a_topic_made_again_is_cut(expired: int) -> None:
+    """It begins at 0, though the log has lost its front: behind the deletion nothing is gone."""
+    held = Held()
+    held.stop(clean=True)
+    drop_segments(held, expired)
+    held.opened(RARE_SYNCS)
+    held.store.delete_topics(["T"])
+    tear_number_of_last(held, "T", 1 << 39)
+    held.opened()
+    assert (held.store.min_offset("T", 0), held.store.max_offset("T", 0)) == (0, 0)
+    assert held.disk.list(f"{ROOT}/cut")
+    assert held.put(b"first", "T") == 0
 
 
 @pytest.mark.parametrize("topic", ["T", BATCHES])

@@ -145,7 +145,8 @@ class Succession:
 
         The queues hold all records in front of these. Where the log has lost its front, up to
         `first_offset`, a queue that has no entries may go on with any number: the list may name it
-        no more because a start that was cut off was about to make it again.
+        no more because a start that was cut off was about to make it again. Not if its topic was
+        deleted behind that.
         """
         found = self._gap
         for (topic, queue_id), (number, physical_offset) in self._firsts.items():
@@ -170,7 +171,9 @@ class Succession:
             # Of a deleted topic it may have begun at 0 again.
             is_any = is_damaged or topic.encode() in self._deletions.offsets
             return min(number, known.next_offset) if is_any else known.next_offset
-        return number if first_offset or is_damaged else 0
+        # What was put behind a mark in the log is all there, and began at 0.
+        is_any = is_damaged or self._deletions.offsets.get(topic.encode(), 0) < first_offset
+        return number if is_any else 0
 
 
 class Successions:
