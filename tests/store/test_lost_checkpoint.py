@@ -6,11 +6,12 @@ it knows where `abort` is lost as well, which is no clean stop of ours then.
 
 from __future__ import annotations
 
+from errno import EIO
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import SimulatedFileSystem
+from tests.crash.disk import Operation, SimulatedFileSystem
 from tests.store.damaged_stores import (
     BATCHES,
     ROOT,
@@ -230,3 +231,28 @@ def test_a_killed_store_without_its_mark_does_not_pass_for_one_of_apache(
     store = opened(disk)
     assert store.max_offset(topic, queue_id) == 2
     assert store.put(topic, queue_id, b"next", b"", Origin(6000, 6000, HOST)).queue_offset == 2
+
+
+def test_a_start_that_fails_behind_its_first_checkpoint_leaves_the_store_marked_as_running() -> None:
+    """What it had begun to make anew would pass for whole: it was without `abort` before."""
+    disk = SimulatedFileSystem()
+    write_small_store(disk, ROOT)
+    disk = without_checkpoint(disk)
+    assert not disk.exists(f"{ROOT}/abort")
+
+    def refuse(operation: Operation) -> None:
+        if operation.path == f"{LIST}.new":
+            raise OSError(EIO, "refused", operation.path)
+
+    disk.hook = refuse
+    with pytest.raises(OSError, match="refused"):
+        opened(disk)
+    assert disk.exists(CHECKPOINT)
+    disk.hook = None
+    disk = disk.power_cut(Random(1))
+    assert disk.exists(f"{ROOT}/abort")
+    assert verified(disk).is_sound
+    store = opened(disk)
+    assert store.max_offset("T", 0) == 20
+    assert store.close(1)
+    assert verified(disk).is_sound

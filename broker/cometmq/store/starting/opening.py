@@ -136,10 +136,10 @@ class Opening:
         self._promise(found, claims)
         if is_of_others:
             self._mark.put(self._process_id)
+        self._is_accepted = True
         if found.history is History.BROKEN_OFF:
             # Not of what is read for the index alone: the queues are cut where theirs begins.
             self._forget_behind(found, found.start.replay_from)
-        self._is_accepted = True
         sign_lock(lock)
         found.segments.remove_spare()
         off_from = 0 if found.checkpoint.claims is None else found.complete_to
