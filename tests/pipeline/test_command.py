@@ -1147,6 +1147,23 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_is_done(
     assert "Traceback" not in done.output
 
 
+@pytest.mark.parametrize(
+    ("job", "option"), [("dlq --group g --redrive true", "receipts"), ("latency --topic t", "html")]
+)
+def test_a_report_takes_the_place_of_no_other_file_of_the_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str, option: str
+) -> None:
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    path, link = tmp_path / "written", tmp_path / "link"
+    path.write_text("earlier")
+    link.symlink_to(path)
+    arguments = [*job.split(), "-n", "127.0.0.1:1", f"--{option}", str(link)]
+    done = CliRunner().invoke(program, ["pipeline", *arguments, "--report", str(path)])
+    assert done.exit_code == 2, done.output
+    assert f"report: {path} is the file of --{option}, too; name another" in done.stderr
+    assert path.read_text() == "earlier"
+
+
 def test_a_wheel_that_cannot_be_written_is_told_in_a_line(runner: CliRunner) -> None:
     said = runner.invoke(program, ["pipeline", "wheel", "/proc"])
     assert (said.exit_code, said.stderr) == (1, "Error: /proc: No such file or directory\n")

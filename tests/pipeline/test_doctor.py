@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from tests.ending import HANG_UP
 
 from cometmq.pipeline import doctor as doctors, java
 from cometmq.pipeline.command import pipeline
@@ -183,7 +184,10 @@ def test_a_java_that_cannot_be_put_into_place_is_told(tmp_path: Path) -> None:
         java.make_shim(tmp_path, tmp_path / "file")
 
 
-def test_a_sigterm_takes_along_what_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, HANG_UP])
+def test_a_signal_takes_along_what_was_started(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     """Its broker went on for ever."""
     ended: list[str] = []
 
@@ -198,16 +202,16 @@ def test_a_sigterm_takes_along_what_was_started(monkeypatch: pytest.MonkeyPatch)
         """Without a handler of the doctor's own nothing is raised, and no test is ended."""
 
     monkeypatch.setattr(doctors, "_broker", broker)
-    twice = "import os; parent = os.getppid(); os.kill(parent, 15); os.kill(parent, 15)"
+    twice = f"import os; [os.kill(os.getppid(), {int(number)}) for _ in range(2)]"
     monkeypatch.setattr(doctors, "_ROUND_TRIP", f"{twice}; import time; time.sleep(5)")
-    before = signal.signal(signal.SIGTERM, passed_over)
+    before = signal.signal(number, passed_over)
     try:
         with pytest.raises(SystemExit) as caught:
             last_of(doctor(print, fix_java=True))
-        assert signal.getsignal(signal.SIGTERM) is passed_over
+        assert signal.getsignal(number) is passed_over
     finally:
-        signal.signal(signal.SIGTERM, before)
-    assert (caught.value.code, ended) == (143, ["broker"])
+        signal.signal(number, before)
+    assert (caught.value.code, ended) == (128 + number, ["broker"])
 
 
 @pytest.mark.spark

@@ -60,6 +60,8 @@ _COMMON: Final = (
     "spark_log",
 )
 """The options of all jobs, as `run_job` calls them."""
+_FILES: Final = ("receipts", "html")
+"""Options that name a file which is written."""
 _AS_BEFORE: Final = (DamagedFileError, DataLossError, HeldError, JavaError, SparkStartError)
 """What is no other when a job is started again as it was, or says itself when it will be."""
 _SILENT: Final = SILENT.lower()
@@ -165,6 +167,7 @@ def run_job(
     try:
         try:
             require_file("report", report or "")
+            _refuse_shared(report or "", given)
         except OptionError:
             report = None
             raise
@@ -192,6 +195,14 @@ def run_job(
     if progress != "none":
         _say(as_json(done.document()) if progress == "json" else _shown(done))
     return int(done.outcome)
+
+
+def _refuse_shared(report: str, given: Mapping[str, Any]) -> None:
+    """Refuse a report that would take the place of another file that the job writes."""
+    for name in _FILES:
+        other = str(given.get(name) or "")
+        if report and other and Path(report).resolve() == Path(other).resolve():
+            raise OptionError(f"report: {report} is the file of --{name}, too; name another")
 
 
 def _write_report(job: Job, done: Report, path: str) -> None:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.net.ending_signals import heeded_signals
 from cometmq.pipeline.errors import JavaError, PipelineError
 from cometmq.pipeline.java import find_java, fix_java as fixed_java
 
@@ -148,7 +149,7 @@ def _require_rows(program: str, *arguments: str) -> None:
 
 @contextmanager
 def _ended_in_order() -> Generator[None]:
-    """Let a SIGTERM take along what was started, as Ctrl-C does: a broker would go on for ever."""
+    """Let a signal take along what was started, as Ctrl-C does: a broker would go on for ever."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -157,11 +158,13 @@ def _ended_in_order() -> Generator[None]:
         signal.signal(number, signal.SIG_IGN)  # `timeout` sends two.
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    others = [number for number in heeded_signals() if number != signal.SIGINT]
+    before = [signal.signal(number, end) for number in others]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(others, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _said(command: list[str]) -> str:
