@@ -233,7 +233,7 @@ def test_a_killed_store_without_its_mark_does_not_pass_for_one_of_apache(
     assert store.put(topic, queue_id, b"next", b"", Origin(6000, 6000, HOST)).queue_offset == 2
 
 
-def test_a_start_that_fails_behind_its_first_checkpoint_leaves_the_store_marked_as_running() -> None:
+def test_a_start_that_fails_behind_its_first_checkpoint_leaves_abort_there() -> None:
     """What it had begun to make anew would pass for whole: it was without `abort` before."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT)
