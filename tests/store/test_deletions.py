@@ -16,6 +16,8 @@ from cometmq.store.deletions import Deletions
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.queues.topic_folders import has_queue_files
 
 ROOT = "/s"
 CONFIG = StoreConfig(
@@ -87,23 +89,30 @@ def test_a_deletion_that_is_cut_off_is_done_or_was_not_begun(number: int, moment
         assert bodies(opened(after)) == [*left, b"new 0"]
 
 
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+@pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("number", range(1, 14))
-def test_a_deletion_that_a_kill_cut_off_is_not_undone_after_a_clean_stop(number: int) -> None:
+def test_a_deletion_that_a_kill_cut_off_is_not_undone_after_a_clean_stop(
+    number: int, moment: Moment, topic: str
+) -> None:
     """What the killed process removed and did not sync is synced by nobody, unless it is done."""
     disk = SimulatedFileSystem()
     store = opened(disk)
-    put(store, b"old 0", b"old 1")
+    put(store, b"old 0", b"old 1", topic=topic)
     assert store.close(1)
     store = opened(disk)
-    disk.hook = KillAt(disk.operations + number)
+    disk.hook = KillAt(disk.operations + number, moment)
     with suppress(Killed):
-        store.delete_topics(["T"])
+        store.delete_topics([topic])
     disk = disk.kill()
     store = opened(disk)
-    left = bodies(store)
+    left = bodies(store, topic)
     assert store.close(1)
     for seed in range(12):
-        assert bodies(opened(disk.power_cut(Random(seed)))) == left
+        cut = disk.power_cut(Random(seed))
+        folders = (f"{ROOT}/{folder}/{topic}" for folder in (SIMPLE_FOLDER, BATCH_FOLDER))
+        assert any(has_queue_files(cut, folder) for folder in folders) == bool(left)
+        assert bodies(opened(cut), topic) == left
 
 
 def test_what_takes_the_place_of_a_lost_tail_is_not_taken_for_the_deleted_topic() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cometmq.store.disk.names import is_offset_file, is_queue_folder, is_topic_folder
@@ -13,7 +14,7 @@ from cometmq.store.queues.entry_files import EntryFiles
 from cometmq.store.queues.topic_folders import has_queue_files, holds_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.store.queues.entry_disk import EntryDisk
 
@@ -190,9 +191,19 @@ class QueueTable(Generic[Queue]):
             self._on_disk.pop(topic, None)
             self._remove_folder(f"{self._root}/{topic}")
 
-    def doubt_names(self) -> None:
-        """Note that nobody knows whether the disk has the removal of topics that are gone."""
-        self._disk.unsynced_directories.add(self._root)
+    def doubt_removal(self, topics: Iterable[str]) -> None:
+        """Note that nobody knows whether the disk has the removal of topics, or of their queues.
+
+        A killed process may have left the folder of one with nothing, or with some of it.
+        """
+        filesystem, names = self._disk.filesystem, self._disk.unsynced_directories
+        names.add(self._root)
+        for folder in (f"{self._root}/{topic}" for topic in topics):
+            with suppress(NotADirectoryError):  # What others put in its place.
+                queues = filter(is_queue_folder, filesystem.list(folder))
+                names.update(f"{folder}/{each.name}" for each in queues)
+                if filesystem.exists(folder):
+                    names.add(folder)
 
     def discard(self, topic: str, queue_id: int) -> None:
         """Remove the files of a queue, whatever they are: it is made again."""

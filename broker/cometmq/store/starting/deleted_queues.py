@@ -22,10 +22,10 @@ def destroy_deleted(queues: ConsumeQueues, deletions: Deletions, recover_from: i
     the removal: its entries are lost then, and begin not just anywhere.
     """
     tables = queues.simple, queues.batch
-    for table in tables if deletions.offsets else ():
-        table.doubt_names()
-    for topic_raw, mark in deletions.offsets.items():
-        topic = topic_raw.decode()
+    marks = {topic.decode(): mark for topic, mark in deletions.offsets.items()}
+    for table in tables if marks else ():
+        table.doubt_removal(marks)
+    for topic, mark in marks.items():
         for table in tables:
             for queue_id in table.queues(topic):
                 queue = table.find_sound(topic, queue_id)

@@ -110,5 +110,5 @@ def _contradiction(topic: str, *, is_batch: bool) -> StoreFormatError:
 def destroy_leftovers(leftovers: Iterable[Leftover]) -> None:
     """Remove queues of topics that are now of the other kind."""
     for table, topic in leftovers:
-        table.doubt_names()
+        table.doubt_removal([topic])
         table.destroy(topic)
