@@ -12,19 +12,24 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import tests.store.test_deletions as simulated
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 from tests.store.apache_stores import DELETED_TOPICS, config, unpack
 from tests.store.damaged_stores import verified
+from tests.store.held_stores import bodies
 
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
+from cometmq.store.upkeep.checkpoint import FILE_SIZE
 
 NOW_MS = 1_795_256_000_000
 GONE = "TRANS_CHECK_MAX_TIME_TOPIC", "%DLQ%g_sretry"
 """The topics of the last three records."""
 USERS = "S_mix", *GONE
 """The same, and one of those in front."""
+OURS_ALONE = "deleted_topics.json", "queue_ends.json"
+"""Notes that Apache does not write."""
 
 
 def topics_of(root: Path) -> dict[str, dict[str, dict[str, str]]]:
@@ -148,6 +153,61 @@ def note_dispatched(root: Path, offset: int) -> None:
     with (root / "checkpoint").open("r+b") as file:
         file.seek(40)
         file.write(offset.to_bytes(8, "big"))
+
+
+def as_a_killed_apache_leaves_it(topic: str) -> SimulatedFileSystem:
+    """A store in which a topic was deleted, and made again by a send, all in the last segment."""
+    disk = SimulatedFileSystem()
+    store = simulated.opened(disk)
+    simulated.put(store, b"old 0", b"old 1", topic=topic)
+    store.delete_topics([topic])
+    simulated.put(store, b"other 0", topic="Other")
+    simulated.put(store, b"new 0", topic=topic)
+    simulated.put(store, b"other 1", topic="Other")
+    assert store.close(1)
+    for name in OURS_ALONE:
+        disk.remove(f"/s/{name}")
+    file = disk.open("/s/checkpoint")
+    file.write(bytes(FILE_SIZE), 0)
+    file.write((1000).to_bytes(8, "big"), 0)
+    file.sync()
+    disk.open("/s/abort", create=True)
+    return disk
+
+
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+def test_a_start_behind_such_a_kill_that_is_cut_off_loses_no_message(topic: str) -> None:
+    """Numbers that do not follow are no torn tail where another program wrote."""
+    apaches = as_a_killed_apache_leaves_it(topic)
+    number, was_killed = 0, True
+    while was_killed:
+        number += 1
+        disk = apaches.kill()
+        disk.hook = KillAt(disk.operations + number)
+        try:
+            simulated.opened(disk)
+            was_killed = False
+        except Killed:
+            store = simulated.opened(disk.power_cut(Random(number)) if number % 2 else disk.kill())
+            assert store.kept is None, number
+            assert bodies(store, topic) == [b"new 0"], number
+            assert bodies(store, "Other") == [b"other 0", b"other 1"], number
+    assert number > 10
+
+
+def test_nor_does_one_where_the_first_messages_behind_a_deletion_are_marked(
+    tmp_path: Path,
+) -> None:
+    root = unpack("killed", tmp_path)
+    note_dispatched(root, 460_385)
+    apaches = on_a_disk(root)
+    for number in range(20, 60, 5):
+        disk = apaches.kill()
+        disk.hook = KillAt(disk.operations + number)
+        with pytest.raises(Killed):
+            opened(root, disk)
+        store = opened(root, disk.kill())
+        assert (store.end_offset, store.max_offset("%DLQ%g_sretry", 0)) == (505_832, 1), number
 
 
 def test_behind_the_last_note_of_a_killed_broker_nobody_knows(tmp_path: Path) -> None:

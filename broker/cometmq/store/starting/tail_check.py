@@ -189,6 +189,8 @@ class Successions:
         replay_from, border = start.replay_from, start.unpromised_from
         if claims is not None:
             replay_from = max(replay_from, claims.complete_to)
+            # The start that found what another program left took all of it that was sound.
+            border = max(border, claims.ours_from)
         self.promised = Succession(replay_from, deletions, is_batch_topic, until=border)
         """Of those that nobody may cut any more."""
         self.unpromised = Succession(border, deletions, is_batch_topic)
