@@ -233,7 +233,8 @@ def test_a_killed_store_without_its_mark_does_not_pass_for_one_of_apache(
     assert store.put(topic, queue_id, b"next", b"", Origin(6000, 6000, HOST)).queue_offset == 2
 
 
-def test_a_start_that_fails_behind_its_first_checkpoint_leaves_abort_there() -> None:
+@pytest.mark.parametrize("behind", ["the checkpoint's name", "the checkpoint"])
+def test_a_start_that_fails_behind_its_first_checkpoint_leaves_abort_there(behind: str) -> None:
     """What it had begun to make anew would pass for whole: it was without `abort` before."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT)
@@ -241,7 +242,10 @@ def test_a_start_that_fails_behind_its_first_checkpoint_leaves_abort_there() -> 
     assert not disk.exists(f"{ROOT}/abort")
 
     def refuse(operation: Operation) -> None:
-        if operation.path == f"{LIST}.new":
+        is_next = operation.path == f"{LIST}.new"
+        if behind == "the checkpoint's name":
+            is_next = operation.path == ROOT and disk.exists(CHECKPOINT)
+        if is_next:
             raise OSError(EIO, "refused", operation.path)
 
     disk.hook = refuse

@@ -133,6 +133,9 @@ class Opening:
             remove_queue_ends(self._filesystem, self._root)  # Of before another program wrote.
         found.deletions.save_noted()  # Once there is a checkpoint of ours, nothing tells of them.
         claims = self._first_claims(found, replay_from)
+        # Nobody knows whether it is there once the folder did not take a sync. With it, a store
+        # that passed for killed because it had none would pass for shut down without `abort`.
+        self._is_accepted = CHECKPOINT_NAME in found.lost_notes
         self._promise(found, claims)
         if is_of_others:
             self._mark.put(self._process_id)
