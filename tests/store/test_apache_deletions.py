@@ -19,6 +19,7 @@ from tests.store.damaged_stores import verified
 from tests.store.held_stores import bodies
 
 from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.log.log_scan import LogScan
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
 from cometmq.store.upkeep.checkpoint import FILE_SIZE
@@ -155,24 +156,49 @@ def note_dispatched(root: Path, offset: int) -> None:
         file.write(offset.to_bytes(8, "big"))
 
 
-def as_a_killed_apache_leaves_it(topic: str) -> SimulatedFileSystem:
-    """A store in which a topic was deleted, and made again by a send, all in the last segment."""
+def as_a_killed_apache_leaves_it(topic: str, *deleted: str) -> SimulatedFileSystem:
+    """A store in which a topic was deleted, and made again by a send, all in the last segment.
+
+    And behind that others were deleted, of which there is no table yet.
+    """
     disk = SimulatedFileSystem()
     store = simulated.opened(disk)
     simulated.put(store, b"old 0", b"old 1", topic=topic)
     store.delete_topics([topic])
     simulated.put(store, b"other 0", topic="Other")
     simulated.put(store, b"new 0", topic=topic)
+    for each in deleted:
+        simulated.put(store, b"gone 0", b"gone 1", topic=each)
+    store.delete_topics(deleted)
     simulated.put(store, b"other 1", topic="Other")
+    end = store.end_offset
     assert store.close(1)
     for name in OURS_ALONE:
         disk.remove(f"/s/{name}")
     file = disk.open("/s/checkpoint")
     file.write(bytes(FILE_SIZE), 0)
     file.write((1000).to_bytes(8, "big"), 0)
+    file.write(end.to_bytes(8, "big") if deleted else bytes(8), 40)
     file.sync()
     disk.open("/s/abort", create=True)
     return disk
+
+
+@pytest.mark.parametrize("after", [0, 1 << 20])
+def test_a_topic_made_again_hides_none_that_was_deleted_behind_it(
+    after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LogScan, "stretches_after", after)
+    disk = as_a_killed_apache_leaves_it("T", "Gone")
+    disk.make_directories("/s/config")
+    settings = {each: {"topicName": each} for each in ("T", "Other")}
+    disk.open("/s/config/topics.json", create=True).write(
+        json.dumps({"topicConfigTable": settings}).encode(), 0
+    )
+    store = MessageStore.open("/s", simulated.CONFIG, now_ms=1, filesystem=disk, threads=False)
+    assert bodies(store) == [b"new 0"]
+    assert bodies(store, "Other") == [b"other 0", b"other 1"]
+    assert store.max_offset("Gone", 0) == 0
 
 
 @pytest.mark.parametrize("topic", ["T", "Batches"])

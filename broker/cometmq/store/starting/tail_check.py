@@ -57,16 +57,27 @@ class Succession:
         """By queue: the number behind its last record here."""
         self._gap = NEVER
         """Where the first record stands that does not follow the one before it in its queue."""
+        self._behind_gap: dict[bytes, int] = {}
+        """By topic, where its first record behind that stands, or one not far in front of it."""
 
     def look_at(self, each: StoredMessage | Stretch) -> None:
         """Take note of what comes next in the log."""
         if isinstance(each, StoredMessage):
             if self.start <= each.physical_offset < min(self._gap, self._until):
                 self._look_at_record(each)
+            elif self._gap <= each.physical_offset < self._until and has_entry(each):
+                self._note_topics([each.topic_raw], [each.physical_offset])
             return
         first, end = (int(each.offsets.searchsorted(at)) for at in (self.start, self._until))
         if first < end and each.offsets[0] < self._gap:
             self._look_at_stretch(each if end == len(each.offsets) else each.first(end), first)
+        if self.has_gap:
+            self._note_topics(each.topics[first:end], each.offsets[first:end].tolist())
+
+    def _note_topics(self, topics: list[bytes], places: list[int]) -> None:
+        for topic, place in zip(topics, places, strict=True):
+            if place >= self._deletions.offsets.get(topic, 0):
+                self._behind_gap.setdefault(topic, place)
 
     def _look_at_record(self, message: StoredMessage) -> None:
         if not has_entry(message):
@@ -133,8 +144,9 @@ class Succession:
 
     def topics_in_front(self, physical_offset: int) -> set[str]:
         """Return the topics that have a record here in front of a place in the log."""
-        places = self._firsts.items()
-        return {topic.decode() for (topic, _), (_, place) in places if place < physical_offset}
+        firsts = [(topic, place) for (topic, _), (_, place) in self._firsts.items()]
+        firsts += self._behind_gap.items()
+        return {topic.decode() for topic, place in firsts if place < physical_offset}
 
     def first_numbers(self) -> Iterator[tuple[tuple[bytes, int], int]]:
         """Yield the queues that have a record here, and the number of the first."""
