@@ -184,6 +184,17 @@ def as_a_killed_apache_leaves_it(topic: str, *deleted: str) -> SimulatedFileSyst
     return disk
 
 
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_messages_of_its_first_life_are_missed_by_no_verify(topic: str, *, is_clean: bool) -> None:
+    disk = as_a_killed_apache_leaves_it(topic)
+    if is_clean:
+        disk.remove("/s/abort")
+        assert not verified(disk, "/s", simulated.CONFIG).findings
+    assert simulated.opened(disk).close(1)
+    assert not verified(disk, "/s", simulated.CONFIG).findings
+
+
 @pytest.mark.parametrize("after", [0, 1 << 20])
 def test_a_topic_made_again_hides_none_that_was_deleted_behind_it(
     after: int, monkeypatch: pytest.MonkeyPatch
