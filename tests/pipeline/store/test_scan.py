@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from tests.pipeline.store.logs import SIZE, change, found, write_log
+from tests.pipeline.store.logs import BLANK, SIZE, change, found, write_log
 from tests.store.apache_stores import manifest_records, unpack
 from tests.store.records import record
 
@@ -128,6 +128,32 @@ def test_a_body_that_holds_a_record_of_elsewhere_is_a_body(tmp_path: Path) -> No
     places = write_log(tmp_path, bodies)
     for split_size in (*SPLITS, 64):
         assert found(tmp_path, split_size) == (places, [])
+
+
+def test_a_last_message_without_properties_is_where_the_log_ends(tmp_path: Path) -> None:
+    """Its last bytes are zeros, as is what stands behind it."""
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    first = record(0, b"x" * 100)
+    at = len(first) + record(0, b"y" * 300).index(b"y")
+    last = record(len(first), record(at, b"ghost").ljust(300, b"z"))
+    (folder / f"{0:020d}").write_bytes((first + last).ljust(SIZE, b"\0"))
+    assert last.endswith(b"\0")
+    for split_size in SPLITS:
+        assert found(tmp_path, split_size) == ([0, len(first)], [])
+
+
+@pytest.mark.parametrize("split_size", [*SPLITS, 64])
+def test_what_stands_behind_the_filler_of_a_file_is_no_record(
+    tmp_path: Path, split_size: int
+) -> None:
+    """As where a store's tail was cut off, and what is there now ends in front of it."""
+    places = write_log(tmp_path, [b"x" * 200] * 40)
+    filler = places[9]
+    change(tmp_path, filler, (SIZE - filler).to_bytes(4, "big") + BLANK)
+    assert places[11] < SIZE
+    behind = [place for place in places if place >= SIZE]
+    assert found(tmp_path, split_size) == (places[:9] + behind, [])
 
 
 @pytest.mark.parametrize("behind", [b"x" * 100, None])

@@ -115,6 +115,7 @@ class _Scan:
         self._sample = sample
         self._data = b""
         self._begin = 0  # Where in the file the data begins.
+        self.is_over = False  # Whether the filler of the file's end was met.
 
     def run(self) -> Iterator[Layout | Damage]:
         yield from self._from(self._first())
@@ -151,7 +152,8 @@ class _Scan:
             position = self._begin + int(borders[count])
             if count == len(good) and self._reads_on(position):
                 continue
-            if position >= part.limit or self._is_blank(position):
+            self.is_over = position < part.limit and self._is_blank(position)
+            if position >= part.limit or self.is_over:
                 return
             damage = self._damage(position)
             yield damage
@@ -281,7 +283,10 @@ class Followed(NamedTuple):
     """The records in front of a place of a file, each of which begins where another ends."""
 
     end: int
-    """In the file, behind the last of them, or behind damage; 0 when there was neither."""
+    """In the file, behind the last of them, or behind damage; 0 when there was neither.
+
+    The end of the data where the filler of the file's end was met.
+    """
     last: Layout | None
     """Some that end with the last of them."""
 
@@ -290,12 +295,13 @@ def followed(part: Part, file: Opened) -> Followed:
     """Follow the records in front of a part, from as far away as a body can be long."""
     start = max(part.start - _BODY_MAX, 0)
     end, last = part.base, None
-    for found in _Scan(part._replace(start=start, stop=part.start), file, sample=0).follow():
+    scanning = _Scan(part._replace(start=start, stop=part.start), file, sample=0)
+    for found in scanning.follow():
         if isinstance(found, Damage):
             end = found.end
         else:
             end, last = int(found.physical_offsets[-1] + found.sizes[-1]), found
-    return Followed(end - part.base, last)
+    return Followed(part.limit if scanning.is_over else end - part.base, last)
 
 
 def fastest_crc32() -> Callable[[memoryview], int]:

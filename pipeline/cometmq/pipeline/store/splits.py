@@ -25,6 +25,8 @@ _SPLIT_SIZE_MIN: Final = 16 << 20
 
 _CHUNK_SIZE: Final = 4 << 20
 _RECORD_SIZE_MAX: Final = 64 << 20
+_ZEROS_MAX: Final = 64 << 10
+"""More than a record may end with: the length of no properties, or such as are zeros."""
 
 
 class Log(NamedTuple):
@@ -64,8 +66,9 @@ def _log_of(root: str) -> Log:
                 data_end = file.start + filled
             last = _last(opened, file, filled)
             if last is not None:
+                limit = min(filled + _ZEROS_MAX, file.size)
                 last = _around(
-                    Part(root, file.path, file.start, 0, 0, filled, file.size), opened, last
+                    Part(root, file.path, file.start, 0, 0, limit, file.size), opened, last
                 )
         if last is not None:
             start, size = last
@@ -108,11 +111,11 @@ def _last(opened: Opened, file: StoreFile, filled: int) -> tuple[int, int] | Non
 
 def _around(part: Part, opened: Opened, found: tuple[int, int]) -> tuple[int, int]:
     """Return the record whose body the last one is in, if there is one; else that one itself."""
-    start, _ = found
-    end, last = followed(part._replace(start=start - part.base), opened)
-    if last is None or part.base + end <= start or wrong_bodies(last)[-1]:
+    last = followed(part._replace(start=found[0] - part.base), opened).last
+    if last is None or wrong_bodies(last)[-1]:
         return found
-    return int(last.physical_offsets[-1]), int(last.sizes[-1])
+    start, size = int(last.physical_offsets[-1]), int(last.sizes[-1])
+    return (start, size) if start + size > found[0] else found
 
 
 def parts(log: Log, split_size: int = 0, first: int = 0) -> list[Part]:
