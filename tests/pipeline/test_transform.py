@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -295,16 +296,23 @@ def test_a_topic_made_anew_is_sent_by_sql_that_says_the_time_since_then_alone(
     assert tables.bodies("transformed-anew-out") == [*numbers(0, 4), *numbers(10, 16)]
 
 
+@pytest.mark.parametrize("lost", [(), ("offsets", "commits")])
 def test_a_batch_of_a_topic_made_anew_that_sent_nothing_is_sent_when_it_is_repeated(
-    tables: Tables, tmp_path: Path
+    tables: Tables, tmp_path: Path, lost: tuple[str, ...]
 ) -> None:
-    """Its rows passed for those that were sent without their time from the old topic's places."""
-    given = {**made_anew(tables, tmp_path, "failed-anew"), "fail_on_data_loss": False}
+    """Its rows passed for those that were sent without their time from the old topic's places.
+
+    So does a stream that begins anew in a checkpoint from which the ends of batches were removed.
+    """
+    topic = f"failed-anew-{len(lost)}"
+    given = {**made_anew(tables, tmp_path, topic), "fail_on_data_loss": False}
     failing = TIMED.replace("body", "string(raise_error('no')) AS body")
     with pytest.raises(PipelineError, match="USER_RAISED_EXCEPTION"):
         transform(tables.spark, transforming(tables, tmp_path, sql=failing, **given))
+    for name in lost:
+        rmtree(tmp_path / "checkpoint" / name)
     transform(tables.spark, transforming(tables, tmp_path, sql=TIMED, **given))
-    assert tables.bodies("failed-anew-out") == [*numbers(0, 4), *numbers(10, 16)]
+    assert tables.bodies(f"{topic}-out") == [*numbers(0, 4), *numbers(10, 16)]
 
 
 def test_behind_a_topic_made_anew_sql_goes_on_with_the_time_alone(

@@ -32,16 +32,19 @@ def refuse_untimed(checkpoint: Folder) -> None:
         )
 
 
-def timed_from(checkpoint: Folder, first: int) -> int:
-    """Return the first batch of which no run sent rows that do not say the time, and note it.
+def first_timed(checkpoint: Folder) -> int:
+    """Return the first batch of which no run sent rows that do not say the time.
 
-    For a run whose rows do, in front of what it sends. Where nothing is noted yet, it is the
-    `first` batch that this run began. One that ends in front of its batches notes nothing.
+    For a run whose rows do, before its stream starts.
     """
-    if (noted := _noted(checkpoint)) is not None:
-        return noted
-    checkpoint.write(json.dumps({"from": first}) + "\n", _TIMED)
-    return first
+    noted = _noted(checkpoint)
+    return last_begun(checkpoint) + 1 if noted is None else noted
+
+
+def note_timed(checkpoint: Folder, first: int) -> None:
+    """Note what `first_timed` said, in front of what is sent; a run that sends nothing does not."""
+    if _noted(checkpoint) != first:
+        checkpoint.write(json.dumps({"from": first}) + "\n", _TIMED)
 
 
 def _noted(checkpoint: Folder) -> int | None:

@@ -41,7 +41,6 @@ from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     check_checkpoint,
     counted,
-    last_begun,
     look_for_topics,
     query_id,
     read_stream,
@@ -49,7 +48,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.tables import named
-from cometmq.pipeline.jobs.timed_rows import TIME, refuse_untimed, timed_from
+from cometmq.pipeline.jobs.timed_rows import TIME, first_timed, note_timed, refuse_untimed
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.options import write_options
 from cometmq.pipeline.rows import row_form
@@ -127,11 +126,13 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
             return report
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream, settings)
-        first = last_begun(checkpoint) + 1
-        timed = cache(lambda: timed_from(checkpoint, first))
+        timed = first_timed(checkpoint) if TIME in columns else None
+        note = cache(note_timed)
 
         def put(batch: DataFrame, batch_id: int) -> None:
-            transforming.batch(batch, is_timed=TIME in columns and batch_id >= timed())
+            if timed is not None:
+                note(checkpoint, timed)
+            transforming.batch(batch, is_timed=timed is not None and batch_id >= timed)
 
         run_batches(stream, put, settings, run, report)
     return report
