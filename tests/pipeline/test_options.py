@@ -93,6 +93,7 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "topicPattern": "T"}, "not by both"),
         ({**NAMESERVER, "topic": " , "}, "names none"),
         ({**NAMESERVER, "topic": "['a', 'b']"}, "topic: ['a', 'b'] is a list; write c"),
+        ({**NAMESERVER, "topic": "('a', 'b')"}, "topic: ('a', 'b') is a list; write c"),
         ({**NAMESERVER, "topicPattern": "("}, "topicPattern: no regular expression"),
         ({**NAMESERVER, "topicPattern": "a{99999999999}"}, "topicPattern: no regular expression"),
         ({**NAMESERVER, "topic": "T", "startingOffset": "x"}, "did you mean startingOffsets?"),

@@ -39,6 +39,17 @@ def test_a_file_may_be_there_or_be_made_in_a_folder(tmp_path: Path) -> None:
         require_file("report", str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("leads_to", "why"), [("link", "a link that leads to itself"), ("no/file", "no such folder")]
+)
+def test_a_link_to_where_no_file_can_be_is_refused(tmp_path: Path, leads_to: str, why: str) -> None:
+    """A job told it by a traceback, or when all was done."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / leads_to)
+    with pytest.raises(OptionError, match=f"^report: {link}: {why}$"):
+        require_file("report", str(link))
+
+
 def test_what_may_not_be_written_to_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import traceback
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -201,7 +202,7 @@ def _refuse_shared(report: str, given: Mapping[str, Any]) -> None:
     """Refuse a report that would take the place of another file that the job writes."""
     for name in _FILES:
         other = str(given.get(name) or "")
-        if report and other and Path(report).resolve() == Path(other).resolve():
+        if report and other and realpath(report) == realpath(other):
             raise OptionError(f"report: {report} is the file of --{name}, too; name another")
 
 

@@ -266,7 +266,7 @@ def _check_topics(found: ReadOptions) -> None:
         )
     if found.topic and not found.topics:
         raise OptionError(f"topic: {found.topic!r} names none")
-    if found.topic.startswith("["):
+    if found.topic.startswith(("[", "(", "{")):
         raise OptionError(f"topic: {found.topic} is a list; write commas alone, as orders,refunds")
     if found.topic_pattern:
         try:

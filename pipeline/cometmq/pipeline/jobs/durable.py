@@ -12,6 +12,7 @@ import os
 import stat
 from contextlib import suppress
 from os import fsync
+from os.path import realpath
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,7 @@ def write_whole(path: Path, text: str) -> None:
     if str(path.absolute()).startswith(_SYSTEM) or (path.exists() and not path.is_file()):
         path.write_text(text, "utf-8")
         return
-    file = path.resolve()  # Not a link that leads to it.
+    file = Path(realpath(path))  # Not a link that leads to it.
     new = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         new.write_text(text, "utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from os.path import islink, realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,14 @@ def require_file(option: str, path: str, *, is_read: bool = False) -> None:
     """
     if not path:
         return
-    parent = Path(path).absolute().parent
+    file = Path(path)
+    place = Path(realpath(path))  # Where a link leads to.
+    parent = place.parent
     with looked_at(option, path):
         if not parent.is_dir():
             raise OptionError(f"{option}: {path}: no such folder")
-    file = Path(path)
+        if islink(place):  # noqa: PTH114  # A name may be too long to be looked at.
+            raise OptionError(f"{option}: {path}: a link that leads to itself")
     if _is_there(file) and file.is_dir():
         raise OptionError(f"{option}: {path}: a folder, and no file")
     if is_read and _is_there(file) and file.is_fifo():
