@@ -130,6 +130,27 @@ def test_a_body_that_holds_a_record_of_elsewhere_is_a_body(tmp_path: Path) -> No
         assert found(tmp_path, split_size) == (places, [])
 
 
+@pytest.mark.parametrize("split_size", [10_000, 5000, 3500, 700])
+def test_records_in_bodies_that_end_in_the_body_of_another_message_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split_size: int
+) -> None:
+    """A search that begins in such a body finds one of them, which leads over all that is sent."""
+    monkeypatch.setattr(scanning, "_BODY_MAX", 3300)
+    size, ghost_size, body_size = 1 << 16, 2500, 3000
+    starts = write_log(tmp_path, [bytes(body_size)] * 15, size=size)
+    bodies: list[bytes] = []
+    for start in starts:
+        body = bytearray(body_size)
+        for at in (1500, 1900, 2050):
+            ghost = bytearray(record(start + 88 + at, b"", topic=""))
+            ghost[:4] = ghost_size.to_bytes(4, "big")
+            ghost[84:88] = (ghost_size - len(ghost)).to_bytes(4, "big")
+            body[at : at + len(ghost)] = ghost
+        bodies.append(bytes(body))
+    assert write_log(tmp_path, bodies, size=size) == starts
+    assert found(tmp_path, split_size, checksums=False) == (starts, [])
+
+
 def test_a_last_message_without_properties_is_where_the_log_ends(tmp_path: Path) -> None:
     """Its last bytes are zeros, as is what stands behind it."""
     folder = tmp_path / "commitlog"

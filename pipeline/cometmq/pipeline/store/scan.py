@@ -4,7 +4,8 @@ A part is a range of bytes of one file; a record belongs to the part in which it
 part begins in the middle of a file a record is looked for: a magic that stands where a record would
 have it, whose lengths agree and that says it is where it is. Whoever knows where a message will lie
 can write such a record into its body, so the look begins in front of the part by more than a body
-has, and follows what it finds. Behind damage the log is entered again in the same way.
+has, and follows what it finds; a body there that has not its checksum is looked into. Behind damage
+the log is entered again in the same way.
 
 Each part looks at one record more than it has: at the first of the next part. So damage there,
 which the next part would pass over on its search, is found by this one, and each by one only.
@@ -50,6 +51,7 @@ _CRC_MASK: Final = 0x7FFFFFFF
 _OFFSET_SIZE: Final = 8
 _BODY_MAX: Final = (4 << 20) + (64 << 10)
 """What brokers take, unless they are told otherwise, with all else that a record has."""
+_WRONG_BODY: Final = "the checksum of its body is wrong"
 _SAMPLED_SIZE: Final = 64 << 10
 _GOLDEN_RATIO: Final = np.uint64(0x9E3779B97F4A7C15)
 """What is behind the point of it, in 64 bits."""
@@ -131,9 +133,25 @@ class _Scan:
         return position if position < part.stop else part.limit
 
     def follow(self) -> Iterator[Layout | Damage]:
-        """Yield what is in the part from the first place on that looks like a record."""
-        start = self._part.start
-        yield from self._from(self._next_sound(start, self._part.stop) if start else 0)
+        """Yield what is in the part from the first place on that looks like a record.
+
+        One whose body has not its checksum may be in the body of another that began in front of
+        the part: what looks like a record in it is gone on with.
+        """
+        part = self._part
+        position = self._next_sound(part.start, part.stop) if part.start else 0
+        while position < part.stop:
+            for found in self._from(position):
+                yield found
+                position = found_end(found) - part.base
+                if isinstance(found, Damage) and found.reason == _WRONG_BODY:
+                    inner = self._next_sound(found.start - part.base + 1, position)
+                    if inner < position:
+                        position = inner
+                        yield Damage(found.start, part.base + inner, _WRONG_BODY)
+                    break
+            else:
+                return
 
     def _from(self, position: int) -> Iterator[Layout | Damage]:
         part = self._part
@@ -266,7 +284,7 @@ class _Scan:
             if row > first:
                 yield layout.rows(slice(first, row))
             start, end = int(layout.starts[row]), int(layout.ends[row])
-            yield Damage(base + start, base + end, "the checksum of its body is wrong")
+            yield Damage(base + start, base + end, _WRONG_BODY)
             first = row + 1
         if first < len(wrong):
             yield layout.rows(slice(first, None))
@@ -291,16 +309,22 @@ class Followed(NamedTuple):
     """Some that end with the last of them."""
 
 
+def found_end(found: Layout | Damage) -> int:
+    """Return where in the log records end, or damage does."""
+    if isinstance(found, Damage):
+        return found.end
+    return int(found.physical_offsets[-1] + found.sizes[-1])
+
+
 def followed(part: Part, file: Opened) -> Followed:
     """Follow the records in front of a part, from as far away as a body can be long."""
     start = max(part.start - _BODY_MAX, 0)
     end, last = part.base, None
-    scanning = _Scan(part._replace(start=start, stop=part.start), file, sample=0)
+    scanning = _Scan(part._replace(start=start, stop=part.start), file, sample=1)
     for found in scanning.follow():
-        if isinstance(found, Damage):
-            end = found.end
-        else:
-            end, last = int(found.physical_offsets[-1] + found.sizes[-1]), found
+        end = found_end(found)
+        if not isinstance(found, Damage):
+            last = found
     return Followed(part.limit if scanning.is_over else end - part.base, last)
 
 
