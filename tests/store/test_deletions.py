@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
@@ -18,6 +19,9 @@ from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.topic_folders import has_queue_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROOT = "/s"
 CONFIG = StoreConfig(
@@ -113,6 +117,19 @@ def test_a_deletion_that_a_kill_cut_off_is_not_undone_after_a_clean_stop(
         folders = (f"{ROOT}/{folder}/{topic}" for folder in (SIMPLE_FOLDER, BATCH_FOLDER))
         assert any(has_queue_files(cut, folder) for folder in folders) == bool(left)
         assert bodies(opened(cut), topic) == left
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "../commitlog", "a/b", ""])
+def test_a_topic_that_cannot_be_is_deleted_and_hinders_no_start(tmp_path: Path, name: str) -> None:
+    def start() -> MessageStore:
+        return MessageStore.open(str(tmp_path), CONFIG, now_ms=1, threads=False)
+
+    for _ in range(2):
+        store = start()
+        put(store, b"body")
+        store.delete_topics([name])
+        assert store.close(1)
+    assert start().max_offset("T", 0) == 2
 
 
 def test_what_takes_the_place_of_a_lost_tail_is_not_taken_for_the_deleted_topic() -> None:

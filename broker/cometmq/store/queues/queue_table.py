@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cometmq.store.disk.names import is_offset_file, is_queue_folder, is_topic_folder
@@ -198,12 +197,12 @@ class QueueTable(Generic[Queue]):
         """
         filesystem, names = self._disk.filesystem, self._disk.unsynced_directories
         names.add(self._root)
-        for folder in (f"{self._root}/{topic}" for topic in topics):
-            with suppress(NotADirectoryError):  # What others put in its place.
-                queues = filter(is_queue_folder, filesystem.list(folder))
-                names.update(f"{folder}/{each.name}" for each in queues)
-                if filesystem.exists(folder):
-                    names.add(folder)
+        # What was deleted need not have had a name that can be.
+        left = {each.name for each in filesystem.list(self._root) if is_topic_folder(each)}
+        for folder in (f"{self._root}/{topic}" for topic in left.intersection(topics)):
+            queues = filter(is_queue_folder, filesystem.list(folder))
+            names.update(f"{folder}/{each.name}" for each in queues)
+            names.add(folder)
 
     def discard(self, topic: str, queue_id: int) -> None:
         """Remove the files of a queue, whatever they are: it is made again."""
