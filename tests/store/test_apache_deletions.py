@@ -6,10 +6,13 @@ and those in the last segment of one that was killed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 import tests.store.test_deletions as simulated
@@ -23,6 +26,9 @@ from cometmq.store.log.log_scan import LogScan
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
 from cometmq.store.upkeep.checkpoint import FILE_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 NOW_MS = 1_795_256_000_000
 GONE = "TRANS_CHECK_MAX_TIME_TOPIC", "%DLQ%g_sretry"
@@ -84,6 +90,21 @@ def on_a_disk(root: Path) -> SimulatedFileSystem:
     return disk
 
 
+def cut_off_starts(
+    store: SimulatedFileSystem, start: Callable[[SimulatedFileSystem], MessageStore]
+) -> Iterator[tuple[int, SimulatedFileSystem]]:
+    """End a start on a store at each of its operations; yield what a power cut or a kill leaves."""
+    for number in itertools.count(1):
+        disk = store.kill()
+        disk.hook = KillAt(disk.operations + number)
+        try:
+            start(disk)
+        except Killed:
+            yield number, disk.power_cut(Random(number)) if number % 2 else disk.kill()
+        else:
+            return
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_they_stay_deleted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_killed: bool
@@ -118,22 +139,13 @@ def test_so_they_do_where_the_first_start_is_killed(
     """Those whose records stand in front of others, too."""
     root = unpack(name, tmp_path)
     delete(root, gone)
-    apaches = on_a_disk(root)
-    number, was_killed = 0, True
-    while was_killed:
-        number += 1
-        disk = apaches.kill()
-        disk.hook = KillAt(disk.operations + number)
-        try:
-            opened(root, disk)
-            was_killed = False
-        except Killed:
-            disk = disk.power_cut(Random(number)) if number % 2 else disk.kill()
-            store = opened(root, disk)
-            for topic in (*gone, *DELETED_TOPICS):
-                assert store.max_offset(topic, 0) == 0, (number, topic)
-            assert store.close(NOW_MS)
-            assert not verified(disk, str(root), config("clean")).findings, number
+    number = 0
+    for number, disk in cut_off_starts(on_a_disk(root), partial(opened, root)):
+        store = opened(root, disk)
+        for topic in (*gone, *DELETED_TOPICS):
+            assert store.max_offset(topic, 0) == 0, (number, topic)
+        assert store.close(NOW_MS)
+        assert not verified(disk, str(root), config("clean")).findings, number
     assert number > 15
 
 
@@ -215,20 +227,12 @@ def test_a_topic_made_again_hides_none_that_was_deleted_behind_it(
 @pytest.mark.parametrize("topic", ["T", "Batches"])
 def test_a_start_behind_such_a_kill_that_is_cut_off_loses_no_message(topic: str) -> None:
     """Numbers that do not follow are no torn tail where another program wrote."""
-    apaches = as_a_killed_apache_leaves_it(topic)
-    number, was_killed = 0, True
-    while was_killed:
-        number += 1
-        disk = apaches.kill()
-        disk.hook = KillAt(disk.operations + number)
-        try:
-            simulated.opened(disk)
-            was_killed = False
-        except Killed:
-            store = simulated.opened(disk.power_cut(Random(number)) if number % 2 else disk.kill())
-            assert store.kept is None, number
-            assert bodies(store, topic) == [b"new 0"], number
-            assert bodies(store, "Other") == [b"other 0", b"other 1"], number
+    number = 0
+    for number, disk in cut_off_starts(as_a_killed_apache_leaves_it(topic), simulated.opened):
+        store = simulated.opened(disk)
+        assert store.kept is None, number
+        assert bodies(store, topic) == [b"new 0"], number
+        assert bodies(store, "Other") == [b"other 0", b"other 1"], number
     assert number > 10
 
 

@@ -61,6 +61,10 @@ class Deletions:
         """Whether a record is of a topic that was deleted behind it."""
         return message.physical_offset < self.offsets.get(message.topic_raw, 0)
 
+    def deleted_to(self, topic: str) -> int:
+        """Return in front of which offset in the log the records of a topic are gone; 0 of none."""
+        return self.offsets.get(topic.encode(), 0)
+
     def add(self, topics: Iterable[str], end_offset: int, first_offset: int) -> None:
         """Mark topics whose records all lie in front of the end of the log as deleted.
 

@@ -147,7 +147,7 @@ class BatchQueueCheck:
             return True
         # A torn one is cut off by the next start.
         is_torn = is_last and not self._store.is_clean
-        deleted_to = self._store.deletions.offsets.get(about.topic.encode(), 0)
+        deleted_to = self._store.deletions.deleted_to(about.topic)
         is_unsettled = is_torn or not deleted_to <= found.physical_offset < self._settled
         self._report.unsettled_entries += is_unsettled
         return is_unsettled

@@ -240,7 +240,7 @@ class QueueCheck:
     def _report_extra(self, track: QueueTrack) -> None:
         wrong = {missed.index for missed in track.missed}
         first_offset = self._store.segments.first_offset
-        deleted_to = self._store.deletions.offsets.get(track.queue.topic.encode(), 0)
+        deleted_to = self._store.deletions.deleted_to(track.queue.topic)
         for index, entry in track.files.entries_outside(sorted(track.matched)):
             physical_offset, size, _ = ENTRY.unpack(entry)
             if index in wrong or (size == PRE_BLANK_SIZE and physical_offset == 0):

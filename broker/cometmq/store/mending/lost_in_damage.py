@@ -122,7 +122,7 @@ class LostInDamage:
     ) -> Iterator[tuple[Gap, list[_Seen]]]:
         """Yield each gap of a queue with what is seen in it; the last one ends the queue."""
         name = key.topic, key.queue_id
-        deleted = self._store.deletions.offsets.get(key.topic.encode(), 0) - 1
+        deleted = self._store.deletions.deleted_to(key.topic) - 1
         front = fronts.get(name, Front(0, deleted))
         has_begun = front.physical_offset != deleted or not self._store.segments.first_offset
         last = Gap(front.next_offset, NEVER, front.physical_offset, NEVER, has_begun)

@@ -184,7 +184,7 @@ class Succession:
             is_any = is_damaged or topic.encode() in self._deletions.offsets
             return min(number, known.next_offset) if is_any else known.next_offset
         # What was put behind a mark in the log is all there, and began at 0.
-        is_any = is_damaged or self._deletions.offsets.get(topic.encode(), 0) < first_offset
+        is_any = is_damaged or self._deletions.deleted_to(topic) < first_offset
         return number if is_any else 0
 
 

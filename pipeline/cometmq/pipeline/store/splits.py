@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from cometmq.pipeline.store.files import Opened, disk_errors_told, log_files
-from cometmq.pipeline.store.scan import Part, followed, last_record, wrong_bodies
+from cometmq.pipeline.store.scan import Part, followed, last_record
 
 if TYPE_CHECKING:
     from cometmq.pipeline.store.files import StoreFile
@@ -112,7 +112,7 @@ def _last(opened: Opened, file: StoreFile, filled: int) -> tuple[int, int] | Non
 def _around(part: Part, opened: Opened, found: tuple[int, int]) -> tuple[int, int]:
     """Return the record whose body the last one is in, if there is one; else that one itself."""
     last = followed(part._replace(start=found[0] - part.base), opened).last
-    if last is None or wrong_bodies(last)[-1]:
+    if last is None:
         return found
     start, size = int(last.physical_offsets[-1]), int(last.sizes[-1])
     return (start, size) if start + size > found[0] else found
