@@ -18,12 +18,15 @@ import pytest
 import tests.store.test_deletions as simulated
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 from tests.store.apache_stores import DELETED_TOPICS, config, unpack
-from tests.store.damaged_stores import verified
+from tests.store.damaged_stores import flip, verified
 from tests.store.held_stores import bodies
 
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
 from cometmq.store.upkeep.checkpoint import FILE_SIZE
 
@@ -159,6 +162,62 @@ def test_what_was_deleted_before_a_kill_stays_deleted(
     assert store.close(NOW_MS)
     assert not (root / "consumequeue/S_del").exists()
     assert not verified(RealFileSystem(), str(root), config("killed")).findings
+
+
+def damaged_and_repaired(root: Path) -> None:
+    """Have a message in front of the deleted topic's damaged, and stepped over."""
+    filesystem, plan = RealFileSystem(), Plan()
+    flip(filesystem, str(root / "commitlog/00000000000000131072"), 350)  # In a body.
+    store = inspect(filesystem, str(root), config("clean"))
+    for _ in make_plan(store, plan, cut=False):
+        pass
+    assert [step.damage.start for step in plan.steps] == [131_331]
+    carry_out(store, plan, 1)
+    store.segments.close()
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("name", ["clean", "killed"])
+def test_behind_a_repair_they_stay_deleted(tmp_path: Path, name: str, *, is_ours: bool) -> None:
+    """The start reads all behind the damage back, also in front of what Apache noted as safe."""
+    root = unpack(name, tmp_path)
+    if is_ours:
+        assert opened(root).close(NOW_MS)
+    damaged_and_repaired(root)
+    store = opened(root)
+    for topic in DELETED_TOPICS:
+        assert store.max_offset(topic, 0) == 0
+        assert not (root / "consumequeue" / topic).exists()
+    assert store.max_offset("S_roll", 0) == {"clean": 1440, "killed": 1500}[name]
+    assert store.close(NOW_MS)
+    assert not verified(RealFileSystem(), str(root), config("clean")).findings
+
+
+@pytest.mark.parametrize("lost", ["config/topics.json", "consumequeue"])
+def test_a_repair_takes_none_for_deleted_where_nobody_knows(tmp_path: Path, lost: str) -> None:
+    """Without a table of topics, or without any queue, as the start behind it."""
+    root = unpack("clean", tmp_path)
+    path = root / lost
+    table = root / "config/topics.json"
+    text = table.read_text()
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    damaged_and_repaired(root)
+    table.write_text(text)
+    store = opened(root)
+    assert store.max_offset("S_del", 0) == 10
+    assert store.close(NOW_MS)
+
+
+def test_a_repair_marks_none_behind_what_was_noted_as_safe(tmp_path: Path) -> None:
+    root = unpack("killed", tmp_path)
+    note_dispatched(root, 460_385)
+    damaged_and_repaired(root)
+    store = opened(root)
+    assert [store.min_offset("S_del", 0), store.max_offset("S_del", 0)] == [6, 10]
+    assert store.close(NOW_MS)
 
 
 def note_dispatched(root: Path, offset: int) -> None:

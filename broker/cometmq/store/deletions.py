@@ -83,8 +83,8 @@ class Deletions:
         """Return once the disk has what `note_gone` was told."""
         if self._gone:
             log.warning(
-                "%s: messages near the log's end are of topics that another broker deleted, for"
-                " these have neither an entry in config/topics.json nor a file: %s; they stay so",
+                "%s: messages in the log are of topics that another broker deleted, for these have"
+                " neither an entry in config/topics.json nor a file: %s; they stay so",
                 self._root,
                 some_of(self._gone),
             )

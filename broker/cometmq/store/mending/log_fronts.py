@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from cometmq.store.mending.lost_in_damage import Gap, Gaps
 from cometmq.store.mending.lost_messages import Front, Fronts
 from cometmq.store.messages.dispatch import has_entry, message_count
+from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
+from cometmq.store.table_contents import listed_topics
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
@@ -29,6 +31,8 @@ class FrontsOfLog:
         self.times: dict[int, int] = {}
         """By the number of a damage, when the next sound record was stored."""
         self._in_front: Fronts | None = None
+        self._firsts: dict[str, int] = {}
+        """Where the first record of each topic begins."""
 
     @property
     def in_front(self) -> Fronts:
@@ -44,6 +48,7 @@ class FrontsOfLog:
             return
         store = self._store
         key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
+        self._firsts.setdefault(key[0], message.physical_offset)
         before = self.all.get(key)
         # The first record that is not deleted may begin right at the mark.
         expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, 0) - 1)
@@ -64,6 +69,22 @@ class FrontsOfLog:
                 key = (each.topic, each.queue_id)
                 front = Front(each.queue_offset + each.count, step.damage.start)
                 self.all[key] = max(front, self.all.get(key, front))
+
+    def topics_gone(self, dispatched_to: int) -> list[str]:
+        """Return the topics that another program deleted, of those with records in front of there.
+
+        Each record in front of there had its entry. Where all queues are gone, or the table of
+        topics, nobody knows, as at a start.
+        """
+        store = self._store
+        listed = listed_topics(store.filesystem, store.root)
+        if listed is None or not store.filesystem.exists(f"{store.root}/{SIMPLE_FOLDER}"):
+            return []
+        return [
+            topic
+            for topic, first in self._firsts.items()
+            if first < dispatched_to and topic not in listed and store.is_deleted_topic(topic)
+        ]
 
     def _has_entry(self, message: StoredMessage) -> bool:
         """Whether a queue has an entry for a record."""

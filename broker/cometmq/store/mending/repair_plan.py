@@ -62,6 +62,10 @@ class Plan:
     """How far it was known to be on the disk, if zeros stand behind a cut up to there."""
     lost: list[LostMessages] = field(default_factory=list[LostMessages])
     """What the queues have of messages behind a cut that is not of a torn tail."""
+    dispatched_to: int = 0
+    """Up to where each record had its entry, when the store was left."""
+    gone: list[str] = field(default_factory=list[str])
+    """Topics with records there that another program deleted, and that no mark names."""
 
     @property
     def missing_size(self) -> int:
@@ -108,6 +112,8 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, fronts.times, cut=cut)
+    plan.dispatched_to = _dispatched_to(store, plan.end_offset)
+    plan.gone = fronts.topics_gone(plan.dispatched_to)
     fronts.add_placeholders(plan.steps)
     _note_missing(store, plan, log, fronts, cut=cut)
     changed_from = min([each.start for each in plan.changed], default=plan.cut_at)
@@ -121,6 +127,15 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
             plan.doubted.append(block)
         if number % BLOCKS_A_STEP == 0:
             yield Progress("blocks", block.physical_offset - first, total - first)
+
+
+def _dispatched_to(store: Inspected, end: int) -> int:
+    """Return up to where the entry of each record was made; of a killed store, and was synced."""
+    if store.is_clean:
+        return end
+    if not store.checkpoint.is_of_others:
+        return min(store.start.replay_from, end)
+    return min(store.checkpoint.longs.queues_offset, store.start.unpromised_from, end)
 
 
 def _is_doubted(plan: Plan, block: Block, checked_from: int) -> bool:
