@@ -148,13 +148,30 @@ def test_a_row_that_cannot_be_a_message_is_refused(row: dict[str, Any], said: st
         messages([row, row], topic="" if "to_topic" in row else "T")
 
 
+@pytest.mark.parametrize(
+    ("body", "sends_empty", "said"),
+    [
+        (b"", False, r"null or empty, which .*; leave such rows out, by length\(body\) > 0$"),
+        (None, False, r"null or empty, which .*; leave such rows out, by length\(body\) > 0$"),
+        (None, True, "column body: null, which .*; leave such rows out, by body IS NOT NULL$"),
+    ],
+)
+def test_how_rows_without_a_body_are_left_out_is_told(
+    body: bytes | None, said: str, *, sends_empty: bool
+) -> None:
+    forming = Forming(RowForm(("body",), "T", "", (), ""), "sink", sends_empty=sends_empty)
+    rows = pa.record_batch([pa.array([b"x", body], pa.binary())], names=["body"])
+    with pytest.raises(SinkError, match=said):
+        forming.messages(rows)
+
+
 def test_which_message_of_a_topic_has_no_body_is_told() -> None:
     rows: list[dict[str, Any]] = [
         dict(zip(("body", *COORDINATES), (body, "orders", "broker-a", 3, 7 + n), strict=True))
         for n, body in enumerate((b"x", b"", b"y"))
     ]
     with pytest.raises(
-        SinkError, match=r"empty.*, in the row of orders, broker-a, queue 3, off.*8$"
+        SinkError, match=r"empty.*, in the row of orders, broker-a, queue 3, off.* 8; leave such"
     ):
         messages(rows)
 

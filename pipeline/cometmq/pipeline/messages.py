@@ -161,8 +161,12 @@ class Forming:
         count = batch.num_rows
         bodies = columns["body"].cast(BINARY)
         if (row := self._without_body(bodies)) >= 0:
+            what, others = "null or empty", "length(body) > 0"
+            if self._sends_empty:
+                what, others = "null", "body IS NOT NULL"
             raise SinkError(
-                "column body: null or empty, which is no message" + self._of(columns, row)
+                f"column body: {what}, which is no message{self._of(columns, row)};"
+                f" leave such rows out, by {others}"
             )
         flags = columns.get("flag", pa.nulls(count, pa.int32()))
         to = form.topic or _topics(form.topic_column, columns[form.topic_column])
