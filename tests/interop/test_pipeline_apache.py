@@ -74,10 +74,16 @@ def rows(count: int) -> pa.RecordBatch:
 
 
 def write(
-    cluster: Cluster, topic: str, batch: pa.RecordBatch, delivery: str = "auto"
+    cluster: Cluster,
+    topic: str,
+    batch: pa.RecordBatch,
+    delivery: str = "auto",
+    *,
+    in_order: bool = False,
 ) -> list[bytes]:
     form = RowForm(NAMES, topic, "", NAMES[3:], "")
-    sender = Sender(Targets(cluster), Sending(cluster.settings, delivery, batch_bytes=4096))
+    how = Sending(cluster.settings, delivery, batch_bytes=4096, in_order=in_order)
+    sender = Sender(Targets(cluster), how)
     try:
         sender.send(Forming(form, "sink").messages(batch))
         sender.finish()
@@ -114,6 +120,12 @@ def read(
         for batch in record_batches(chunk.data, ALL_COLUMNS, broker=chunk.queue.broker)
         for row in batch.to_pylist()
     ]
+
+
+def test_a_queue_is_written_in_order_where_that_is_asked_for(cluster: Cluster) -> None:
+    """Batches of one connection are stored by several threads, side by side."""
+    bodies = write(cluster, "written-in-order", rows(20_000), in_order=True)
+    assert read(cluster, "written-in-order", 20_000) == bodies
 
 
 def test_brokers_are_told_by_their_names_and_addresses(cluster: Cluster) -> None:

@@ -144,6 +144,23 @@ def test_a_broker_that_was_busy_for_long_may_be_so_again(
     lane.close()
 
 
+def test_in_order_a_queue_has_one_request_and_a_busy_broker_takes_no_later_one_first(
+    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
+) -> None:
+    """Of two under way it would refuse the first, and take the second."""
+    broker = start(lambda asked: BUSY if asked == 1 else 0, 2)
+    lane = Lane(broker.address, Sending(Settings(), retries=3, in_order=True))
+    for queue, body in ((0, b"a"), (1, b"x"), (0, b"b"), (0, b"c"), (1, b"y")):
+        lane.submit(Request(SEND_MESSAGE_V2, "T", queue, "", 0, body))
+    lane.finish()
+    lane.close()
+    bodies = {0: b"", 1: b""}
+    for each in broker.requests[1:]:
+        bodies[each.read(SendMessageV2).queue_id] += bytes(each.body or b"")
+    assert bodies == {0: b"abc", 1: b"xy"}
+    assert pauses == [0.2]
+
+
 FAILED = 1
 TOO_LARGE = "message body size exceeded, msg total size: 4194403"
 

@@ -15,6 +15,7 @@ from cometmq.pipeline.errors import OptionError, WorkerLateError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
+from cometmq.pipeline.planning import WORTH_A_TASK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,3 +116,16 @@ def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
     report = mirror(tables.spark, settings)
     assert (report.rows, report.size) == (60, 60 * 3)
     assert tables.bodies("copy-of-mirrored-anew") == [*numbers(0, 50), *numbers(100, 160)]
+
+
+def test_messages_of_one_queue_are_mirrored_in_their_order(tables: Tables, tmp_path: Path) -> None:
+    """A read cuts a long queue into tasks; from the second batch on they begin at one time."""
+    topic, batch = "mirrored-in-order", 2 * WORTH_A_TASK
+    for each in (topic, f"copy-of-{topic}"):
+        tables.cluster.admin.create_topic(each, queues=1)
+    rows = tables.spark.range(0, 5 * batch, 1, 1).selectExpr("cast(id AS string) AS body")
+    tables.write(rows, topic)
+    assert mirror(tables.spark, copying(topic, tables, tmp_path, max_rows=batch)).batches[-1] == 4
+    copies = tables.read(f"copy-of-{topic}", "queue_offset BIGINT, body BINARY")
+    copies = copies.orderBy("queue_offset").selectExpr("cast(body AS string) AS body")
+    assert [row["body"] for row in copies.collect()] == numbers(0, 5 * batch)

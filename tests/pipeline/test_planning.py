@@ -29,7 +29,7 @@ def pieces(*rows_and_sizes: tuple[int, int]) -> list[Piece]:
     return found
 
 
-def options(**given: int) -> ReadOptions:
+def options(**given: int | bool) -> ReadOptions:
     return ReadOptions(nameserver="h:1", topic="T", **{"parallelism": 2, **given})  # type: ignore[arg-type]  # all are numbers
 
 
@@ -148,3 +148,36 @@ def test_where_the_large_ones_are_tasks_have_fewer() -> None:
 def test_pieces_of_one_queue_that_are_next_to_each_other_are_one_range() -> None:
     (task,) = plan(pieces((10, 9), (10, 10)), ADDRESSES, options())
     assert task == [Range(Queue("T", "a", 0), ADDRESSES["a"], 0, 20)]
+
+
+@given(
+    st.lists(st.integers(0, 4 * WORTH_A_TASK), max_size=9),
+    st.integers(0, 9),
+    st.sampled_from([0, 1000]),
+    st.sampled_from([1 << 20, 64 << 20]),
+)
+def test_in_order_each_queue_is_in_one_task(
+    counts: list[int], minimum: int, most: int, size_max: int
+) -> None:
+    asked = options(
+        in_order=True,
+        min_partitions=minimum,
+        max_records_per_partition=most,
+        target_bytes_per_task=size_max,
+    )
+    tasks = plan(wanted(*counts), ADDRESSES, asked)
+    found = [(each.queue, each.first, each.end) for task in tasks for each in task]
+    assert sorted(found) == [each[:3] for each in wanted(*counts)]
+    assert all(tasks)
+    assert len(tasks) >= min(minimum, len(found))
+
+
+def test_in_order_tasks_have_about_as_much_as_each_other() -> None:
+    tasks = plan(wanted(90_000, 10_000, 50_000, 30_000), ADDRESSES, options(in_order=True))
+    assert sorted(map(rows, tasks)) == [90_000, 90_000]
+    assert len(plan(wanted(10, 10, 10), ADDRESSES, options(in_order=True))) == 1
+
+
+def test_in_order_pieces_of_a_queue_stay_one_range() -> None:
+    (task,) = plan(pieces((10, 10), (20, 5)), ADDRESSES, options(in_order=True))
+    assert task == [Range(Queue("T", "a", 0), ADDRESSES["a"], 0, 30)]

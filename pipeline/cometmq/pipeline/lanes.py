@@ -74,6 +74,7 @@ class Sending:
     delivery: str = "auto"
     batch_bytes: int = 1 << 20
     max_in_flight: int = 0
+    in_order: bool = False
     retries: int = 5
     retry_interval_ms: int = 200
 
@@ -113,6 +114,8 @@ class Lane:
         room = self._how.max_in_flight or (_IN_FLIGHT_BATCHES if is_batch else _IN_FLIGHT_SINGLE)
         if len(self._under_way) >= room:
             self._wait(until=room - 1 if is_batch else room // 2)
+        while self._how.in_order and self._has_queue_of(request):
+            self._attempt(self._receive)
         peer = self._connected()
         number = peer.number()
         self._under_way[number] = request
@@ -121,6 +124,11 @@ class Lane:
         self._unwritten_size += len(frame)
         if self._unwritten_size >= _WRITE_SIZE:
             self._attempt(self._write)
+
+    def _has_queue_of(self, request: Request) -> bool:
+        """Whether something is under way to the queue that a request is for."""
+        place = (request.topic, request.queue_id)
+        return any((each.topic, each.queue_id) == place for each in self._under_way.values())
 
     def _require_room(self, request: Request) -> None:
         """Refuse what would end the connection without a word, and all that is under way with it.

@@ -137,6 +137,9 @@ class ReadOptions(_Reaching):
     align_by_time: bool = False
     """Whether all queues end at one store time where a batch is limited, so that none is read ahead
     of the others; else each gets its share of the backlog."""
+    in_order: bool = False
+    """Whether no queue is cut into tasks, of which each would write on its part beside the others;
+    what is said of tasks here then counts for queues as a whole."""
     min_partitions: int = 0
     """Tasks, at least, when there are so many messages."""
     max_records_per_partition: int = 0
@@ -205,6 +208,9 @@ class WriteOptions(_Reaching):
     it is an error, for clients of RocketMQ send none."""
     batch_bytes: int = 1 << 20
     """Of one request, at most, where several messages travel in one."""
+    in_order: bool = False
+    """Whether one request at a time goes to each queue. Else a busy broker may refuse one and take
+    the next, and brokers of Apache's store two that come together in any order."""
     max_in_flight: int = 0
     """Requests that wait for an answer at a time; 0 is 4 of batches, 512 of single messages."""
 

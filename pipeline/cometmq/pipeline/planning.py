@@ -57,6 +57,10 @@ def plan(
     if not rows:
         return []
     size = sum(each.size for each in pieces)
+    worth = min(options.parallelism, max(-(-rows // WORTH_A_TASK), -(-size // SIZE_WORTH_A_TASK)))
+    if options.in_order:
+        fitting = -(-size // options.target_bytes_per_task)
+        return _whole(pieces, addresses, max(worth, fitting, options.min_partitions))
     shares, room = _shares(pieces, options)
     total = sum(each.weight for each in shares)
     heaviest = max(-(-each.weight // each.rows) for each in shares)
@@ -65,8 +69,7 @@ def plan(
     count = -(-total // (room - left))
     if count > options.parallelism:  # No task shall be left over when the others are done.
         count += -count % options.parallelism
-    worth = max(-(-rows // WORTH_A_TASK), -(-size // SIZE_WORTH_A_TASK))
-    count = max(count, min(options.parallelism, worth), options.min_partitions)
+    count = max(count, worth, options.min_partitions)
     count = min(count, rows)
     is_aligned = (
         not options.max_records_per_partition
@@ -75,6 +78,22 @@ def plan(
     )
     tasks = _cut(shares, addresses, count, room, STRETCH if is_aligned else 1)
     return _halved(tasks, min(options.min_partitions, rows))
+
+
+def _whole(pieces: Sequence[Piece], addresses: Mapping[str, str], count: int) -> list[list[Range]]:
+    """Return so many tasks, as far as there are queues: each has all of some, as much as others."""
+    queues: dict[Queue, list[Piece]] = {}
+    for each in pieces:
+        queues.setdefault(each.queue, []).append(each)
+    sizes = {queue: sum(each.size for each in several) for queue, several in queues.items()}
+    tasks: list[list[Range]] = [[] for _ in range(min(count, len(queues)))]
+    emptiest = [(0, at) for at in range(len(tasks))]
+    for queue in sorted(queues, key=lambda each: (-sizes[each], each)):
+        filled, at = emptiest[0]
+        address = addresses[queue.broker]
+        tasks[at] += _joined([Range(queue, address, *each[1:3]) for each in queues[queue]])
+        heapreplace(emptiest, (filled + max(sizes[queue], 1), at))
+    return tasks
 
 
 def _halved(tasks: list[list[Range]], least: int) -> list[list[Range]]:

@@ -100,6 +100,7 @@ class _Writing:
             options.delivery,
             options.batch_bytes,
             options.max_in_flight,
+            options.in_order,
             options.retries,
             options.retry_interval_ms,
         )

@@ -72,6 +72,11 @@ class MirrorSettings(CopySettings):
             raise _is_read(self.to_nameserver)
 
     @property
+    def in_order(self) -> bool:
+        """Tasks that had parts of one queue would send them side by side."""
+        return True
+
+    @property
     def begins_there_again(self) -> bool:
         """Whether a stream that begins anew leaves nothing out that another one would have read."""
         return self.start != LATEST and not self.start.startswith(GROUP_PREFIX)
@@ -114,6 +119,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
             **settings.written,
             delivery=settings.delivery,
             emptyBodies="send",
+            inOrder=True,
             checkpointLocation=settings.checkpoint,
         )
         note_job(checkpoint, report)

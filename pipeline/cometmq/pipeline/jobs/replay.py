@@ -287,6 +287,7 @@ class _Replaying:
             topic=self.settings.to_topic,
             sinkId=f"replay {self.name}",
             emptyBodies="send",
+            inOrder=True,
         ).save()
         if piece.reached:
             self.notes.reached = piece.reached

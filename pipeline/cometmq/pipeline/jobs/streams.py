@@ -60,6 +60,7 @@ OPTIONS: Final = {
     "group": "group",
     "max_rows": "maxOffsetsPerTrigger",
     "align_by_time": "alignByTime",
+    "in_order": "inOrder",
     "fail_on_data_loss": "failOnDataLoss",
     "on_bad_body": "onBadBody",
 }
