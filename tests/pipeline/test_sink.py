@@ -217,6 +217,7 @@ def test_many_rows_arrive_in_batches(tables: Tables) -> None:
     [
         ("'x' AS body, 1 AS amount", {}, "column amount: not known to the sink"),
         ("'x' AS bdy, 'x' AS key", {}, "column bdy: not known"),
+        ("'x' AS BODY, 'x' AS key", {}, "the columns of the source; write body"),
         ("'k' AS key", {}, "column body: is required"),
         ("'x' AS body, 'k' AS key, 'y' AS body", {}, "column body: is there twice"),
         ("1 AS body", {}, "column body: is int, must be string or binary"),

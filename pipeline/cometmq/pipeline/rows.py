@@ -184,10 +184,14 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
         if name not in OWN_COLUMNS and name not in COLUMNS and name != dedup_key
     ]
     if unknown:
+        takes = {*OWN_COLUMNS, *COLUMNS}  # To SQL capitals are the same, and to the sink not.
+        small = [each.lower() for each in unknown if each.lower() in takes]
+        what_to_do = (
+            f"write {', '.join(small)}" if small else "drop it, or put it into `properties`"
+        )
         raise OptionError(
             f"column {', '.join(unknown)}: not known to the sink, which takes"
-            f" {', '.join(OWN_COLUMNS)} and the columns of the source; drop it, or put it into"
-            " `properties`"
+            f" {', '.join(OWN_COLUMNS)} and the columns of the source; {what_to_do}"
         )
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise OptionError(
