@@ -8,6 +8,7 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.held_stores import bodies
 from tests.store.records import HOST
+from tests.store.test_apache_deletions import cut_off_starts
 from tests.store.test_deletions import opened, put
 
 from cometmq.proto.sysflag import SysFlag
@@ -58,6 +59,44 @@ def test_a_record_with_another_number_is_cut_with_all_behind_it_and_kept(
     assert b"late 3" in disk.open(store.kept).read(10_000, 0)
     put(store, b"new")
     assert bodies(opened(disk.kill()))[3:] == [b"late 0", b"new"]
+
+
+def without_checkpoint() -> tuple[SimulatedFileSystem, list[bytes]]:
+    """A killed store that lost it, with a torn number that nobody promised; what is in front."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"promised 0", b"promised 1")
+    assert store.close(1)
+    store = opened(disk)
+    put(store, b"late 0")
+    torn = store.end_offset
+    put(store, b"late 1", b"late 2", b"late 3")
+    disk = disk.kill()
+    disk.remove("/s/checkpoint")
+    disk.open(LOG).write(struct.pack(">q", 40), torn + QUEUE_OFFSET_AT)
+    disk.open(LOG).sync()
+    disk.sync_directory("/s")
+    return disk, [b"promised 0", b"promised 1", b"late 0"]
+
+
+def test_it_is_cut_as_well_where_the_first_start_behind_a_lost_checkpoint_is_cut_off() -> None:
+    """The checkpoint of that start says no more of the tail than the list of the queues did."""
+    torn, left = without_checkpoint()
+    number = 0
+    for number, disk in cut_off_starts(torn, opened):
+        assert bodies(opened(disk)) == left, number
+    assert number > 10
+
+
+def test_what_is_put_in_the_place_of_such_a_tail_is_none_of_another_program() -> None:
+    disk, left = without_checkpoint()
+    store = opened(disk)
+    put(store, b"new 0")
+    torn = store.end_offset
+    put(store, b"new 1", sync=False)
+    disk = disk.kill()
+    disk.open(LOG).write(struct.pack(">q", 40), torn + QUEUE_OFFSET_AT)
+    assert bodies(opened(disk)) == [*left, b"new 0"]
 
 
 def test_a_record_that_went_to_another_queue_is_cut() -> None:

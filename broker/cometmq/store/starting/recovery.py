@@ -126,14 +126,15 @@ class Start(NamedTuple):
         """Take what else of the store says how far the log was synced: a power cut takes notes.
 
         Where nobody noted anything, it tells where a torn tail may begin, or, behind a clean
-        shutdown, where the log does not end yet.
+        shutdown, where the log does not end yet. What says it is ours, and so is what lies behind.
         """
         if not promised_to:
             return self
-        if clean and not self.is_noted:
+        if self.is_noted:
+            return self._replace(synced_offset=max(self.synced_offset or 0, promised_to))
+        if clean:
             return self._replace(least_end=max(self.least_end, promised_to))
-        noted = max(self.synced_offset or 0, promised_to) if self.is_noted else promised_to
-        return self._replace(synced_offset=noted, is_noted=True)
+        return self._replace(synced_offset=promised_to, is_noted=True, ours_from=promised_to)
 
     def scan(self, segments: Segments, offset: int, *, is_verified: bool = False) -> LogScan:
         """Return a pass over the log from a record on, which asks of each what is known here."""
