@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from threading import Event, get_ident
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import refuse
 
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.disk.sync import BackgroundThread, Jobs, Syncer
+from cometmq.store.disk.unsynced import Unsynced
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Watched:
@@ -128,3 +134,21 @@ def test_jobs_are_done_in_order_and_without_a_thread_when_asked() -> None:
     assert done == []
     jobs.step()
     assert done == [1, 2]
+
+
+class Racing(RealFileSystem):
+    """Another thread removes each folder right in front of its sync."""
+
+    def sync_directory(self, path: str) -> None:
+        """Sync what is left."""
+        self.remove_directory(path)
+        super().sync_directory(path)
+
+
+def test_a_folder_that_is_removed_meanwhile_fails_no_sync(tmp_path: Path) -> None:
+    """Its topic was deleted: the folder that it was in has its sync to come."""
+    folders = {f"{tmp_path}/{name}" for name in "ab"}
+    for folder in folders:
+        RealFileSystem().make_directories(folder)
+    Unsynced(Racing(), set(), folders).sync()
+    assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -49,5 +50,5 @@ class Unsynced:
             finally:
                 file.close()
         for path in sorted(self._directories, key=lambda path: (len(path), path), reverse=True):
-            if self._filesystem.exists(path):
+            with suppress(FileNotFoundError):
                 self._filesystem.sync_directory(path)
