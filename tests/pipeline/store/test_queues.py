@@ -10,6 +10,7 @@ import pytest
 from tests.store.apache_stores import config, records, unpack
 
 from cometmq.pipeline.columns import schema_of
+from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.store import index, queues
 from cometmq.pipeline.store.index import IndexPart, index_batches
 from cometmq.pipeline.store.queues import QueuePart, queue_batches, queue_parts
@@ -92,3 +93,14 @@ def test_each_item_of_the_index_is_a_row(tmp_path: Path) -> None:
             assert (row["file"], row["previous"]) == (path.name, previous)
             seconds = seconds if row["item"] > 1 else 0
             assert row["store_time"].timestamp() * 1000 == header.begin_time + seconds * 1000
+
+
+@pytest.mark.parametrize("folder", ["consumequeue", "consumequeue_rocksdb"])
+def test_entries_that_are_in_rocksdb_are_refused(tmp_path: Path, folder: str) -> None:
+    root = unpack("clean", tmp_path)
+    (root / folder / "CURRENT").mkdir(parents=True)
+    assert queue_parts(str(root))  # A topic may be called so.
+    (root / folder / "CURRENT").rmdir()
+    (root / folder / "CURRENT").write_text("MANIFEST-000005\n")
+    with pytest.raises(OptionError, match=f"/{folder}: RocksDB"):
+        queue_parts(str(root))

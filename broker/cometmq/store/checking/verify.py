@@ -92,9 +92,7 @@ def _note_state(store: Inspected, report: Report) -> None:
     report.notes += store.damaged_tables.notes()
     if unlisted := unlisted_of(store):
         report.notes.append(unlisted_text(unlisted))
-    for path, problem in store.damaged_tables.refused.items():
-        what = problem.removeprefix(f"{path}: ")
-        report.find(Kind.CONFIG_FILE, path, 0, f"a start refuses it: {what}")
+    _find_refused(store, report)
     for entry in store.filesystem.list(f"{store.root}/{JOURNAL_FOLDER}"):
         if has_place_of(entry, is_offset_file):
             problem = f"a start refuses it: {in_place_of(entry, 'file')}: move it elsewhere"
@@ -111,6 +109,16 @@ def _note_state(store: Inspected, report: Report) -> None:
             "does not fit its checksum, or is of nobody; the next start reads the whole log, and"
             " nothing is lost by removing the file",
         )
+
+
+def _find_refused(store: Inspected, report: Report) -> None:
+    for path, problem in store.in_rocksdb.items():
+        report.find(Kind.ROCKSDB, path, 0, f"a start refuses it: {problem}")
+    if store.in_rocksdb:
+        report.notes.append("the queues are in RocksDB, or old: nothing of them is checked")
+    for path, problem in store.damaged_tables.refused.items():
+        what = problem.removeprefix(f"{path}: ")
+        report.find(Kind.CONFIG_FILE, path, 0, f"a start refuses it: {what}")
 
 
 class _Pass:
@@ -131,6 +139,7 @@ class _Pass:
         total = max(first + 1, noted or store.segments.end_offset)
         yield Progress("log", 0, total - first)  # The first record may be far behind a hole.
         step = first + STEP_BYTES
+        has_queues = not store.in_rocksdb
         take_index, take_queue = self._index.take, self._queues.take
         topics, deletions = self._topics, store.deletions
         records = size = 0
@@ -141,6 +150,8 @@ class _Pass:
             topic, is_batch = topics[raw] if raw in topics else self._learn(message)
             if deletions.offsets and deletions.covers(message):
                 self._report.records_of_deleted_topics += 1
+            elif not has_queues:
+                pass
             elif is_batch:
                 self._batches.take(message, topic)
             else:
@@ -160,6 +171,16 @@ class _Pass:
 
     def finish(self, log: LogCheck) -> Iterator[Progress]:
         """Report what only the end of the log shows."""
+        store = self._store
+        if not store.in_rocksdb:
+            yield from self._finish_queues(log)
+        yield from _counted("index", self._index.finish(log.damages), self._index.file_count)
+        if not store.in_rocksdb:
+            ends = chain(check_ends(store, self._report), check_openable(store, self._report))
+            total = len(store.ends) + sum(1 for _ in queue_keys(store))
+            yield from _counted("ends of queues", ends, total)
+
+    def _finish_queues(self, log: LogCheck) -> Iterator[Progress]:
         store = self._store
         simple, batch = (
             list(queue_folders(store.filesystem, f"{store.root}/{folder}"))
@@ -185,10 +206,6 @@ class _Pass:
             self._report.queues_with_gaps += 1
             if self._report.queues_with_gaps <= ALIKE_KEPT:
                 self._report.notes.append(gap)
-        yield from _counted("index", self._index.finish(log.damages), self._index.file_count)
-        ends = chain(check_ends(store, self._report), check_openable(store, self._report))
-        total = len(store.ends) + sum(1 for _ in queue_keys(store))
-        yield from _counted("ends of queues", ends, total)
 
 
 def _counted(stage: str, steps: Iterable[None], total: int) -> Iterator[Progress]:

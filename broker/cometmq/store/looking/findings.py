@@ -54,6 +54,8 @@ class Kind(Enum):
     """The list of where the queues ended is damaged."""
     CONFIG_FILE = "config file"
     """A table of `config/` is damaged, and so is its backup: a start refuses it."""
+    ROCKSDB = "rocksdb"
+    """A folder is a database of Apache's, which is not read here: a start refuses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

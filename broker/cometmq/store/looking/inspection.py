@@ -43,6 +43,7 @@ from cometmq.store.starting.folder import (
 from cometmq.store.starting.found import was_left_clean
 from cometmq.store.starting.index_files import noted_shape
 from cometmq.store.starting.recovery import Start, choose_start
+from cometmq.store.starting.rocksdb import in_rocksdb
 from cometmq.store.starting.swap import unfinished_swaps
 from cometmq.store.table_contents import DamagedTables, damaged_tables
 from cometmq.store.tables import TOPICS, TableFile
@@ -85,6 +86,8 @@ class Inspected:
     """The topics of Apache's table; None when the store has none, or a damaged one."""
     knows_all_topics: bool
     """Whether that is all of them: the backup of a table of ours lacks what was made last."""
+    in_rocksdb: dict[str, str]
+    """Folders that are databases of Apache's: what is in them is not known, and a start refuses."""
     damaged_tables: DamagedTables
     """Files of `config/` that a start refuses, or makes something else of than they were."""
     deletions: Deletions
@@ -241,6 +244,7 @@ def inspect(
         topics=topics,
         # Of others' stores it is the good one behind a crash, and no mark says what is gone.
         knows_all_topics=topics is not None and not (from_backup and checkpoint.claims),
+        in_rocksdb=in_rocksdb(filesystem, root),
         damaged_tables=damaged_tables(filesystem, root),
         deletions=deletions,
         delay_levels=load_delay_levels(

@@ -31,6 +31,7 @@ from cometmq.store.messages.reading import QueueReader
 from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
 from cometmq.store.queues.queue_ends import NO_RECORD
 from cometmq.store.starting.folder import load_queues
+from cometmq.store.starting.rocksdb import refuse_rocksdb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,6 +80,7 @@ class StoreReader:
 
     def _load(self) -> None:
         filesystem = self._filesystem
+        refuse_rocksdb(filesystem, self.root)
         self._store = store = inspect(filesystem, self.root, self._config)
         self._queues = queues = load_queues(
             filesystem,

@@ -31,6 +31,7 @@ from cometmq.store.starting.folder import LOG_FOLDER, check_root
 from cometmq.store.starting.foresight import forget_behind
 from cometmq.store.starting.found import History
 from cometmq.store.starting.log_repair import repairing
+from cometmq.store.starting.rocksdb import refuse_rocksdb
 from cometmq.store.starting.swap import finish_swap
 from cometmq.store.starting.taking_stock import take_stock
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, CheckpointFile, Claims
@@ -84,6 +85,7 @@ class Opening:
     def run(self) -> Opened:
         """Open the store, or leave it as it was found."""
         check_root(self._filesystem, self._root)
+        refuse_rocksdb(self._filesystem, self._root)
         is_lock_made = not self._filesystem.exists(f"{self._root}/lock")
         if is_lock_made:
             with self._looked_at:

@@ -251,6 +251,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _damages(inspected: Inspected, summary: Summary) -> Iterator[str]:
+    for path, problem in inspected.in_rocksdb.items():
+        yield f"{path}: {problem}; a start refuses the store"
     if summary.missing_end is not None:
         yield (
             f"of the log, which is there from {summary.first_offset} to"

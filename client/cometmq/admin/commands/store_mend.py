@@ -9,6 +9,7 @@ from cometmq.store.disk.lock import acquire_lock, give_up_lock
 from cometmq.store.errors import StoreLockedError
 from cometmq.store.looking.inspection import check_store, looking_at
 from cometmq.store.mending.owned_files import as_open_as_log
+from cometmq.store.starting.rocksdb import refuse_rocksdb
 from cometmq.store.starting.swap import finish_swap, unfinished_swaps
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def taken(
 ) -> Generator[Inspected, None, None]:
     """Look at a store, then lock it and look again; a store that is refused is not touched."""
     check_store(filesystem, root)
+    refuse_rocksdb(filesystem, root)
     if unfinished_swaps(filesystem, root):
         with closing(acquire_lock(filesystem, root)):
             finish_swap(filesystem, root)
@@ -45,6 +47,8 @@ def seen(
     filesystem: FileSystem, root: str, config: StoreConfig
 ) -> Generator[Inspected, None, None]:
     """Look at a store, to say what would be done to it."""
+    check_store(filesystem, root)
+    refuse_rocksdb(filesystem, root)
     with looking_at(filesystem, root, config) as found:
         _refuse_open(found)
         yield found

@@ -254,3 +254,9 @@ def folders_of(root: str, folder: str) -> list[str]:
 def inside(root: str, *names: str) -> str:
     """Return the path of something in a store, as its filesystem names it."""
     return "/".join([_filesystem(root)[1].rstrip("/"), *names])
+
+
+def is_file(root: str, *names: str) -> bool:
+    """Whether something in a store is a file."""
+    kind = _filesystem(root)[0].get_file_info(inside(root, *names)).type
+    return bool(kind == fs.FileType.File)

@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from cometmq.pipeline.columns import BIGINT, INT, STRING, TIMESTAMP, Column, schema_of
-from cometmq.pipeline.store.files import Opened, folders_of, inside, row_of
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.store.files import Opened, folders_of, inside, is_file, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 SIMPLE: Final = "consumequeue"
 BATCH: Final = "batchconsumequeue"
+_IN_ROCKSDB: Final = "consumequeue_rocksdb"
+_DATABASE: Final = "CURRENT"
+"""The file that a database has in its folder, see `cometmq.store.starting.rocksdb`."""
 
 COLUMNS: Final[Mapping[str, Column]] = {
     column.name: column
@@ -80,7 +84,17 @@ class QueuePart(NamedTuple):
 
 
 def queue_parts(root: str, topics: Sequence[str] = ()) -> list[QueuePart]:
-    """Return the files of all queues, or of those of some topics."""
+    """Return the files of all queues, or of those of some topics.
+
+    `OptionError` where a broker of Apache's has them in RocksDB: its plain files are old.
+    """
+    for folder in (SIMPLE, _IN_ROCKSDB):
+        if is_file(root, folder, _DATABASE):
+            raise OptionError(
+                f"path: {inside(root, folder)}: RocksDB, with the queues of an Apache broker, which"
+                " are not read here; the log is, by the views `records` and `survey`, and by"
+                " `audit` with `--checks log,blocks,gaps,index`"
+            )
     return [
         QueuePart(root, file.path, topic, int(queue), file.start, file.size, folder == BATCH)
         for folder in (SIMPLE, BATCH)
