@@ -93,7 +93,7 @@ def queue_parts(root: str, topics: Sequence[str] = ()) -> list[QueuePart]:
             raise OptionError(
                 f"path: {inside(root, folder)}: RocksDB, with the queues of an Apache broker, which"
                 " are not read here; the log is, by the views `records` and `survey`, and by"
-                " `audit` with `--checks log,blocks,gaps,index`"
+                " `audit` with `--check log,blocks,gaps,index`"
             )
     return [
         QueuePart(root, file.path, topic, int(queue), file.start, file.size, folder == BATCH)
