@@ -15,7 +15,9 @@ from tests.store.records import HOST, refuse
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.log.log_scan import LogScan
 from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import looking_at
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.topic_folders import has_queue_files
@@ -133,7 +135,7 @@ def test_a_topic_that_cannot_be_is_deleted_and_hinders_no_start(tmp_path: Path, 
 
 
 def test_what_takes_the_place_of_a_lost_tail_is_not_taken_for_the_deleted_topic() -> None:
-    """The mark may lie behind the end that a power cut leaves, and must not reach into the new."""
+    """A mark, of a log that was not synced first, must not reach into what is put behind a cut."""
     disk = SimulatedFileSystem()
     config = StoreConfig(
         segment_size=16384,
@@ -148,7 +150,7 @@ def test_what_takes_the_place_of_a_lost_tail_is_not_taken_for_the_deleted_topic(
         store = opened(disk, config)
         put(store, b"kept", topic="Other")
         put(store, *(b"old %d" % number for number in range(20)), sync=False)
-        store.delete_topics(["T"])
+        Deletions(disk, ROOT).add(["T"], store.end_offset, 0)
         disk = disk.power_cut(Random(seed))
         again = opened(disk, config)
         ends.add(again.end_offset)
@@ -257,3 +259,30 @@ def test_marks_of_a_newer_version_are_refused() -> None:
     file.write(b'{"version":2,"marks":[]}', 0)
     with pytest.raises(StoreFormatError, match=r"version 2.*use a newer one"):
         Deletions(disk, ROOT)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_mark_reaches_behind_what_a_power_cut_leaves_of_the_log(seed: int) -> None:
+    """Apache's broker may start first, and write what is new in front of it."""
+    disk = SimulatedFileSystem()
+    store = opened(disk, replace(CONFIG, flush=Flush.ASYNC))
+    put(store, *[b"old %d" % number for number in range(50)], sync=False)
+    store.delete_topics(["T"])
+    mark = store.end_offset
+    disk = disk.power_cut(Random(seed))
+    assert Deletions(disk, ROOT).offsets == {b"T": mark}
+    with looking_at(disk, ROOT, CONFIG) as left:
+        scan = LogScan(left.segments, 0)
+        assert len(list(scan)) == 50
+        assert scan.end_offset == mark
+
+
+def test_a_topic_stays_where_the_log_cannot_be_synced() -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk, replace(CONFIG, flush=Flush.ASYNC))
+    put(store, b"old", sync=False)
+    disk.hook = refuse("sync")
+    with pytest.raises(OSError, match=r"commitlog"):
+        store.delete_topics(["T"])
+    assert store.failure is not None
+    assert not Deletions(disk, ROOT).offsets

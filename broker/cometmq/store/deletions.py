@@ -2,9 +2,11 @@
 
 The records of a deleted topic stay in the log until they expire, so a start that reads the log back
 would make its queues again, and so would `cometmq store rebuild`. A mark says that the records of a
-topic in front of a physical offset are gone. It is on the disk before the queues are removed, and
-forgotten once the log begins behind it: then a checkpoint was taken since, which made sure of their
-removal. Where the log begins right at it, none may have been, and a power cut bring them back.
+topic in front of a physical offset are gone. The log in front of it is synced first: where a power
+cut took a part of that, another broker could write messages of a topic that was made again, and the
+mark would hide them. It is on the disk before the queues are removed, and forgotten once the log
+begins behind it: then a checkpoint was taken since, which made sure of their removal. Where the log
+begins right at it, none may have been, and a power cut bring them back.
 
 The file, see `checked_json`::
 

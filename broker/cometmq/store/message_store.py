@@ -262,12 +262,11 @@ class MessageStore:
         parts.jobs.step()
         try:
             parts.log.erase_refused()
+            parts.syncer.finish(parts.log.end_offset)
         except OSError:
             return False
-        parts.syncer.request(parts.log.end_offset)
-        parts.syncer.step()
         parts.appender.advance()
-        return parts.syncer.failure is None
+        return True
 
     def _settle(self, now_ms: int) -> bool:
         """Bring everything to the disk, and a checkpoint that says so."""
@@ -388,6 +387,7 @@ class MessageStore:
         self._gate.check_ours()
         assert not self.pending_size, "what was put is committed before a topic is deleted"
         if topics:
+            self._parts.syncer.finish(self.end_offset)
             self._parts.deletions.add(topics, self.end_offset, self._parts.expiry.gone_offset)
         for topic in topics:
             self.queues.destroy(topic)

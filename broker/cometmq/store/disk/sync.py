@@ -86,6 +86,7 @@ class Syncer:
         self._note = note
         self._on_change = on_change
         self._requested = synced_offset
+        self._step = Lock()
         self._files: list[tuple[File, int]] = []
 
     def add(self, file: File, end_offset: int) -> None:
@@ -98,6 +99,13 @@ class Syncer:
         self._requested = offset
         self.thread.wake()
 
+    def finish(self, offset: int) -> None:
+        """Sync the log up to `offset`, in this thread; an `OSError` if a sync failed, ever."""
+        self._requested = offset
+        self.step()
+        if self.failure is not None:
+            raise self.failure
+
     def fail(self, error: OSError) -> None:
         """Take note of a sync that failed elsewhere: it is final all the same."""
         self.failure = error
@@ -105,6 +113,10 @@ class Syncer:
 
     def step(self) -> None:
         """Sync once for all that was requested so far."""
+        with self._step:
+            self._sync()
+
+    def _sync(self) -> None:
         # Read before the files are: a file is added before an offset in it is requested.
         requested = self._requested
         if self.failure is not None or requested <= self.synced_offset:
