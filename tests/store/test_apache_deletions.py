@@ -311,11 +311,11 @@ def test_nor_does_one_where_the_first_messages_behind_a_deletion_are_marked(
 
 
 def test_behind_the_last_note_of_a_killed_broker_nobody_knows(tmp_path: Path) -> None:
-    """Its messages 5 to 9 are in the last segment: entries of those from 6 on may just be lost."""
+    """Its messages 5 to 9 are in the last segment: entries of those from 7 on may just be lost."""
     root = unpack("killed", tmp_path)
-    note_dispatched(root, 460_385)
+    note_dispatched(root, 460_385)  # Where message 6 begins, the last that had an entry.
     store = opened(root)
-    assert [store.min_offset("S_del", 0), store.max_offset("S_del", 0)] == [6, 10]
+    assert [store.min_offset("S_del", 0), store.max_offset("S_del", 0)] == [7, 10]
     assert store.close(NOW_MS)
     assert not verified(RealFileSystem(), str(root), config("killed")).findings
 
