@@ -244,15 +244,21 @@ def as_a_killed_apache_leaves_it(topic: str, *deleted: str) -> SimulatedFileSyst
     simulated.put(store, b"other 1", topic="Other")
     end = store.end_offset
     assert store.close(1)
+    take_our_notes(disk, end if deleted else 0)
+    return disk
+
+
+def take_our_notes(disk: SimulatedFileSystem, dispatched_to: int) -> None:
+    """Make a store of ours one that Apache was killed with, which noted entries up to an offset."""
     for name in OURS_ALONE:
-        disk.remove(f"/s/{name}")
+        if disk.exists(f"/s/{name}"):
+            disk.remove(f"/s/{name}")
     file = disk.open("/s/checkpoint")
     file.write(bytes(FILE_SIZE), 0)
     file.write((1000).to_bytes(8, "big"), 0)
-    file.write(end.to_bytes(8, "big") if deleted else bytes(8), 40)
+    file.write(dispatched_to.to_bytes(8, "big"), 40)
     file.sync()
     disk.open("/s/abort", create=True)
-    return disk
 
 
 @pytest.mark.parametrize("topic", ["T", "Batches"])

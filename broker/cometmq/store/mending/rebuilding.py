@@ -38,6 +38,7 @@ from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Progress
 from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.mending.accepted_gaps import claims_behind_a_kill
 from cometmq.store.mending.extended_entries import ExtendedEntries
 from cometmq.store.mending.foreign_files import (
     InTheWay,
@@ -186,6 +187,7 @@ class _Work:
         self._index = Index(store.filesystem, beside, store.config, clean=True)
         self._extended = ExtendedEntries(store)
         self._in_the_way = InTheWay(store.filesystem, store.root)
+        self._taken_to = store.segments.first_offset
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
         self._heads = None if accept_gaps else HeadCheck(store)
@@ -201,7 +203,7 @@ class _Work:
         store, rebuilt = self._store, self._rebuilt
         log = LogCheck(store)
         first, total = store.segments.first_offset, store.segments.end_offset
-        step, taken_to = first + STEP_BYTES, first
+        step = first + STEP_BYTES
         for message in log:
             if log.damages:
                 break
@@ -215,7 +217,7 @@ class _Work:
             except MessageError as error:
                 raise _damaged(store, message.physical_offset, str(error)) from error
             rebuilt.records += 1
-            taken_to = message.physical_offset + message.size
+            self._taken_to = message.physical_offset + message.size
             if message.physical_offset >= step:
                 step = message.physical_offset + STEP_BYTES
                 self._queues.write_behind(message.physical_offset, _FOREVER)
@@ -224,7 +226,7 @@ class _Work:
         self._refuse(log)
         if self._limit < NEVER:
             # Not behind the end of the file that may follow: nobody promised that, either.
-            self._complete_to = taken_to
+            self._complete_to = self._taken_to
         elif log.torn_problem is None:
             self._complete_to = log.end_offset
 
@@ -364,7 +366,11 @@ class _Work:
         is_safe = store.is_clean or self._limit < NEVER
         # By a list a store without a checkpoint passes for one of ours that was killed.
         is_of_us = claims is not None or is_ours(store.filesystem, store.root)
-        if is_safe and is_of_us and not store.checkpoint.is_of_others:
+        is_true = is_safe and is_of_us and not store.checkpoint.is_of_others
+        if self._rebuilt.gaps and claims is None and not store.is_clean:
+            claims = claims_behind_a_kill(store, self._taken_to)
+            self._complete_to, is_true = self._taken_to, True
+        if is_true:
             self._queues.ends.take().save(store.filesystem, store.root)
         if claims is not None and self._complete_to is not None:
             recover_from = max(claims.recover_from, self._complete_to)
