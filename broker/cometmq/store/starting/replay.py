@@ -117,7 +117,7 @@ class Replay:
         if self._index is not None:
             least = max(self._noted_to, self._index.resume_offset)
             self._note(self._index, stretch, int(offsets.searchsorted(least)))
-            self._noted_to = int(offsets[-1]) + 1
+            self._noted_to = max(self._noted_to, int(offsets[-1]) + 1)
 
     def _is_special(self, raw: bytes, topic: str) -> bool:
         return raw in self._deletions.offsets or self._is_batch_topic(topic)
