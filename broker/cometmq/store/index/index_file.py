@@ -8,6 +8,7 @@ an unclean start does. So an item is safe as soon as it and the header are synce
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -39,6 +40,8 @@ _SLOTS_READ: Final = 1 << 18
 CHECKED_ITEMS: Final = 65536
 """Items looked at together when a file is checked."""
 
+_ALL_PAGES: Final = 1 << 32
+
 ITEMS_OF_RECORD_MAX: Final = 1 << 15
 """More than a record can have: its properties have 32,767 bytes."""
 
@@ -51,12 +54,14 @@ assert ITEM_FIELDS.itemsize == ITEM_SIZE
 class IndexFile:
     """An index file with its slots in memory."""
 
-    __slots__ = ("_dirty", "_file", "_shape", "_slots", "header")
+    __slots__ = ("_dirty", "_file", "_kept_to", "_shape", "_slots", "header")
 
     def __init__(self, file: File, shape: IndexShape, header: IndexHeader) -> None:
         self._file = file
         self._shape = shape
         self.header = header
+        self._kept_to: int = 0 if header.next_item > 1 else header.end_time
+        """As long as it ends no later, which is when the file before did, Apache keeps it."""
         self._slots: Ints = np.zeros(shape.slots, ">i4")
         if header.next_item > 1:
             self._read_slots()
@@ -108,6 +113,9 @@ class IndexFile:
         self.header = after
         self._slots[slots[newest]] = newest + first
         self._dirty[slots // PAGE_SLOTS] = True
+        if after.end_time <= self._kept_to:
+            with suppress(OSError):  # Then they are written later.
+                self.write_slots(_ALL_PAGES)
 
     def _chain(self, slots: Ints, first: int) -> tuple[Ints, npt.NDArray[np.intp], int]:
         """Return the item before each in its slot, each slot's last place, and the new slots."""
