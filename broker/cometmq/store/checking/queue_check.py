@@ -207,6 +207,11 @@ class QueueCheck:
                 name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
                 yield f"the log lacks {name} offset {first} to {end - 1}"
 
+    def mixed(self) -> list[str]:
+        """Return the queues in which messages of a deleted topic stand behind later ones."""
+        tracks = self._tracks.values()
+        return [f"{each.queue.topic}/{each.queue.queue_id}" for each in tracks if each.is_mixed]
+
     def _report_missed(self, track: QueueTrack) -> None:
         last, last_offset = track.last_matched()
         for missed in track.missed if track.exists else ():
@@ -248,6 +253,7 @@ class QueueCheck:
             if 0 <= physical_offset < first_offset:
                 continue  # Expired.
             if physical_offset >= self._settled or physical_offset < deleted_to:
+                track.is_mixed |= physical_offset < deleted_to and index < track.last_matched()[0]
                 self._report.unsettled_entries += 1
                 continue
             self._report_one_extra(track, index, entry)

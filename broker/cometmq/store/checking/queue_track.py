@@ -43,6 +43,7 @@ class QueueTrack:
         "files",
         "first",
         "gap",
+        "is_mixed",
         "jumped",
         "jumps",
         "last",
@@ -63,6 +64,8 @@ class QueueTrack:
         self.first = 0
         self.next = self.settled_to = 0
         self.matched: list[tuple[int, int]] = []
+        self.is_mixed = False
+        """Whether an entry leads further back in the log than one in front of it."""
         self.missed: list[Missed] = []
         self.last = -1
         """Where the last record begins that came."""
@@ -92,6 +95,7 @@ class QueueTrack:
                 for missed in self.missed
                 if missed.index < start or missed.physical_offset >= self.ours_from
             ]
+        self.is_mixed |= any(start < each for each, _ in self.matched[-1:])
         if self.matched and self.matched[-1][1] == start:
             self.matched[-1] = (self.matched[-1][0], end)
         else:

@@ -25,7 +25,7 @@ from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
 from cometmq.store.checking.index_check import IndexCheck
 from cometmq.store.checking.known_ends import check_ends, check_openable, queue_keys
 from cometmq.store.checking.queue_check import QueueCheck
-from cometmq.store.disk.names import has_place_of, in_place_of, is_offset_file
+from cometmq.store.disk.names import has_place_of, in_place_of, is_offset_file, some_of
 from cometmq.store.looking.findings import ALIKE_KEPT, Kind, Progress, Report
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.looking.unlisted import unlisted_of, unlisted_text
@@ -206,6 +206,12 @@ class _Pass:
             self._report.queues_with_gaps += 1
             if self._report.queues_with_gaps <= ALIKE_KEPT:
                 self._report.notes.append(gap)
+        if mixed := self._queues.mixed():
+            self._report.notes.append(
+                f"{some_of(mixed)}: behind a kill, a broker of Apache's brought old messages of the"
+                " topic back behind later ones, and a start of ours behind a kill refuses that:"
+                " have the queue consumed, delete the topic, and make it again"
+            )
 
 
 def _counted(stage: str, steps: Iterable[None], total: int) -> Iterator[Progress]:
