@@ -6,6 +6,7 @@ import sys
 import zlib
 from pathlib import Path
 from random import Random
+from time import process_time
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -130,11 +131,15 @@ def test_a_body_that_holds_a_record_of_elsewhere_is_a_body(tmp_path: Path) -> No
         assert found(tmp_path, split_size) == (places, [])
 
 
+@pytest.mark.parametrize("is_all_properties", [False, True])
 @pytest.mark.parametrize("split_size", [10_000, 5000, 3500, 700])
 def test_records_in_bodies_that_end_in_the_body_of_another_message_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split_size: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split_size: int, is_all_properties: bool
 ) -> None:
-    """A search that begins in such a body finds one of them, which leads over all that is sent."""
+    """A search that begins in such a body finds one of them, which leads over all that is sent.
+
+    No checksum is about properties, and of no body everybody knows it.
+    """
     monkeypatch.setattr(scanning, "_BODY_MAX", 3300)
     size, ghost_size, body_size = 1 << 16, 2500, 3000
     starts = write_log(tmp_path, [bytes(body_size)] * 15, size=size)
@@ -144,11 +149,42 @@ def test_records_in_bodies_that_end_in_the_body_of_another_message_are_none(
         for at in (1500, 1900, 2050):
             ghost = bytearray(record(start + 88 + at, b"", topic=""))
             ghost[:4] = ghost_size.to_bytes(4, "big")
-            ghost[84:88] = (ghost_size - len(ghost)).to_bytes(4, "big")
+            if is_all_properties:
+                ghost[-2:] = (ghost_size - len(ghost)).to_bytes(2, "big")
+            else:
+                ghost[84:88] = (ghost_size - len(ghost)).to_bytes(4, "big")
             body[at : at + len(ghost)] = ghost
         bodies.append(bytes(body))
     assert write_log(tmp_path, bodies, size=size) == starts
     assert found(tmp_path, split_size, checksums=False) == (starts, [])
+
+
+@pytest.mark.parametrize("behind", [8000, 0])
+def test_thousands_of_records_in_a_body_take_no_time(tmp_path: Path, behind: int) -> None:
+    """Each with a checksum that is wrong, up to the body's end: to compare them takes minutes."""
+    size, body_size, count = 64 << 20, 4 << 20, 20_000
+    others = ([b"x" * body_size], [b"x" * 1000] * behind)
+    start = write_log(tmp_path, [*others[0], bytes(body_size), *others[1]], size=size)[1]
+    body = bytearray(body_size)
+    for at in range(0, body_size - 200, body_size // count):
+        ghost = bytearray(record(start + 88 + at, b"", topic=""))
+        rest = body_size - at
+        ghost[:4] = rest.to_bytes(4, "big")
+        ghost[84:88] = (rest - len(ghost)).to_bytes(4, "big")
+        body[at : at + len(ghost)] = ghost
+    places = write_log(tmp_path, [*others[0], bytes(body), *others[1]], size=size)
+    begun = process_time()
+    assert found(tmp_path, 3 << 20) == (places, [])
+    assert process_time() - begun < 10
+
+
+def test_a_last_message_that_was_torn_ends_the_log_whatever_is_in_its_body(tmp_path: Path) -> None:
+    bodies = [b"x" * 100, bytes(1000), bytes(2000)]
+    start = write_log(tmp_path, bodies)[2]
+    bodies[2] = record(start + 88, b"ghost").ljust(2000, b"y")
+    places = write_log(tmp_path, bodies)
+    change(tmp_path, start + 1900, bytes(100))
+    assert found(tmp_path) == (places[:2], [])
 
 
 def test_a_last_message_without_properties_is_where_the_log_ends(tmp_path: Path) -> None:

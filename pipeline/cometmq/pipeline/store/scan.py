@@ -4,8 +4,9 @@ A part is a range of bytes of one file; a record belongs to the part in which it
 part begins in the middle of a file a record is looked for: a magic that stands where a record would
 have it, whose lengths agree and that says it is where it is. Whoever knows where a message will lie
 can write such a record into its body, so the look begins in front of the part by more than a body
-has, and follows what it finds; a body there that has not its checksum is looked into. Behind damage
-the log is entered again in the same way.
+has, and follows what it finds. Where that leads over what looks like a record, too, one of the two
+is in the body of the other, and the file is followed from its beginning. Behind damage the log is
+entered again in the same way.
 
 Each part looks at one record more than it has: at the first of the next part. So damage there,
 which the next part would pass over on its search, is found by this one, and each by one only.
@@ -14,8 +15,9 @@ which the next part would pass over on its search, is found by this one, and eac
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -35,7 +37,7 @@ from cometmq.pipeline.records.layout import (
 from cometmq.pipeline.store.files import Opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from cometmq.pipeline.records.layout import Longs, Truths
 
@@ -45,8 +47,12 @@ each record batch costs it, and Spark, is not little."""
 
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
+_MAGIC_BEGIN: Final = _MAGIC_BYTES[0][:3]
+"""Of all of them: to look for each would go through all the data for one that is not there."""
 _MAGIC_AT: Final = 4
 _HEAD_SIZE: Final = 8
+_MAGIC_END: Final = _MAGIC_AT + len(_MAGIC_BEGIN) - 1
+"""Behind a place, how far the begin of a magic goes at most whose record begins in front of it."""
 _CRC_MASK: Final = 0x7FFFFFFF
 _OFFSET_SIZE: Final = 8
 _BODY_MAX: Final = (4 << 20) + (64 << 10)
@@ -133,25 +139,20 @@ class _Scan:
         return position if position < part.stop else part.limit
 
     def follow(self) -> Iterator[Layout | Damage]:
-        """Yield what is in the part from the first place on that looks like a record.
-
-        One whose body has not its checksum may be in the body of another that began in front of
-        the part: what looks like a record in it is gone on with.
-        """
+        """Yield what is in the part from the first place on that looks like a record."""
         part = self._part
-        position = self._next_sound(part.start, part.stop) if part.start else 0
-        while position < part.stop:
-            for found in self._from(position):
-                yield found
-                position = found_end(found) - part.base
-                if isinstance(found, Damage) and found.reason == _WRONG_BODY:
-                    inner = self._next_sound(found.start - part.base + 1, position)
-                    if inner < position:
-                        position = inner
-                        yield Damage(found.start, part.base + inner, _WRONG_BODY)
-                    break
-            else:
-                return
+        yield from self._from(self._next_sound(part.start, part.stop) if part.start else 0)
+
+    def holds_another(self, layout: Layout) -> bool:
+        """Whether in one of the records that were yielded last another one seems to begin."""
+        first, end = int(layout.starts[0]), int(layout.ends[-1])
+        if self._data.count(_MAGIC_BEGIN, first, end + _MAGIC_END) == len(layout.starts):
+            return False
+        starts = set(layout.starts.tolist())
+        at: int | None = first
+        while at is not None and at in starts:
+            at = next_record(self._data, at + 1, self._part.base + self._begin)
+        return at is not None and at < end
 
     def _from(self, position: int) -> Iterator[Layout | Damage]:
         part = self._part
@@ -301,12 +302,9 @@ class Followed(NamedTuple):
     """The records in front of a place of a file, each of which begins where another ends."""
 
     end: int
-    """In the file, behind the last of them, or behind damage; 0 when there was neither.
-
-    The end of the data where the filler of the file's end was met.
-    """
-    last: Layout | None
-    """Some that end with the last of them."""
+    """Behind them or behind damage, 0 without either; that of the data behind the file's filler."""
+    last: Sequence[Layout]
+    """Those of them that a body in which the place is could begin with."""
 
 
 def found_end(found: Layout | Damage) -> int:
@@ -319,12 +317,22 @@ def found_end(found: Layout | Damage) -> int:
 def followed(part: Part, file: Opened) -> Followed:
     """Follow the records in front of a part, from as far away as a body can be long."""
     start = max(part.start - _BODY_MAX, 0)
-    end, last = part.base, None
-    scanning = _Scan(part._replace(start=start, stop=part.start), file, sample=1)
+    return _followed(part, file, start) or cast("Followed", _followed(part, file, 0))
+
+
+def _followed(part: Part, file: Opened, start: int) -> Followed | None:
+    """Follow records from a place on; `None` if they may be in the bodies of others."""
+    end, last = part.base, deque[Layout]()
+    scanning = _Scan(part._replace(start=start, stop=part.start), file, sample=0)
     for found in scanning.follow():
         end = found_end(found)
-        if not isinstance(found, Damage):
-            last = found
+        if isinstance(found, Damage):
+            continue
+        if start and scanning.holds_another(found):
+            return None
+        last.append(found)
+        while last and found_end(last[0]) < part.base + part.start - _BODY_MAX:
+            last.popleft()
     return Followed(part.limit if scanning.is_over else end - part.base, last)
 
 
@@ -370,27 +378,23 @@ def next_record(data: bytes, at: int, begin: int) -> int | None:
     `begin` is where in the log the data begins.
     """
     place = at + _MAGIC_AT
-    while True:
-        found = [hit for magic in _MAGIC_BYTES if (hit := data.find(magic, place)) >= 0]
-        if not found:
-            return None
-        start = min(found) - _MAGIC_AT
+    while (found := data.find(_MAGIC_BEGIN, place)) >= 0:
+        start = found - _MAGIC_AT
         noted_at = start + PHYSICAL_OFFSET_AT
         noted = data[noted_at : noted_at + _OFFSET_SIZE]
-        if len(noted) < _OFFSET_SIZE or int.from_bytes(noted, "big") == begin + start:
+        is_there = len(noted) < _OFFSET_SIZE or int.from_bytes(noted, "big") == begin + start
+        if is_there and data[found : found + _MAGIC_AT] in _MAGIC_BYTES:
             return start
-        place = start + _MAGIC_AT + 1
+        place = found + 1
+    return None
 
 
-def last_record(data: bytes, end: int, begin: int) -> tuple[int, int] | None:
-    """Return start and size of the last sound record that begins in front of a place; or None."""
-    place = end + _HEAD_SIZE - 1
-    while (found := max(data.rfind(magic, 0, place) for magic in _MAGIC_BYTES)) >= _MAGIC_AT:
+def last_record(data: bytes, end: int, begin: int) -> int | None:
+    """Return where in the data the last sound record begins in front of a place; or None."""
+    place = end + _MAGIC_END
+    while (found := data.rfind(_MAGIC_BEGIN, 0, place)) >= _MAGIC_AT:
         start = found - _MAGIC_AT
-        size = sound_size(data, start, begin + start)
-        if size is not None:
-            layout, _ = lay_out(np.frombuffer(data, np.uint8), np.array([start, start + size]))
-            if not wrong_bodies(layout)[0]:
-                return start, size
-        place = found + 3
+        if sound_size(data, start, begin + start) is not None:
+            return start
+        place = found + len(_MAGIC_BEGIN) - 1
     return None

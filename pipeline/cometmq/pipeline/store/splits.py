@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from cometmq.pipeline.store.files import Opened, disk_errors_told, log_files
-from cometmq.pipeline.store.scan import Part, followed, last_record
+from cometmq.pipeline.store.scan import Part, followed, last_record, wrong_bodies
 
 if TYPE_CHECKING:
     from cometmq.pipeline.store.files import StoreFile
@@ -64,12 +64,8 @@ def _log_of(root: str) -> Log:
                 continue
             if data_end is None:
                 data_end = file.start + filled
-            last = _last(opened, file, filled)
-            if last is not None:
-                limit = min(filled + _ZEROS_MAX, file.size)
-                last = _around(
-                    Part(root, file.path, file.start, 0, 0, limit, file.size), opened, last
-                )
+            limit = min(filled + _ZEROS_MAX, file.size)
+            last = _last(Part(root, file.path, file.start, 0, filled, limit, file.size), opened)
         if last is not None:
             start, size = last
             return Log(root, files, start + size, data_end, start)
@@ -91,31 +87,37 @@ def _filled(opened: Opened, size: int) -> int:
     return 0
 
 
-def _last(opened: Opened, file: StoreFile, filled: int) -> tuple[int, int] | None:
-    """Return where in the log the last sound record of a file begins, and its size; or None.
+def _last(part: Part, opened: Opened) -> tuple[int, int] | None:
+    """Return where in the log the last record of a file whose body is right begins, and its size.
 
-    Chunk by chunk from the end; each is read as far as the longest record that begins in it goes.
+    What looks like one may be in the body of another; so those that lead to it count. Who would
+    compare the checksum of each would be there for an hour, where somebody wrote thousands.
     """
-    place = filled
-    more = _CHUNK_SIZE
-    while place > 0:
-        start = max(place - _CHUNK_SIZE, 0)
-        data = opened.read(min(place + more, file.size) - start, start)
-        found = last_record(data, place - start, file.start + start)
-        if found is not None:
-            return file.start + start + found[0], found[1]
-        more = _RECORD_SIZE_MAX
-        place = start
+    place = part.stop
+    while (found := _last_sound(part, opened, place)) is not None:
+        place = found
+        for layout in reversed(followed(part._replace(start=found + 1), opened).last):
+            right = np.flatnonzero(~wrong_bodies(layout))
+            if len(right):
+                return int(layout.physical_offsets[right[-1]]), int(layout.sizes[right[-1]])
+            place = int(layout.physical_offsets[0]) - part.base
     return None
 
 
-def _around(part: Part, opened: Opened, found: tuple[int, int]) -> tuple[int, int]:
-    """Return the record whose body the last one is in, if there is one; else that one itself."""
-    last = followed(part._replace(start=found[0] - part.base), opened).last
-    if last is None:
-        return found
-    start, size = int(last.physical_offsets[-1]), int(last.sizes[-1])
-    return (start, size) if start + size > found[0] else found
+def _last_sound(part: Part, opened: Opened, place: int) -> int | None:
+    """Return where in a file the last sound record begins in front of a place; or None.
+
+    Chunk by chunk from the end; each is read as far as the longest record that begins in it goes.
+    """
+    while place > 0:
+        start = max(place - _CHUNK_SIZE, 0)
+        more = _CHUNK_SIZE if place == part.stop else _RECORD_SIZE_MAX
+        data = opened.read(min(place + more, part.length) - start, start)
+        found = last_record(data, place - start, part.base + start)
+        if found is not None:
+            return start + found
+        place = start
+    return None
 
 
 def parts(log: Log, split_size: int = 0, first: int = 0) -> list[Part]:
