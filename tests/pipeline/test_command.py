@@ -259,6 +259,7 @@ MISTAKES = {
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
     "mirror --topic t --to-nameserver here --checkpoint c": "to-nameserver: 'here' is no HOST:PORT",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
+    "archive --to a --topic t --conf driver.memory=1g": "did you mean spark.driver.memory?",
     "replay --from-dir a --to-topic t --mark x": "mark: 'x'",
     "replay --from-dir a --to-topic t --mark =x": "mark: '=x': write NAME=VALUE",
     "replay --from-dir a --to-topic t --mark x=": "mark: 'x=': write NAME=VALUE",

@@ -180,6 +180,14 @@ def test_secrets_are_not_shown_by_settings(there: Guarded) -> None:
     assert ACCESS_KEY in repr(found)
 
 
+@pytest.mark.parametrize("given", [None, {"access_key": ACCESS_KEY, "secret_key": SECRET}])
+def test_credentials_of_another_type_are_refused_without_what_they_say(given: Any) -> None:
+    with pytest.raises(OptionError) as refused:
+        DlqSettings(nameserver="h:1", group="g", credentials=given)
+    kind = type(given).__name__
+    assert str(refused.value) == f"credentials: it is no Credentials, but {kind}"
+
+
 @pytest.mark.parametrize("name", sorted(JOBS))
 def test_each_cluster_of_a_job_has_its_credentials(name: str) -> None:
     job: Job = import_module(JOBS[name]).JOB

@@ -215,3 +215,13 @@ def test_a_session_takes_no_setting_that_spark_would_pass_over() -> None:
 
     with pytest.raises(OptionError, match=r"^session: driver_memory: is no setting of Spark"):
         session(driver_memory="4g")
+    with pytest.raises(OptionError, match=r"^session: appName: .*, nor master or app_name$"):
+        session(appName="orders")
+    with pytest.raises(OptionError, match=r"^session: driver\.memory: .*mean spark\.driver\.memory"):
+        session(**{"driver.memory": "4g"})
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
+def test_offsets_that_are_empty_are_no_default(name: str) -> None:
+    with pytest.raises(OptionError, match=f"^{name}: it is empty; write earliest, latest or JSON"):
+        read_options({**NAMESERVER, "topic": "T", name: " "})

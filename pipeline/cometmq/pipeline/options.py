@@ -226,6 +226,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         given = {_key(name) for name in options}
         if {f"{edge}offsets", f"{edge}timestamp"} <= given:
             raise OptionError(f"{edge}Offsets: give this or {edge}Timestamp, not both")
+        if f"{edge}offsets" in given and not getattr(found, f"{edge}_offsets"):
+            raise OptionError(f"{edge}Offsets: it is empty; write earliest, latest or JSON")
     if found.group and not _GROUP.fullmatch(found.group):
         raise OptionError(
             f"group: {found.group!r} is no name of a group: up to 120 of letters, digits, _, -, %"

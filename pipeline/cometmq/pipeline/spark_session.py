@@ -18,6 +18,7 @@ from cometmq.pipeline.options import PUSHDOWN
 from cometmq.pipeline.shipping import temporary_wheel
 from cometmq.pipeline.source import CometMQSource
 from cometmq.pipeline.spark_log import LOG_VARIABLE, QUIET
+from cometmq.pipeline.spark_settings import refuse_shortened
 from cometmq.pipeline.store_source import StoreSource
 
 if TYPE_CHECKING:
@@ -120,9 +121,13 @@ def _setting(name: str) -> str:
     if name == "app_name":
         return "spark.app.name"
     if "." in name:
+        refuse_shortened(name, "session: ")
         return name
     if not name.startswith("spark_"):  # Spark would keep it, and never look at it.
-        raise OptionError(f"session: {name}: is no setting of Spark, such as spark_driver_memory")
+        raise OptionError(
+            f"session: {name}: is no setting of Spark, such as spark_driver_memory, nor master or"
+            " app_name"
+        )
     return name.replace("_", ".")
 
 

@@ -23,6 +23,8 @@ _MEMORY: Final = {
     "spark.driver.memory": re.compile(r"[1-9][0-9]*[kmgt]", re.IGNORECASE),  # As Java takes it.
     "spark.executor.memory": re.compile(r"[1-9][0-9]*([kmgtp]b?|b)?", re.IGNORECASE),
 }
+_AREAS: Final = ("app", "driver", "executor", "jars", "local", "sql", "submit")
+"""What stands behind `spark.` in the settings that people write."""
 _SECONDS: Final = {
     "week": 604_800,
     "day": 86_400,
@@ -48,12 +50,22 @@ def read_settings(master: str, given: Iterable[str]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals or "." not in name:
             raise OptionError(f"--conf {pair}: write NAME=VALUE, such as spark.driver.memory=4g")
+        refuse_shortened(name, "--conf ")
         found[name] = value
     _check_master(found.get("spark.master", master))
     for name, pattern in _MEMORY.items():
         if name in found and not pattern.fullmatch(found[name]):
             raise OptionError(f"--conf {name}={found[name]}: write a size, such as 4g or 512m")
     return found
+
+
+def refuse_shortened(name: str, where: str) -> None:
+    """Refuse the name of a setting of Spark without its `spark.`: Spark would keep it unread.
+
+    Other names may be of what Spark hands on, such as `hive.exec.dynamic.partition`.
+    """
+    if name.partition(".")[0] in _AREAS:
+        raise OptionError(f"{where}{name}: is no setting of Spark; did you mean spark.{name}?")
 
 
 def _check_master(master: str) -> None:

@@ -235,6 +235,9 @@ def check_types(settings: DataclassInstance) -> None:
     for each in fields(settings):
         value = getattr(settings, each.name)
         kind, must_be = _KINDS.get(str(each.type), (object, ""))
+        if each.type == "Credentials" and not isinstance(value, type(each.default)):
+            # Without the value, which may have a secret in it.
+            raise OptionError(f"{each.name}: it is no Credentials, but {type(value).__name__}")
         if not isinstance(value, kind) or (
             isinstance(value, bool) and kind is not bool and must_be
         ):
