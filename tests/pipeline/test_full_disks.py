@@ -161,6 +161,12 @@ def test_what_a_shell_has_opened_is_written_to_as_it_is(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+") as file:
         durable.write_whole(Path(f"/dev/fd/{file.fileno()}"), "said")
         assert file.read() == "said"
+        link = tmp_path / "report.json"
+        link.symlink_to(f"/dev/fd/{file.fileno()}")
+        file.truncate(0)
+        durable.write_whole(link, "said")
+        file.seek(0)
+        assert file.read() == "said"
 
 
 def test_a_checkpoint_on_a_full_disk_is_told_where_the_stream_does_not_even_start() -> None:

@@ -20,6 +20,8 @@ from cometmq.pipeline.jobs.full_disks import about_full
 
 _SYSTEM: Final = ("/dev/", "/proc/")
 """Where names are of something else, as of what a shell has opened."""
+_LINKS_MAX: Final = 40
+"""That lead to another: as many as Linux follows."""
 _CANNOT: Final = (errno.EINVAL, errno.ENOTSUP)
 """What file systems say that do not sync folders: some of those over a network."""
 
@@ -43,7 +45,7 @@ def write_whole(path: Path, text: str) -> None:
     What is no file, such as a pipe, is written to as it is; and so is one that cannot be replaced,
     as in a folder that is closed to us, or that is of somebody else, or a mount point.
     """
-    if str(path.absolute()).startswith(_SYSTEM) or (path.exists() and not path.is_file()):
+    if _is_of_system(path) or (path.exists() and not path.is_file()):
         path.write_text(text, "utf-8")
         return
     file = Path(realpath(path))  # Not a link that leads to it.
@@ -61,6 +63,17 @@ def write_whole(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
     else:
         sync_name(file)
+
+
+def _is_of_system(path: Path) -> bool:
+    """Whether it is a name of the system's, or a link to one: what that leads to is in use."""
+    for _ in range(_LINKS_MAX):
+        if str(path.absolute()).startswith(_SYSTEM):
+            return True
+        if not path.is_symlink():
+            break
+        path = path.parent / path.readlink()
+    return False
 
 
 def _make_alike(new: Path, old: Path) -> None:
