@@ -217,7 +217,7 @@ def test_a_session_takes_no_setting_that_spark_would_pass_over() -> None:
         session(driver_memory="4g")
     with pytest.raises(OptionError, match=r"^session: appName: .*, nor master or app_name$"):
         session(appName="orders")
-    with pytest.raises(OptionError, match=r"^session: driver\.memory: .*mean spark\.driver\.memory"):
+    with pytest.raises(OptionError, match=r"^session: driver\.memory: .* mean spark\.driver"):
         session(**{"driver.memory": "4g"})
 
 
