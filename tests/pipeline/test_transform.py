@@ -355,6 +355,44 @@ def test_a_run_that_ends_in_front_of_its_batches_notes_no_time(
     assert tables.bodies("ended-early-out") == sorted([*numbers(0, 6), *numbers(4, 6)], key=int)
 
 
+def stopped(run_of: TransformSettings, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop a run as its first batch begins: Spark has noted where that ends."""
+    run = Run()
+    begin_batch = run.begin_batch
+
+    def stop() -> None:
+        run.stop()
+        begin_batch()
+
+    monkeypatch.setattr(run, "begin_batch", stop)
+    assert transform(tables.spark, run_of, run).stopped
+
+
+def test_a_batch_of_a_topic_made_anew_that_was_stopped_as_it_began_is_sent_when_it_is_repeated(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = made_anew(tables, tmp_path, "stopped-anew")
+    timed = transforming(tables, tmp_path, sql=TIMED, fail_on_data_loss=False, **given)
+    stopped(timed, tables, monkeypatch)
+    assert (tmp_path / "checkpoint" / "offsets" / "1").exists()
+    assert transform(tables.spark, timed).rows == 6
+    assert tables.bodies("stopped-anew-out") == [*numbers(0, 4), *numbers(10, 16)]
+
+
+def test_behind_a_run_that_was_stopped_as_it_began_sql_goes_on_without_the_time_and_with_it(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.fill("stopped-early", 4)
+    given: dict[str, Any] = {"topic": "stopped-early", "to_topic": "stopped-early-out"}
+    timed, untimed = (transforming(tables, tmp_path, sql=sql, **given) for sql in (TIMED, UNTIMED))
+    stopped(timed, tables, monkeypatch)
+    assert transform(tables.spark, untimed).rows == 4
+    for path in (tmp_path / "checkpoint" / "commits").glob("*0*"):  # As after a kill.
+        path.unlink()
+    assert transform(tables.spark, timed).rows == 4
+    assert tables.bodies("stopped-early-out") == numbers(0, 4)
+
+
 def test_sql_that_takes_no_message_writes_none(tables: Tables, tmp_path: Path) -> None:
     tables.fill("none-in", 3)
     for number, condition in enumerate(("false", "flag = 7")):

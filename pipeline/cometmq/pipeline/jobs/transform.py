@@ -48,7 +48,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.tables import named
-from cometmq.pipeline.jobs.timed_rows import TIME, first_timed, note_timed, refuse_untimed
+from cometmq.pipeline.jobs.timed_rows import TIME, drop_plan, note_timed, plan_timed, refuse_untimed
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.options import write_options
 from cometmq.pipeline.rows import row_form
@@ -126,7 +126,9 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
             return report
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream, settings)
-        timed = first_timed(checkpoint) if TIME in columns else None
+        timed = plan_timed(checkpoint) if TIME in columns else None
+        if timed is None:
+            drop_plan(checkpoint)
         note = cache(note_timed)
 
         def put(batch: DataFrame, batch_id: int) -> None:
