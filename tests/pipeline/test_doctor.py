@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPOSITORY = Path(__file__).parent.parent.parent
+REAL_BROKER = doctors._broker
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +90,14 @@ def test_without_a_broker_spark_is_started_all_the_same(
     assert (found.what, found.is_well) == ("round trip", is_well)
     assert ("to no topic: pip install" if is_well else said) in found.text
     assert "ten rows go to Spark's Python" in told[-1]
+
+
+def test_settings_of_a_broker_in_the_environment_are_not_for_the_doctor_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMETMQ_AUTO_CREATE_TOPIC_ENABLE", "perhaps")
+    with REAL_BROKER(str(tmp_path)) as nameserver:
+        assert nameserver.startswith("127.0.0.1:")
 
 
 @pytest.mark.spark

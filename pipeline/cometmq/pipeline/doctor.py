@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import signal
@@ -189,10 +190,15 @@ def _said(command: list[str]) -> str:
 
 @contextmanager
 def _broker(folder: str) -> Generator[str]:
-    """Run `cometmq up` on free ports, and say where its name server is."""
+    """Run `cometmq up` on free ports, and say where its name server is.
+
+    Settings of the user's own broker, which the environment may hold, are not for this one.
+    """
+    plain = {name: text for name, text in os.environ.items() if not name.startswith("COMETMQ_")}
     ports = ("--nameserver-port", "0", "--broker-port", "0", "--metrics-port", "0")
     up = [sys.executable, "-m", "cometmq.admin", "up", "--dir", folder, *ports]
-    with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as daemon:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(up, stdout=pipe, stderr=pipe, text=True, env=plain) as daemon:
         assert daemon.stdout is not None
         assert daemon.stderr is not None
         try:
