@@ -122,6 +122,29 @@ def test_a_rebuild_behind_a_repair_is_not_measured_by_the_journal_of_before() ->
     assert kinds(disk) == set()
 
 
+def test_nor_is_one_whose_promised_part_ends_with_the_filler_of_a_file() -> None:
+    """The journal has entries for places of that filler, and no record stands behind it there."""
+    life = Life(config=CONFIG)
+    life.put()
+    life.checkpoint()
+    life.put(rounds=ROUNDS)
+    first = life.subject.end_offset
+    for queue_id in range(QUEUES):
+        life.subject.put("T", queue_id, bytes(1000), {}, life.now_ms)
+    life.subject.commit()
+    life.subject.sync()
+    life.checkpoint()
+    life.subject.put("T", 0, bytes(CONFIG.segment_size - 1000), {}, life.now_ms)
+    life.subject.commit()
+    disk = life.disk.kill()
+    overwrite(disk, LOG, first, bytes(CONFIG.segment_size - first))
+    disk.open(LOG).sync()
+    (step,) = repaired(disk).steps
+    assert len(step.lost) == QUEUES
+    assert rebuilt(disk, ROOT, CONFIG).left_records == 1
+    assert kinds(disk) == set()
+
+
 def test_a_cut_names_what_only_the_journal_has_of_a_queue() -> None:
     disk = killed()
     last = damage_last_of_queue_0(disk)

@@ -49,6 +49,7 @@ from cometmq.store.mending.foreign_files import (
 from cometmq.store.mending.kept_queues import keep_expired
 from cometmq.store.messages.dispatch import note_record, place_record
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
+from cometmq.store.queues.entry_journal import EntryJournal
 from cometmq.store.queues.queue_ends import UNKNOWN, save_queue_ends
 from cometmq.store.starting.folder import queue_folders
 from cometmq.store.starting.found import is_ours
@@ -375,6 +376,9 @@ class _Work:
         if claims is not None and self._complete_to is not None:
             recover_from = max(claims.recover_from, self._complete_to)
             self._note(replace(claims, recover_from=recover_from))
+        # What a repair left says what was in the place of damaged bytes.
+        named = None if claims is None else claims.journal
+        EntryJournal(store.filesystem, store.root).remove_others(named)
 
     def _note(self, claims: Claims) -> None:
         store, self._claims = self._store, claims

@@ -135,7 +135,7 @@ def _dispatched_to(store: Inspected, end: int) -> int:
         return end
     if not store.checkpoint.is_of_others:
         return min(store.start.replay_from, end)
-    return min(store.checkpoint.longs.queues_offset, store.start.unpromised_from, end)
+    return min(store.checkpoint.dispatched_to, store.start.unpromised_from, end)
 
 
 def _is_doubted(plan: Plan, block: Block, checked_from: int) -> bool:

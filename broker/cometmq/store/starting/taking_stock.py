@@ -209,15 +209,13 @@ class _Stock:
         """Return up to where each record had its entry when another program left the store.
 
         Where that was killed, up to what it noted as safe: behind it an entry that is missing may
-        be lost. It notes where the last record with an entry begins, we where the first without.
+        be lost.
         """
         if history is History.FOREIGN:
             return end.offset
         if self._clean or not self._checkpoint.is_of_others:
             return 0
-        noted, ours = self._checkpoint.longs.queues_offset, self._checkpoint.last_claims
-        noted += noted > (0 if ours is None else ours.recover_from)
-        return min(noted, start.unpromised_from, end.offset)
+        return min(self._checkpoint.dispatched_to, start.unpromised_from, end.offset)
 
     def _note_gone(self, read_back: Succession, dispatched_to: int) -> None:
         """Note which topics another program deleted, of those that have records there.

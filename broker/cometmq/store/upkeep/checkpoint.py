@@ -159,6 +159,15 @@ class Checkpoint:
         """Whether another program wrote it: not when it is missing, or damaged."""
         return self.claims is None and not self.is_damaged and self.longs != Longs()
 
+    @property
+    def dispatched_to(self) -> int:
+        """Up to where another program that wrote it noted each record to have its entry.
+
+        It notes where the last such record begins, we where the first without one does.
+        """
+        noted, ours = self.longs.queues_offset, self.last_claims
+        return noted + (noted > (0 if ours is None else ours.recover_from))
+
 
 def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
     """Read a checkpoint; without a file, or with a damaged one, it knows nothing.
