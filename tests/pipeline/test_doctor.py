@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPOSITORY = Path(__file__).parent.parent.parent
-REAL_BROKER = doctors._broker
+REAL_BROKER = vars(doctors)["_broker"]
 
 
 @pytest.fixture(autouse=True)
