@@ -256,6 +256,8 @@ MISTAKES = {
     "audit --store s --conf spark.driver.memory=banana": "driver.memory=banana: write a size, such",
     "audit --store s --conf spark.driver.memory=4gb": "spark.driver.memory=4gb: write a size, such",
     "archive --to a --topic t --max-rows -1": "max-rows: '-1'",
+    "archive --to a --topic t --start=": "start: it is empty; write earliest, latest or JSON",
+    "archive --to a --topic t --on-bad-body=": "on-bad-body: '' is neither fail nor skip",
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
     "mirror --topic t --to-nameserver here --checkpoint c": "to-nameserver: 'here' is no HOST:PORT",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",

@@ -215,8 +215,9 @@ def _survey(options: ReadOptions) -> tuple[Survey, dict[Queue, int]]:
 
 def source_options(settings: StreamSettings) -> dict[str, str]:
     """Return the options of the source that settings become."""
-    values = {name: getattr(settings, name, "") for name in OPTIONS}
-    given = {OPTIONS[name]: str(value) for name, value in values.items() if value != ""}
+    # Empty ones, too: left out, a stream would begin where the source's do, and not where jobs do.
+    values = {name: getattr(settings, name) for name in OPTIONS if hasattr(settings, name)}
+    given = {OPTIONS[name]: str(value) for name, value in values.items()}
     return settings.credentials.at(settings.nameserver) | given
 
 
