@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 from tests.pipeline.test_folders import Plain
@@ -163,10 +164,19 @@ def test_what_a_shell_has_opened_is_written_to_as_it_is(tmp_path: Path) -> None:
         assert file.read() == "said"
         link = tmp_path / "report.json"
         link.symlink_to(f"/dev/fd/{file.fileno()}")
-        file.truncate(0)
-        durable.write_whole(link, "said")
-        file.seek(0)
-        assert file.read() == "said"
+        folder = tmp_path / "open"
+        folder.symlink_to("/proc/self/fd")
+        for number, name in enumerate((link, folder / str(file.fileno())), start=2):
+            durable.write_whole(name, "said")
+            file.seek(0)
+            assert file.read() == "said" * number  # What stood there before stays.
+
+
+def test_a_report_in_a_folder_of_the_systems_is_the_last_one_alone() -> None:
+    with NamedTemporaryFile(dir="/dev/shm") as file:
+        for _ in range(2):
+            durable.write_whole(Path(file.name), "said")
+        assert Path(file.name).read_text() == "said"
 
 
 def test_a_checkpoint_on_a_full_disk_is_told_where_the_stream_does_not_even_start() -> None:

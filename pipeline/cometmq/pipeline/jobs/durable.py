@@ -18,8 +18,10 @@ from typing import Final
 
 from cometmq.pipeline.jobs.full_disks import about_full
 
-_SYSTEM: Final = ("/dev/", "/proc/")
-"""Where names are of something else, as of what a shell has opened."""
+_SYSTEM: Final = "/dev/"
+"""Where names are of something else."""
+_OPEN: Final = "/proc/"
+"""And of what is open, as a shell has opened it for us."""
 _LINKS_MAX: Final = 40
 """That lead to another: as many as Linux follows."""
 _CANNOT: Final = (errno.EINVAL, errno.ENOTSUP)
@@ -45,8 +47,9 @@ def write_whole(path: Path, text: str) -> None:
     What is no file, such as a pipe, is written to as it is; and so is one that cannot be replaced,
     as in a folder that is closed to us, or that is of somebody else, or a mount point.
     """
-    if _is_of_system(path) or (path.exists() and not path.is_file()):
-        path.write_text(text, "utf-8")
+    if (how := _how_open(path)) or (path.exists() and not path.is_file()):
+        with path.open(how or "w", encoding="utf-8") as there:
+            there.write(text)
         return
     file = Path(realpath(path))  # Not a link that leads to it.
     new = file.with_name(f".{file.name}.{os.getpid()}")
@@ -65,15 +68,22 @@ def write_whole(path: Path, text: str) -> None:
         sync_name(file)
 
 
-def _is_of_system(path: Path) -> bool:
-    """Whether it is a name of the system's, or a link to one: what that leads to is in use."""
+def _how_open(path: Path) -> str:
+    """Return how to open a name of the system's, or a link to one; nothing of any other.
+
+    What a process has open, as stdout, is gone on with: what was written there before stays.
+    """
+    how = ""
     for _ in range(_LINKS_MAX):
-        if str(path.absolute()).startswith(_SYSTEM):
-            return True
+        path = Path(realpath(path.parent), path.name)
+        if str(path).startswith(_OPEN):
+            return "a"
+        if str(path).startswith(_SYSTEM):
+            how = "w"
         if not path.is_symlink():
             break
         path = path.parent / path.readlink()
-    return False
+    return how
 
 
 def _make_alike(new: Path, old: Path) -> None:
