@@ -108,7 +108,7 @@ class QueueCheck:
         """Count a record whose queue has no files; one whose topic is gone needs none."""
         if not track.missed:
             track.missed.append(Missed(message.queue_offset, b"", NOTHING))
-            if self._store.is_deleted_topic(topic):
+            if self._store.is_deleted_topic(topic, message.physical_offset):
                 track.first = -1
         if track.first < 0:
             self._report.records_of_deleted_topics += 1

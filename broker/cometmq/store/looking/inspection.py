@@ -156,11 +156,15 @@ class Inspected:
             )
         )
 
-    def is_deleted_topic(self, topic: str) -> bool:
-        """Whether a topic that the log has records of is gone: unknown, and nobody misses a queue.
+    def is_deleted_topic(self, topic: str, offset: int) -> bool:
+        """Whether a topic with a record there is gone: unknown, and nobody misses a queue.
 
-        The table may be of an older copy: a topic of ours that was deleted is not in the list.
+        The table may be of an older copy: a topic of ours that was deleted is not in the list. Not
+        behind what a checkpoint of ours covers: there it may be too new to be known, and a start
+        makes its queues.
         """
+        if self.checkpoint.claims is not None and offset >= self.start.replay_from:
+            return False
         return self.knows_all_topics and not self.is_kind_known(topic)
 
     def holds(self, folder: str, topic: str) -> bool:

@@ -83,7 +83,9 @@ class FrontsOfLog:
         return [
             topic
             for topic, first in self._firsts.items()
-            if first < dispatched_to and topic not in listed and store.is_deleted_topic(topic)
+            if first < dispatched_to
+            and topic not in listed
+            and store.is_deleted_topic(topic, first)
         ]
 
     def _has_entry(self, message: StoredMessage) -> bool:

@@ -251,10 +251,11 @@ class _Work:
         if is_filler(message):
             self._rebuilt.fillers += 1
             return
-        if topic not in self._deleted:
-            self._deleted[topic] = self._store.is_deleted_topic(topic)
+        is_gone = self._store.deletions.covers(message)
+        if not is_gone and topic not in self._deleted:
+            self._deleted[topic] = self._store.is_deleted_topic(topic, message.physical_offset)
             self._is_batch[topic] = self._store.is_batch_topic(topic)
-        if self._deleted[topic] or self._store.deletions.covers(message):
+        if is_gone or self._deleted[topic]:
             counts = self._rebuilt.deleted_topics
             counts[topic] = counts.get(topic, 0) + 1
         else:
@@ -377,8 +378,7 @@ class _Work:
             recover_from = max(claims.recover_from, self._complete_to)
             self._note(replace(claims, recover_from=recover_from))
         # What a repair left says what was in the place of damaged bytes.
-        named = None if claims is None else claims.journal
-        EntryJournal(store.filesystem, store.root).remove_others(named)
+        EntryJournal(store.filesystem, store.root).remove_others(claims.journal if claims else None)
 
     def _note(self, claims: Claims) -> None:
         store, self._claims = self._store, claims

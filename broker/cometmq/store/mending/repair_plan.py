@@ -130,12 +130,18 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
 
 
 def _dispatched_to(store: Inspected, end: int) -> int:
-    """Return up to where the entry of each record was made; of a killed store, and was synced."""
+    """Return up to where the entry of each record was made; of a killed store, and was synced.
+
+    A checkpoint of ours says it of a clean store as well: one of a copy may be older than the log.
+    """
+    checkpoint, start = store.checkpoint, store.start
+    if checkpoint.claims is not None:
+        return min(start.replay_from, end)
     if store.is_clean:
         return end
-    if not store.checkpoint.is_of_others:
-        return min(store.start.replay_from, end)
-    return min(store.checkpoint.dispatched_to, store.start.unpromised_from, end)
+    if not checkpoint.is_of_others:
+        return min(start.replay_from, end)
+    return min(checkpoint.dispatched_to, start.unpromised_from, end)
 
 
 def _is_doubted(plan: Plan, block: Block, checked_from: int) -> bool:

@@ -1,0 +1,137 @@
+"""Topics that are newer than what a store notes of itself: none is taken for a deleted one.
+
+A kill may come before the table of topics was saved, and all but the log may be of an older copy.
+Neither the table nor a file of a queue shows such a topic, but a start reads its messages back.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import tests.store.test_apache_deletions as apache
+from tests.crash.disk import Killed, Operation, SimulatedFileSystem
+from tests.store.apache_stores import config, unpack
+from tests.store.damaged_stores import contents, damage, flip, verified
+from tests.store.held_stores import bodies
+from tests.store.test_deletions import CONFIG, ROOT, opened, put
+
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.looking.inspection import inspect, looking_at
+from cometmq.store.mending import rebuilding
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
+from cometmq.store.upkeep.checkpoint import load_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cometmq.store.message_store import MessageStore
+
+MESSAGES = [b"%d" % number for number in range(20)]
+
+
+def known() -> SimulatedFileSystem:
+    """Make a store whose table has its one topic."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, *MESSAGES)
+    assert store.close(1)
+    disk.make_directories(f"{ROOT}/config")
+    file = disk.open(f"{ROOT}/config/topics.json", create=True)
+    file.write(json.dumps({"topicConfigTable": {"T": {"topicName": "T"}}}).encode(), 0)
+    file.close()
+    return disk
+
+
+def put_new(disk: SimulatedFileSystem) -> MessageStore:
+    store = opened(disk)
+    put(store, *MESSAGES, topic="New")
+    put(store, b"last")
+    return store
+
+
+def killed() -> SimulatedFileSystem:
+    """Have it killed before it wrote anything but the log."""
+    disk = known()
+    put_new(disk)
+    return disk.kill()
+
+
+def older_but_for_the_log() -> SimulatedFileSystem:
+    """Have all but its log be from a copy of before the topic was made."""
+    copy, disk = known(), known()
+    assert put_new(disk).close(1)
+    for path, data in contents(disk).items():
+        if path.startswith(f"{ROOT}/commitlog/"):
+            file = copy.open(path, create=True)
+            file.write(data, 0)
+            file.close()
+    return copy
+
+
+def rebuild(disk: SimulatedFileSystem) -> None:
+    done = rebuilding.Rebuilt()
+    for _ in rebuilding.rebuild(inspect(disk, ROOT, CONFIG), done, 1):
+        pass
+    assert not done.deleted_topics
+
+
+def repair(disk: SimulatedFileSystem) -> None:
+    """Have a message in front damaged, and stepped over."""
+    with looking_at(disk, ROOT, CONFIG) as left:
+        damage(disk, list(LogScan(left.segments, 0))[3])
+    store, plan = inspect(disk, ROOT, CONFIG), Plan()
+    for _ in make_plan(store, plan, cut=False):
+        pass
+    carry_out(store, plan, 1)
+
+
+def look(disk: SimulatedFileSystem) -> None:
+    assert not verified(disk, ROOT, CONFIG).records_of_deleted_topics
+
+
+@pytest.mark.parametrize("tool", [look, rebuild, repair])
+@pytest.mark.parametrize("store", [killed, older_but_for_the_log])
+def test_no_tool_takes_one_for_deleted(
+    store: Callable[[], SimulatedFileSystem], tool: Callable[[SimulatedFileSystem], None]
+) -> None:
+    disk = store()
+    tool(disk)
+    again = opened(disk)
+    assert bodies(again, "New") == MESSAGES
+    assert bodies(again)[-1] == b"last"
+    assert again.close(1)
+    assert verified(disk, ROOT, CONFIG).is_sound
+
+
+def test_a_cut_that_is_killed_and_done_again_keeps_no_offset_of_a_deleted_topic(
+    tmp_path: Path,
+) -> None:
+    """It is killed behind the first of its checkpoints, which are ours, and in front of the cut."""
+    root = unpack("clean", tmp_path)
+    flip(RealFileSystem(), str(root / "commitlog/00000000000000131072"), 350)
+    disk = apache.on_a_disk(root)
+
+    def kill(operation: Operation) -> None:
+        if operation.verb == "create" and operation.path == f"{root}/abort":
+            raise Killed(operation)
+
+    disk.hook = kill
+    with pytest.raises(Killed):
+        cut(disk, str(root))
+    disk = disk.kill()
+    assert load_checkpoint(disk, f"{root}/checkpoint").claims is not None
+    cut(disk, str(root))
+    assert apache.opened(root, disk).max_offset("S_del", 0) == 0
+
+
+def cut(disk: SimulatedFileSystem, root: str) -> None:
+    plan = Plan()
+    with looking_at(disk, root, config("clean")) as store:
+        for _ in make_plan(store, plan, cut=True):
+            pass
+        carry_out(store, plan, 1)
