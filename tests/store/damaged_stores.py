@@ -12,7 +12,9 @@ from cometmq.store.checking.verify import verify
 from cometmq.store.config import StoreConfig
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.findings import Report
-from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.inspection import inspect, looking_at
+from cometmq.store.mending.repair_plan import Plan, make_plan
+from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
 from cometmq.store.upkeep.checkpoint import CheckpointFile, load_checkpoint
@@ -98,6 +100,18 @@ def verified(disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL) ->
         pass
     report.notes = [note for note in report.notes if not note.startswith("config/topics.json has")]
     return report
+
+
+def repaired(
+    disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL, *, cut: bool = False
+) -> Plan:
+    """Repair a store; returns what was planned."""
+    plan = Plan()
+    with looking_at(disk, root, config) as store:
+        for _ in make_plan(store, plan, cut=cut):
+            pass
+        carry_out(store, plan, 1)
+    return plan
 
 
 def files_of(disk: FileSystem, folder: str) -> Iterator[str]:

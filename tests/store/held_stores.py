@@ -9,15 +9,14 @@ from dataclasses import replace
 
 import pytest
 from tests.crash.disk import Killed, Operation, SimulatedFileSystem
-from tests.store.damaged_stores import files_of, overwrite
+from tests.store.damaged_stores import files_of, overwrite, repaired
 from tests.store.records import HOST, messages_in
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.mending import rebuilding
-from cometmq.store.mending.repair_plan import Plan, make_plan
-from cometmq.store.mending.repairing import carry_out
+from cometmq.store.mending.repair_plan import Plan
 from cometmq.store.message_store import MessageStore
 
 ROOT = "/s"
@@ -152,11 +151,7 @@ def rebuild(held: Held) -> rebuilding.Rebuilt:
 
 
 def repair(held: Held, *, cut: bool) -> Plan:
-    store, plan = inspect(held.disk, ROOT, CONFIG), Plan()
-    for _ in make_plan(store, plan, cut=cut):
-        pass
-    carry_out(store, plan, 1)
-    return plan
+    return repaired(held.disk, ROOT, CONFIG, cut=cut)
 
 
 # Damages

@@ -11,11 +11,11 @@ from tests.store.damaged_stores import verified
 from tests.store.held_stores import bodies
 from tests.store.test_apache_deletions import take_our_notes
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
+from tests.store.test_rebuilding import rebuilt
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
-from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 
 NUMBER_AT = 20
 """In a record."""
@@ -47,10 +47,7 @@ def test_a_gap_that_a_rebuild_accepted_refuses_no_start(topic: str, torn: bytes)
     with pytest.raises(CorruptionError, match="rebuild --accept-gaps"):
         opened(disk)
     disk = disk.kill()
-    done = Rebuilt()
-    for _ in rebuild(inspect(disk, ROOT, CONFIG), done, 1, accept_gaps=True):
-        pass
-    assert done.gaps == [f"{topic}/0"]
+    assert rebuilt(disk, ROOT, CONFIG, accept_gaps=True).gaps == [f"{topic}/0"]
     for after in (disk.power_cut(Random(1)), disk.kill()):
         for number in range(3):
             store = opened(after)

@@ -18,15 +18,12 @@ import pytest
 import tests.store.test_deletions as simulated
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 from tests.store.apache_stores import DELETED_TOPICS, config, unpack
-from tests.store.damaged_stores import flip, verified
+from tests.store.damaged_stores import flip, repaired, verified
 from tests.store.held_stores import bodies
 
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.log.turn import Origin
-from cometmq.store.looking.inspection import inspect
-from cometmq.store.mending.repair_plan import Plan, make_plan
-from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
 from cometmq.store.upkeep.checkpoint import FILE_SIZE
 
@@ -166,14 +163,10 @@ def test_what_was_deleted_before_a_kill_stays_deleted(
 
 def damaged_and_repaired(root: Path) -> None:
     """Have a message in front of the deleted topic's damaged, and stepped over."""
-    filesystem, plan = RealFileSystem(), Plan()
+    filesystem = RealFileSystem()
     flip(filesystem, str(root / "commitlog/00000000000000131072"), 350)  # In a body.
-    store = inspect(filesystem, str(root), config("clean"))
-    for _ in make_plan(store, plan, cut=False):
-        pass
+    plan = repaired(filesystem, str(root), config("clean"))
     assert [step.damage.start for step in plan.steps] == [131_331]
-    carry_out(store, plan, 1)
-    store.segments.close()
 
 
 @pytest.mark.parametrize("is_ours", [False, True])

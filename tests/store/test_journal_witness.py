@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment
 from tests.crash.oracle import BATCH_TOPIC
-from tests.store.damaged_stores import contents, files_of, overwrite
+from tests.store.damaged_stores import contents, files_of, overwrite, repaired
 from tests.store.test_entry_journal import (
     CONFIG as LONG,
     QUEUES,
@@ -25,8 +25,6 @@ from cometmq.store.looking.findings import Kind, Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.placeholders import Lost
-from cometmq.store.mending.repair_plan import Plan, make_plan
-from cometmq.store.mending.repairing import carry_out
 
 if TYPE_CHECKING:
     from tests.crash.disk import SimulatedFileSystem
@@ -56,14 +54,6 @@ def records(disk: SimulatedFileSystem) -> list[StoredMessage]:
     return list(LogCheck(inspect(disk, ROOT, CONFIG)))
 
 
-def repaired(disk: SimulatedFileSystem, *, cut: bool = False) -> Plan:
-    store, plan = inspect(disk, ROOT, CONFIG), Plan()
-    for _ in make_plan(store, plan, cut=cut):
-        pass
-    carry_out(store, plan, 1)
-    return plan
-
-
 def kinds(disk: SimulatedFileSystem) -> set[Kind]:
     report = Report(findings_max=99)
     for _ in verify(inspect(disk, ROOT, CONFIG), report):
@@ -84,7 +74,7 @@ def test_the_last_message_of_a_queue_is_lost_by_name_where_only_the_journal_has_
     disk = killed()
     damage_last_of_queue_0(disk)
     assert Kind.LOST_MESSAGE in kinds(disk)
-    (step,) = repaired(disk).steps
+    (step,) = repaired(disk, ROOT, CONFIG).steps
     assert step.lost == [Lost("T", 0, ROUNDS, 1)]
     life = Life(disk, CONFIG)
     assert life.subject.range_of("T", 0) == (0, ROUNDS + 1)
@@ -99,12 +89,12 @@ def test_a_repair_that_is_ended_anywhere_knows_that_message_the_next_time() -> N
         again = disk.kill()
         again.hook = KillAt(again.operations + number, Moment.AFTER)
         try:
-            repaired(again)
+            repaired(again, ROOT, CONFIG)
         except Killed:
             again = again.kill()
         else:
             break
-        repaired(again)
+        repaired(again, ROOT, CONFIG)
         assert (0, ROUNDS) in {(each.queue_id, each.queue_offset) for each in records(again)}
     else:
         pytest.fail("it never came to its end")
@@ -116,7 +106,7 @@ def test_a_rebuild_behind_a_repair_is_not_measured_by_the_journal_of_before() ->
     first, second = records(disk)[QUEUES : QUEUES + 2]
     overwrite(disk, LOG, first.physical_offset, bytes(first.size + second.size))
     disk.open(LOG).sync()
-    (step,) = repaired(disk).steps
+    (step,) = repaired(disk, ROOT, CONFIG).steps
     assert len(step.lost) == 2
     rebuilt(disk, ROOT, CONFIG)
     assert kinds(disk) == set()
@@ -139,7 +129,7 @@ def test_nor_is_one_whose_promised_part_ends_with_the_filler_of_a_file() -> None
     disk = life.disk.kill()
     overwrite(disk, LOG, first, bytes(CONFIG.segment_size - first))
     disk.open(LOG).sync()
-    (step,) = repaired(disk).steps
+    (step,) = repaired(disk, ROOT, CONFIG).steps
     assert len(step.lost) == QUEUES
     assert rebuilt(disk, ROOT, CONFIG).left_records == 1
     assert kinds(disk) == set()
@@ -148,7 +138,7 @@ def test_nor_is_one_whose_promised_part_ends_with_the_filler_of_a_file() -> None
 def test_a_cut_names_what_only_the_journal_has_of_a_queue() -> None:
     disk = killed()
     last = damage_last_of_queue_0(disk)
-    plan = repaired(disk, cut=True)
+    plan = repaired(disk, ROOT, CONFIG, cut=True)
     assert plan.cut_at == last.physical_offset
     lost = [(each.queue_id, each.first_offset, each.next_offset) for each in plan.lost]
     assert lost == [(queue_id, ROUNDS, ROUNDS + 1) for queue_id in range(QUEUES)]
@@ -163,7 +153,7 @@ def test_a_record_is_written_right_where_the_journal_alone_has_its_entry() -> No
     assert (was.queue_id, was.queue_offset) == (0, 2)
     overwrite(disk, LOG, was.physical_offset + QUEUE_ID + 3, b"\x05")
     assert Kind.RECORD in kinds(disk)
-    (head,) = repaired(disk).heads
+    (head,) = repaired(disk, ROOT, CONFIG).heads
     assert head.truth == ("T", 0, 2)
     assert contents(disk, ROOT)[LOG] == before
     assert Life(disk, CONFIG).read() == expected(ROUNDS)
@@ -185,7 +175,7 @@ def test_a_journal_that_cannot_be_read_is_no_witness_and_keeps_nobody_from_mendi
     damage_last_of_queue_0(disk)
     (journal,) = (each for each in contents(disk, ROOT) if "/entryjournal/" in each)
     disk.make_unreadable(journal, 0, 60)
-    (step,) = repaired(disk).steps
+    (step,) = repaired(disk, ROOT, CONFIG).steps
     assert step.lost == []
 
 
@@ -194,7 +184,7 @@ def test_a_damaged_journal_is_no_witness() -> None:
     damage_last_of_queue_0(disk)
     (journal,) = (each for each in contents(disk, ROOT) if "/entryjournal/" in each)
     overwrite(disk, journal, 60, b"\xff")
-    (step,) = repaired(disk).steps
+    (step,) = repaired(disk, ROOT, CONFIG).steps
     assert step.lost == []
 
 
@@ -213,7 +203,7 @@ def test_batches_of_a_topic_of_which_only_the_journal_tells_are_left_to_the_next
     for _ in verify(inspect(disk, ROOT, CONFIG), report):
         pass
     assert (report.findings, report.unsettled_entries) == ([], 2 * QUEUES)
-    assert repaired(disk).is_empty
+    assert repaired(disk, ROOT, CONFIG).is_empty
 
 
 def test_a_torn_tail_ends_the_log_though_the_journal_is_damaged_too() -> None:

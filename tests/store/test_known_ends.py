@@ -17,6 +17,7 @@ from tests.store.damaged_stores import (
     damage,
     files_of,
     overwrite,
+    repaired,
     small_store,
     verified,
     write_small_store,
@@ -31,8 +32,6 @@ from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.rebuilding import Rebuilt, rebuild
-from cometmq.store.mending.repair_plan import Plan, make_plan
-from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.queue_ends import (
     NO_RECORD,
@@ -72,14 +71,6 @@ def started(disk: SimulatedFileSystem) -> MessageStore:
     except LostQueuesError:
         rebuilt(disk)
         return opened(disk)
-
-
-def repaired(disk: SimulatedFileSystem, *, cut: bool) -> Plan:
-    store, plan = inspect(disk, ROOT, SMALL), Plan()
-    for _ in make_plan(store, plan, cut=cut):
-        pass
-    carry_out(store, plan, 1)
-    return plan
 
 
 def messages(disk: SimulatedFileSystem) -> list[StoredMessage]:

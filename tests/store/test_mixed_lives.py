@@ -14,12 +14,12 @@ from tests.store.damaged_stores import verified
 from tests.store.held_stores import bodies
 from tests.store.test_apache_deletions import take_our_notes
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
+from tests.store.test_rebuilding import rebuilt
 
 from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.errors import CorruptionError
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
-from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 from cometmq.store.queues.consume_queue import ENTRY
 
 OLD, NEW, BEHIND = 20, 5, 3
@@ -104,8 +104,7 @@ def test_behind_a_kill_the_command_that_the_refusal_names_lets_the_broker_start(
     with pytest.raises(CorruptionError, match="rebuild --accept-gaps"):
         opened(disk)
     disk = disk.kill()
-    for _ in rebuild(inspect(disk, ROOT, CONFIG), Rebuilt(), 1, accept_gaps=True):
-        pass
+    rebuilt(disk, ROOT, CONFIG, accept_gaps=True)
     assert bodies(opened(disk)) == MIXED[-BEHIND:]
 
 

@@ -13,16 +13,14 @@ import pytest
 import tests.store.test_apache_deletions as apache
 from tests.crash.disk import Killed, Operation, SimulatedFileSystem
 from tests.store.apache_stores import config, unpack
-from tests.store.damaged_stores import contents, damage, flip, verified
+from tests.store.damaged_stores import contents, damage, flip, repaired, verified
 from tests.store.held_stores import bodies
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
+from tests.store.test_rebuilding import rebuilt
 
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.log.log_scan import LogScan
-from cometmq.store.looking.inspection import inspect, looking_at
-from cometmq.store.mending import rebuilding
-from cometmq.store.mending.repair_plan import Plan, make_plan
-from cometmq.store.mending.repairing import carry_out
+from cometmq.store.looking.inspection import looking_at
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
@@ -74,20 +72,14 @@ def older_but_for_the_log() -> SimulatedFileSystem:
 
 
 def rebuild(disk: SimulatedFileSystem) -> None:
-    done = rebuilding.Rebuilt()
-    for _ in rebuilding.rebuild(inspect(disk, ROOT, CONFIG), done, 1):
-        pass
-    assert not done.deleted_topics
+    assert not rebuilt(disk, ROOT, CONFIG).deleted_topics
 
 
 def repair(disk: SimulatedFileSystem) -> None:
     """Have a message in front damaged, and stepped over."""
     with looking_at(disk, ROOT, CONFIG) as left:
         damage(disk, list(LogScan(left.segments, 0))[3])
-    store, plan = inspect(disk, ROOT, CONFIG), Plan()
-    for _ in make_plan(store, plan, cut=False):
-        pass
-    carry_out(store, plan, 1)
+    repaired(disk, ROOT, CONFIG)
 
 
 def look(disk: SimulatedFileSystem) -> None:
@@ -122,16 +114,8 @@ def test_a_cut_that_is_killed_and_done_again_keeps_no_offset_of_a_deleted_topic(
 
     disk.hook = kill
     with pytest.raises(Killed):
-        cut(disk, str(root))
+        repaired(disk, str(root), config("clean"), cut=True)
     disk = disk.kill()
     assert load_checkpoint(disk, f"{root}/checkpoint").claims is not None
-    cut(disk, str(root))
+    repaired(disk, str(root), config("clean"), cut=True)
     assert apache.opened(root, disk).max_offset("S_del", 0) == 0
-
-
-def cut(disk: SimulatedFileSystem, root: str) -> None:
-    plan = Plan()
-    with looking_at(disk, root, config("clean")) as store:
-        for _ in make_plan(store, plan, cut=True):
-            pass
-        carry_out(store, plan, 1)

@@ -124,10 +124,10 @@ class Index:
             if self.write_error is not None:
                 return False
         try:
-            self._write_slots(_EVERYTHING)
+            self._write_slots()
             for known in self._files[-1:]:
                 if known.open is not None:
-                    known.open.write_slots(_EVERYTHING)
+                    known.open.write_slots()
                     self._folder.touch(known)
             self._folder.remove_half_made()
         except OSError as error:
@@ -159,10 +159,10 @@ class Index:
         """Return the file that has room, making it when there is none."""
         if self._files and self._files[-1].header.next_item < self._shape.items:
             return self._files[-1]
-        self._write_slots(_EVERYTHING)  # The file before had a whole file's time for it.
+        self._write_slots()  # The file before had a whole file's time for it.
         return self._folder.make(now_ms)
 
-    def _write_slots(self, pages_max: int) -> bool:
+    def _write_slots(self, pages_max: int | None = None) -> bool:
         """Write slots of the file before the newest; whether that one is done with."""
         for known in self._files[-2:-1]:
             if known.open is not None:

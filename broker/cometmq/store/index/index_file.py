@@ -40,8 +40,6 @@ _SLOTS_READ: Final = 1 << 18
 CHECKED_ITEMS: Final = 65536
 """Items looked at together when a file is checked."""
 
-_ALL_PAGES: Final = 1 << 32
-
 ITEMS_OF_RECORD_MAX: Final = 1 << 15
 """More than a record can have: its properties have 32,767 bytes."""
 
@@ -115,7 +113,7 @@ class IndexFile:
         self._dirty[slots // PAGE_SLOTS] = True
         if after.end_time <= self._kept_to:
             with suppress(OSError):  # Then they are written later.
-                self.write_slots(_ALL_PAGES)
+                self.write_slots()
 
     def _chain(self, slots: Ints, first: int) -> tuple[Ints, npt.NDArray[np.intp], int]:
         """Return the item before each in its slot, each slot's last place, and the new slots."""
@@ -131,14 +129,14 @@ class IndexFile:
         previous[order] = before
         return previous, order[np.concatenate((~again, [True]))], fresh
 
-    def write_slots(self, pages_max: int) -> bool:
-        """Write slots that changed, at most so many pages of 4 KiB; whether all are written."""
+    def write_slots(self, pages_max: int | None = None) -> bool:
+        """Write slots that changed, all or so many pages of 4 KiB; whether all are written."""
         pages = np.flatnonzero(self._dirty)
         for start, end in _runs(pages[:pages_max]):
             part = self._slots[start * PAGE_SLOTS : end * PAGE_SLOTS]
             self._file.write(part.tobytes(), HEADER_SIZE + start * PAGE_SLOTS * SLOT_SIZE)
             self._dirty[start:end] = False
-        return len(pages) <= pages_max
+        return pages_max is None or len(pages) <= pages_max
 
     # After an unclean stop
 

@@ -7,7 +7,7 @@ chains are right, and the last record's are taken back, for it may have had more
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cometmq.store.index.index_format import IndexHeader, begun_before
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cometmq.store.index.index_file import IndexFile
     from cometmq.store.index.index_folder import IndexFolder
     from cometmq.store.index.index_keys import CountSound
-
-_EVERYTHING: Final = 1 << 62
 
 
 def recover_files(folder: IndexFolder, start: int, count_sound: CountSound, *, synced: bool) -> int:
@@ -54,7 +52,7 @@ def _verify(folder: IndexFolder, below: int, count_sound: CountSound, *, chains:
             while sound := _sound_end(file, count_sound):
                 whole = file.recover(below, predecessor, chains=chains, end=sound)
             known.header = file.header
-            file.write_slots(_EVERYTHING)
+            file.write_slots()
             folder.touch(known)
             if not whole:
                 for each in files[number + (file.header.next_item > 1) :]:

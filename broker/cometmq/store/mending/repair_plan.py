@@ -135,13 +135,11 @@ def _dispatched_to(store: Inspected, end: int) -> int:
     A checkpoint of ours says it of a clean store as well: one of a copy may be older than the log.
     """
     checkpoint, start = store.checkpoint, store.start
-    if checkpoint.claims is not None:
-        return min(start.replay_from, end)
-    if store.is_clean:
+    if checkpoint.claims is None and store.is_clean:
         return end
-    if not checkpoint.is_of_others:
-        return min(start.replay_from, end)
-    return min(checkpoint.dispatched_to, start.unpromised_from, end)
+    if checkpoint.is_of_others:
+        return min(checkpoint.dispatched_to, start.unpromised_from, end)
+    return min(start.replay_from, end)
 
 
 def _is_doubted(plan: Plan, block: Block, checked_from: int) -> bool:
