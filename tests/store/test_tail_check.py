@@ -121,6 +121,30 @@ def test_a_batch_with_another_number_in_its_head_is_cut(properties: bytes) -> No
     assert bodies(opened(disk), "Batches") == [b"promised"]
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_batch_whose_number_was_torn_in_its_properties_takes_no_batch_in_front_out_of_reach(
+    *, has_checkpoint: bool
+) -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    batch, properties = Origin(1, 1, HOST, int(SysFlag.INNER_BATCH)), b"INNER_NUM\x013\x02"
+    for body in (b"one", b"two"):
+        store.put("Batches", 0, body, properties, batch)
+    put(store, b"promised")
+    store.put("Batches", 0, b"late", properties, batch)
+    store.commit()
+    disk = disk.kill()
+    disk.open(LOG).write(b"\0", store.end_offset - 1)  # Behind INNER_BASE.
+    if not has_checkpoint:
+        disk.remove("/s/checkpoint")
+        disk.sync_directory("/s")
+    # Nobody knows without a checkpoint whether another program wrote it, which says it once.
+    left = [b"one", b"two"] if has_checkpoint else [b"one", b"two", b"late"]
+    store = opened(disk)
+    assert bodies(store, "Batches") == left
+    assert store.max_offset("Batches", 0) == 3 * len(left)
+
+
 def test_a_record_whose_topic_is_no_text_is_cut_or_named() -> None:
     topic_at = 84 + len(b"late 0") + 5
     disk = damaged(topic_at, b"\xff", 1)

@@ -128,9 +128,15 @@ def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry:
         message.size,
         entry_tags_code(message, levels),
         message.store_timestamp,
-        _number(message, "INNER_BASE", 0) if inner else message.queue_offset,
+        _number(message, "INNER_BASE", message.queue_offset) if inner else message.queue_offset,
         _number(message, "INNER_NUM", 1) if inner else 1,
     )
+
+
+def says_number_twice(message: StoredMessage) -> bool:
+    """Whether an inner batch says its number in the head and, the same, as a property."""
+    is_inner = bool(message.sys_flag & SysFlag.INNER_BATCH)
+    return not is_inner or _number(message, "INNER_BASE", -1) == message.queue_offset
 
 
 def has_entry(message: StoredMessage) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.proto.message import StoredMessage
 from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.log.log_scan import NEVER
-from cometmq.store.messages.dispatch import batch_entry, has_entry
+from cometmq.store.messages.dispatch import batch_entry, has_entry, says_number_twice
 from cometmq.store.queues.queue_ends import QueueKey
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Succession:
         if self._is_batch_topic(message.topic):
             entry = batch_entry(message, _ANY_LEVELS)
             number, count = entry.base_offset, entry.batch_size
-            if number != message.queue_offset:  # Which we write as a property and in the head.
+            if not says_number_twice(message):  # As we write it.
                 self._gap = message.physical_offset
         queue = message.topic_raw, message.queue_id
         if number != self._expected(queue, number, message.physical_offset):
