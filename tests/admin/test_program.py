@@ -136,3 +136,25 @@ def test_no_file_gets_the_number_of_a_closed_output() -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     null = Path(os.devnull).stat().st_rdev
     assert done.stdout == f"{[null] * 3} 3\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("line", ["--help", "store dump --help"])
+@pytest.mark.parametrize("room", [0, 100])
+def test_what_is_printed_comes_out_whole_or_the_command_fails_in_one_line(
+    room: int, line: str, unbuffered: str, tmp_path: Path
+) -> None:
+    limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))"
+    run = "runpy.run_module('cometmq.admin', run_name='__main__')"
+    with (tmp_path / "printed").open("wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", f"import resource, runpy; {limit}; {run}", *line.split()],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+    assert (tmp_path / "printed").stat().st_size == room
+    said = "Error: what is printed cannot be written: File too large; look where it goes\n"
+    assert (done.returncode, done.stderr) == (1, said)

@@ -446,13 +446,17 @@ def test_what_the_encoding_of_the_terminal_lacks_is_escaped(tmp_path: Path) -> N
     assert rb"K1 \u952e1" in ended.stdout
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", [*COMMANDS, ("dump", "--json"), ("stat", "--queues")])
 def test_output_that_cannot_be_written_is_not_the_disk_of_the_store(
-    command: tuple[str, ...], real: str
+    command: tuple[str, ...], unbuffered: str, real: str
 ) -> None:
     program = [sys.executable, "-m", "cometmq.admin", "store", *command, real, *SHAPE]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("wb") as full:
-        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, check=False)
+        ended = subprocess.run(
+            program, stdout=full, stderr=subprocess.PIPE, check=False, env=environment
+        )
     said = (
         b"Error: what is printed cannot be written: No space left on device; look where it goes, it"
         b" is not the store\n"

@@ -11,6 +11,7 @@ import sys
 
 from cometmq.admin.closed_streams import hold_closed_streams
 from cometmq.admin.interrupts import interrupts_told
+from cometmq.admin.whole_output import whole_output
 
 NEEDED = ("click", "rich")
 
@@ -26,11 +27,7 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(1)
-    # A name may have what the terminal's encoding lacks: escaped, and no end of the command.
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None and sys.stdout.errors == "strict":
-        reconfigure(errors="backslashreplace")
-    with interrupts_told():
+    with whole_output(), interrupts_told():
         from cometmq.admin.program import program
 
         program(prog_name="cometmq")
