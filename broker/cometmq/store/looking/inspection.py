@@ -38,7 +38,7 @@ from cometmq.store.starting.folder import (
     list_root,
     load_queues,
     load_segments,
-    require_files,
+    require_kinds,
 )
 from cometmq.store.starting.found import was_left_clean
 from cometmq.store.starting.index_files import noted_shape
@@ -283,7 +283,7 @@ def check_store(filesystem: FileSystem, root: str) -> None:
     if not filesystem.exists(root):
         raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
     if any(entry.name == LOG_FOLDER for entry in entries):
-        require_files(filesystem, root, entries)
+        require_kinds(filesystem, root, entries)
         return
     near = _stores_above(filesystem, root) + _stores_in(filesystem, root, entries)
     meant = f"; is {' or '.join(near[:NEAR_MAX])} meant?" if near else ""

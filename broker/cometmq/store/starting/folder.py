@@ -71,12 +71,7 @@ def check_root(filesystem: FileSystem, root: str) -> None:
     names = {entry.name for entry in entries} - _OF_THE_FILE_SYSTEM
     if not names & _OF_A_STORE:
         _check_names(filesystem, root, names)
-    require_files(filesystem, root, entries)
-    for entry in entries:
-        if entry.name in _FOLDERS and not entry.is_directory:
-            raise StoreFormatError(
-                "a file is where a folder has to be: move it elsewhere", f"{root}/{entry.name}"
-            )
+    require_kinds(filesystem, root, entries)
 
 
 def list_root(filesystem: FileSystem, root: str) -> list[Entry]:
@@ -102,8 +97,8 @@ def _check_names(filesystem: FileSystem, root: str, names: set[str]) -> None:
         )
 
 
-def require_files(filesystem: FileSystem, root: str, entries: list[Entry]) -> None:
-    """Refuse anything else where a store has a file, before it is opened.
+def require_kinds(filesystem: FileSystem, root: str, entries: list[Entry]) -> None:
+    """Refuse anything else where a store has a file or a folder, before it is opened.
 
     A pipe would wait for ever, and a folder be found half way. What a link leads to that leads
     nowhere would pass for lost, be it a folder: its disk may just not be there.
@@ -115,6 +110,10 @@ def require_files(filesystem: FileSystem, root: str, entries: list[Entry]) -> No
             raise StoreFormatError(
                 f"a {called(entry)} is where a file has to be: move it elsewhere",
                 f"{root}/{entry.name}",
+            )
+        if entry.name in _FOLDERS and not entry.is_directory:
+            raise StoreFormatError(
+                "a file is where a folder has to be: move it elsewhere", f"{root}/{entry.name}"
             )
         if entry.name == "config" and entry.is_directory:
             for table in filesystem.list(f"{root}/config"):
