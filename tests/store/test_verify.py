@@ -677,19 +677,49 @@ def test_checksums_that_lost_what_was_in_them_are_missed(harm: str) -> None:
     assert "checksums" in note
 
 
-def test_checksums_that_lost_their_end_are_missed() -> None:
-    config = replace(SMALL, segment_size=4 << 16, verify_size=1 << 16)
+MANY_BLOCKS = replace(SMALL, segment_size=4 << 16, verify_size=1 << 16)
+
+
+def store_of_many_blocks() -> SimulatedFileSystem:
+    """Four blocks in the first segment, and three that are sealed in the other one."""
     disk = SimulatedFileSystem()
-    store = MessageStore.open(ROOT, config, now_ms=1, filesystem=disk, threads=False)
+    store = MessageStore.open(ROOT, MANY_BLOCKS, now_ms=1, filesystem=disk, threads=False)
     for _ in range(100):
         store.put("T", 0, bytes(5000), b"", Origin(1, 1, HOST))
         store.commit()
     assert store.close(1)
-    assert [note for note in verified(disk, ROOT, config).notes if "block" in note] == []
-    path = f"{ROOT}/integrity/{0:020d}"
+    return disk
+
+
+def notes_of_checksums(disk: SimulatedFileSystem) -> list[str]:
+    report = verified(disk, ROOT, MANY_BLOCKS)
+    assert report.is_sound
+    return [note for note in report.notes if "checksum" in note]
+
+
+@pytest.mark.parametrize("start", [0, MANY_BLOCKS.segment_size])
+def test_checksums_that_lost_their_end_are_missed(start: int) -> None:
+    disk = store_of_many_blocks()
+    assert notes_of_checksums(disk) == []
+    path = f"{ROOT}/integrity/{start:020d}"
     disk.open(path).resize(len(content(disk, path)) - 8)
-    (note,) = [note for note in verified(disk, ROOT, config).notes if "block" in note]
-    assert f"no block checksums of the last blocks of {ROOT}/commitlog/{0:020d}:" in note
+    (note,) = notes_of_checksums(disk)
+    assert f"no block checksums of the last blocks of {ROOT}/commitlog/{start:020d}:" in note
+
+
+@pytest.mark.parametrize("start", [0, MANY_BLOCKS.segment_size])
+def test_a_flipped_byte_of_any_checksum_of_a_block_is_told(start: int) -> None:
+    disk = store_of_many_blocks()
+    path = f"{ROOT}/integrity/{start:020d}"
+    for position in range(len(content(disk, path))):
+        flip(disk, path, position)
+        (note,) = notes_of_checksums(disk)
+        assert f"/{start:020d}" in note
+        flip(disk, path, position)
+    flip(disk, path, 64)
+    flip(disk, path, 72)
+    (note,) = notes_of_checksums(disk)
+    assert f"of the block at byte 0 of {ROOT}/commitlog/{start:020d} and 1 more:" in note
 
 
 def test_checksums_that_are_gone_are_missed_in_a_store_of_ours() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sized
 
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.upkeep.integrity import Block
@@ -29,33 +29,69 @@ def sealed_blocks(store: Inspected, end_offset: int) -> Iterator[Block]:
     yield from integrity.blocks(start, end, segments.read)
 
 
-def unread_sidecars(store: Inspected) -> Iterator[tuple[str, str]]:
-    """Name the files of checksums that are of another format or damaged, and what they are."""
-    folder = f"{store.root}/{INTEGRITY_FOLDER}"
-    yield from Integrity(store.filesystem, folder, store.segments.size).unread()
+def checksum_notes(store: Inspected) -> Iterator[str]:
+    """Say which files of the log, and which blocks, have no checksums that can be read."""
+    integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", store.segments.size)
+    unread = list(integrity.unread())
+    bare, cut, gaps = _without_checksums(
+        store, integrity, {int(path.rpartition("/")[2]) for path, _ in unread}
+    )
+    if bare:
+        yield (
+            f"there are no block checksums of {bare[0]}{_more(bare)}: {INTEGRITY_FOLDER}/ was"
+            " removed, or is off, or lost what was in it, as by a power cut; what only they cover"
+            " is not checked. Restore it from a copy if there is one; what is written from now on"
+            " gets them anew"
+        )
+    if cut:
+        yield (
+            f"there are no block checksums of the last blocks of {cut[0]}{_more(cut)}: a kill came"
+            f" before them, {INTEGRITY_FOLDER}/ was off, or the file there lost its end"
+        )
+    if gaps:
+        path, position = store.segments.place_of(gaps[0])
+        yield (
+            f"there is no checksum of the block at byte {position} of {path}{_more(gaps)}: a power"
+            f" cut came before it, {INTEGRITY_FOLDER}/ was off, or the file there is damaged; what"
+            " only it covers is not checked"
+        )
+    for path, problem in unread:
+        yield f"{path} {problem}: its checksums cover nothing"
 
 
-def segments_without_checksums(store: Inspected) -> tuple[list[str], list[str]]:
-    """Name the files of the log of which a store of ours should have checksums, and has none.
+def _more(some: Sized) -> str:
+    return f" and {len(some) - 1} more" if len(some) > 1 else ""
 
-    And those of which it should have one of the last block, and has none: the rest may be cut off.
+
+class _Uncovered(NamedTuple):
+    """What a store of ours should have checksums of, and has none."""
+
+    bare: list[str]
+    """Files of the log, of none of whose blocks it has one."""
+    cut: list[str]
+    """Those of whose last block it has none: the rest may be cut off."""
+    gaps: list[int]
+    """Where single blocks begin, in front of others that have one."""
+
+
+def _without_checksums(store: Inspected, integrity: Integrity, unread: set[int]) -> _Uncovered:
+    """Find what lacks checksums, but in sidecars that cannot be read, which are told themselves.
+
     What a process that was killed did not come to seal, or what others wrote, has none either.
     """
     claims = store.checkpoint.claims
-    bare: list[str] = []
-    cut: list[str] = []
+    uncovered = _Uncovered([], [], [])
     if claims is None or not store.is_clean:
-        return bare, cut
-    size = store.segments.size
-    integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", size)
-    unread = {int(path.rpartition("/")[2]) for path, _ in integrity.unread()}  # Told by itself.
+        return uncovered
+    block_size = min(BLOCK_SIZE, store.segments.size)
     for segment in store.segments:
-        is_sealed = segment.start <= claims.synced_offset - min(BLOCK_SIZE, size)
+        is_sealed = segment.start <= claims.synced_offset - block_size
         if not (is_sealed and claims.ours_from <= segment.start) or segment.start in unread:
             continue
-        covered_to = integrity.covered_to(segment.start)
+        covered_to, end = integrity.covered_to(segment.start), segment.start + store.segments.size
         if covered_to == segment.start:
-            bare.append(segment.path)
-        elif covered_to < segment.start + size <= claims.synced_offset:
-            cut.append(segment.path)
-    return bare, cut
+            uncovered.bare.append(segment.path)
+        elif covered_to < min(covered_to + block_size, end) <= claims.synced_offset:
+            uncovered.cut.append(segment.path)
+        uncovered.gaps.extend(integrity.gaps(segment.start))
+    return uncovered

@@ -15,12 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checking.batch_queue_check import BatchQueueCheck
-from cometmq.store.checking.block_check import (
-    BLOCKS_A_STEP,
-    sealed_blocks,
-    segments_without_checksums,
-    unread_sidecars,
-)
+from cometmq.store.checking.block_check import BLOCKS_A_STEP, checksum_notes, sealed_blocks
 from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
 from cometmq.store.checking.index_check import IndexCheck
 from cometmq.store.checking.known_ends import check_ends, check_openable, queue_keys
@@ -35,7 +30,6 @@ from cometmq.store.queues.record_check import LIGHT_QUEUE_PREFIX
 from cometmq.store.starting.folder import queue_folders
 from cometmq.store.starting.recovery import missing_files
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME
-from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -250,23 +244,7 @@ def _find_in_log(
 
 def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
     """Compare the sealed blocks with their checksums, where there are any."""
-    bare, cut = segments_without_checksums(store)
-    if bare:
-        more = f" and {len(bare) - 1} more" if len(bare) > 1 else ""
-        report.notes.append(
-            f"there are no block checksums of {bare[0]}{more}: {INTEGRITY_FOLDER}/ was removed, or"
-            " is off, or lost what was in it, as by a power cut; what only they cover is not"
-            " checked. Restore it from a copy if there is one; what is written from now on gets"
-            " them anew"
-        )
-    if cut:
-        more = f" and {len(cut) - 1} more" if len(cut) > 1 else ""
-        report.notes.append(
-            f"there are no block checksums of the last blocks of {cut[0]}{more}: a kill came"
-            f" before them, or the file in {INTEGRITY_FOLDER}/ lost its end"
-        )
-    for path, problem in unread_sidecars(store):
-        report.notes.append(f"{path} {problem}: its checksums cover nothing")
+    report.notes += checksum_notes(store)
     start, end = store.segments.first_offset, store.segments.end_offset
     for number, block in enumerate(sealed_blocks(store, report.end_offset)):
         if block.is_sound is not None:

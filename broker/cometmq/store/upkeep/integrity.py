@@ -134,6 +134,12 @@ class Integrity:
                 return offset + self._size_of_block(offset)
         return segment
 
+    def gaps(self, segment: int) -> list[int]:
+        """Return where blocks begin that have no checksum, in front of one that has."""
+        entries = self._entries(segment)
+        before = range(segment, self.covered_to(segment), BLOCK_SIZE)
+        return [at for n, at in enumerate(before) if _checksum(entries, at, n) is None]
+
     def advance(self, synced_offset: int, read: Read, blocks_max: int = SLICE_BLOCKS) -> bool:
         """Seal the next blocks below `synced_offset`; whether there are more to seal.
 
