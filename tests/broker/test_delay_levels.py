@@ -11,6 +11,7 @@ import pytest
 from tests.broker.clocked import FOLDER, TOPIC, Clocked
 from tests.broker.running import config_of, send_request
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
+from tests.store.records import refuse
 
 from cometmq.proto.bodies import encode_settings
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -18,8 +19,10 @@ from cometmq.proto.command import Command
 from cometmq.proto.property_names import DELAY
 from cometmq.store.checking.verify import verify
 from cometmq.store.config import Flush
+from cometmq.store.delay_levels import Change
+from cometmq.store.log.log_scan import LogScan
 from cometmq.store.looking.findings import Report
-from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.inspection import inspect, looking_at
 from cometmq.store.tables import DELAY_OFFSETS, TableFile
 
 if TYPE_CHECKING:
@@ -29,10 +32,13 @@ SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 CONFIG = str(FOLDER / "data/config")
 
 
-def change(broker: Clocked, levels: str) -> ResponseCode:
+def changing(levels: str) -> Command:
     body = encode_settings({"messageDelayLevel": levels})
-    answer = broker.ask(Command.request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
-    return ResponseCode(answer.code)
+    return Command.request(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+
+def change(broker: Clocked, levels: str) -> ResponseCode:
+    return ResponseCode(broker.ask(changing(levels)).code)
 
 
 def configured(levels: tuple[int, ...], **settings: Any) -> BrokerConfig:
@@ -243,6 +249,35 @@ def test_levels_that_cannot_be_noted_down_stay_as_they_were() -> None:
     send(broker, b"sooner")
     broker.pass_time(SECOND)
     assert broker.bodies() == [b"later", b"sooner"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_change_begins_behind_what_a_power_cut_leaves_of_the_log(seed: int) -> None:
+    """Apache's broker may start first, and write what is new in front of it."""
+    config = configured((HOUR,), flush=Flush.ASYNC)
+    broker = Clocked(SimulatedFileSystem(), config)
+    wired, peer = broker.wired, broker.peer
+    for number in range(50):
+        wired.give(peer, wired.frame(peer, delayed(b"old %d" % number, 1)))
+    wired.give(peer, wired.frame(peer, changing("1s")))
+    assert all(answer.code == ResponseCode.SUCCESS for answer in wired.answers(peer))
+    left = broker.disk.power_cut(Random(seed))
+    with looking_at(left, str(FOLDER / "data"), config.store) as store:
+        scan = LogScan(store.segments, 0)
+        assert len(list(scan)) == 50
+        assert store.delay_levels.changes[-1] == Change(scan.end_offset, (SECOND,))
+
+
+def test_levels_stay_as_they_were_where_the_log_cannot_be_synced() -> None:
+    broker = Clocked(SimulatedFileSystem(), configured((HOUR,), flush=Flush.ASYNC))
+    wired, peer = broker.wired, broker.peer
+    wired.give(peer, wired.frame(peer, delayed(b"old", 1)))
+    broker.disk.hook = refuse("sync")
+    wired.give(peer, wired.frame(peer, changing("1s")))
+    codes = [answer.code for answer in wired.answers(peer)]
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR]
+    assert wired.broker.store.delay_levels.current == (HOUR,)
+    assert wired.broker.store.failure is not None
 
 
 @pytest.mark.parametrize("levels", ["", "1s soon", "-5s", " ".join(["1s"] * 1_001)])

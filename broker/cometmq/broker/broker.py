@@ -240,7 +240,7 @@ class Broker:
         levels = config.store.delay_levels_ms
         if levels != state.config.store.delay_levels_ms:
             self.end_turn()
-            self.store.delay_levels.change(self.store.end_offset, levels, self.store.first_offset)
+            self.store.change_delays(levels)
             self.delays.follow_levels()
         state.config = config
         state.config_version = counted_up(state.config_version, state.now_ms())

@@ -3,7 +3,8 @@
 The due time of a delayed message is in its ConsumeQueue entry only, and follows from its record and
 from the delay of its level when it was stored. Who makes an entry anew, after a crash or offline,
 has to know that delay, whatever the settings say by then. So each change is noted down with the
-place in the log where it begins, and is on the disk before the first record that it is about::
+place in the log where it begins, once the log in front of it is on the disk, and is there itself
+before the first record that it is about::
 
     delay_levels.json   {"changes": [{"from": 0, "delays": [1000, 5000]}, ...], "version": 1}
 

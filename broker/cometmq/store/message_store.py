@@ -69,8 +69,7 @@ class MessageStore:
     ) -> None:
         """Use `open`."""
         self.root = root
-        self.queues = parts.queues
-        self.segments = parts.segments
+        self.queues, self.segments = parts.queues, parts.segments
         self.expiry, self.delay_levels = parts.expiry, parts.delay_levels
         self.deletions = parts.deletions
         self.kept = parts.kept
@@ -93,6 +92,7 @@ class MessageStore:
         self.tell_readers = appender.tell_readers
         self.read, self.reader = parts.reader.read, parts.reader
         self.configure = parts.expiry.configure
+        self.change_delays = parts.change_delays
         self.refuse_puts = self._gate.refuse
         self.figures = partial(figures_of, parts)
 

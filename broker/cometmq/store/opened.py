@@ -58,6 +58,16 @@ class Opened:
         zeros = [] if self.zeros is None else [self.zeros.thread]
         return [*zeros, self.jobs.thread, self.syncer.thread]
 
+    def change_delays(self, delays_ms: tuple[int, ...]) -> None:
+        """Let the delay levels have these delays from the log's end on; waits for the disk.
+
+        For between turns, which `commit` ends. The log is synced first: where a power cut took a
+        part of it, another broker could write in front of the place that is noted.
+        """
+        end = self.log.end_offset
+        self.syncer.finish(end)
+        self.delay_levels.change(end, delays_ms, self.log.first_offset)
+
     def close(self) -> None:
         """Close every file; the lock comes last."""
         self.queues.close()
