@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.commands.send import ConsumerSendMsgBack
+from cometmq.proto.host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, pack_host
 from cometmq.proto.message import StoredMessage
 from cometmq.proto.message_id import decode_offset_id, encode_offset_id
 from cometmq.proto.message_list import MessageList
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush
 from cometmq.store.log.turn import Origin
+from cometmq.store.message_store import MessageStore
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
@@ -90,6 +93,30 @@ def test_a_committed_message_comes_back_as_one_of_no_transaction(
     assert back(wired, peer, sent, delay_level=1).code == 0
     (message,) = stored(wired, peer, SCHEDULE, 0)
     assert (message.body, message.sys_flag) == (b"paid", 0)
+
+
+@pytest.mark.parametrize(("level", "topic"), [(1, SCHEDULE), (-1, "%DLQ%g")])
+def test_one_that_has_a_longer_address_is_written_with_the_shorter_one_of_the_broker(
+    tmp_path: Path, level: int, topic: str
+) -> None:
+    """Apache's keeps the flag of the longer one, so that nobody can read the record."""
+    config, host = config_of(tmp_path), pack_host("::1", 10911)
+    longer = dataclasses.replace(config.store, store_host=host)
+    before = MessageStore.open(config.store_path, longer, now_ms=1)
+    put = before.put("T", 0, b"hello", b"", Origin(1, 1, host), 7)
+    before.commit()
+    assert before.close(1)
+    wired = Wired(config)
+    peer = wired.connect()
+    send(wired, peer)  # Which makes the topic.
+    assert len(stored(wired, peer, "T")[0].store_host) == PACKED_IPV6_SIZE
+    sent = encode_offset_id(host, put.physical_offset)
+    assert back(wired, peer, sent, delay_level=level).code == 0
+    (message,) = stored(wired, peer, topic)
+    assert (message.body, message.flag) == (b"hello", 7)
+    assert (message.born_host, message.sys_flag) == (host, SysFlag.BORN_HOST_IPV6)
+    assert len(message.store_host) == PACKED_IPV4_SIZE
+    wired.close()
 
 
 def test_the_delay_grows_each_time(wired: Wired, peer: WiredPeer) -> None:
