@@ -561,6 +561,7 @@ def test_results_have_one_place_to_go_to(more: dict[str, Any], said: str) -> Non
         {"aggregations": "count, count(*)"},
         {"aggregations": "sum(queue_id+queue_offset),sum(queue_id-queue_offset)"},
         {"aggregations": "sum(nobody)"},
+        {"schema": "DOUBLE"},
     ],
 )
 def test_windows_that_cannot_be_are_refused_before_a_stream_begins(
@@ -581,6 +582,30 @@ def test_windows_that_cannot_be_are_refused_before_a_stream_begins(
         )
     assert "SQLSTATE" not in str(caught.value)
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_fields_are_columns_whatever_they_are_called(tables: Tables, tmp_path: Path) -> None:
+    for number in (1.24, 2.26):
+        body = {"key": "cpu", "value": number, "AT": int(number), "store_time": "2026-11-21 12:00"}
+        tables.cluster.send("measures", json.dumps(body).encode(), key="another")
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="measures",
+        to_topic="measures-sums",
+        schema="key STRING, value DOUBLE, AT BIGINT, store_time TIMESTAMP",
+        key="key",
+        aggregations="sum(round(value, 1)), max(if(',' = key, 0, at))",
+        window="1 day",
+        mode="update",
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    with pytest.raises(OptionError, match=r"^time: store_time is a field"):
+        aggregate(tables.spark, settings)
+    settings = replace(settings, time="cast(store_time AS timestamp)")
+    aggregate(tables.spark, settings)
+    (sums,) = (json.loads(each.body) for each in tables.cluster.sent("measures-sums", count=1))
+    assert (sums["from"], sums["key"]) == ("2026-11-21T00:00:00.000Z", "cpu")
+    assert (sums["sum_round_value_1_"], sums["max_if_key_0_at_"]) == (3.5, 2)
 
 
 def test_trap_15_another_aggregation_needs_another_checkpoint(

@@ -26,11 +26,11 @@ job says so before it starts.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs import aggregations
 from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.jobs.report import Report
 
+_TIME: Final = "store_time"
 _PLAN: Final = "cometmq-aggregate.json"
 _OWNER: Final = ("_owner", "aggregate.json")
 """In the folder of results: whose they are. Spark reads no file whose own name begins so."""
-_AGGREGATION = re.compile(r"(count|sum|avg|min|max|p[0-9]{1,2})(?:\((.+)\))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class AggregateSettings(StreamSettings):
     window: str = setting("How long a window is.", "1 minute")
     slide: str = setting("How often one begins; as long as it is, unless said.", "")
     watermark: str = setting("How late a message may be.", "1 minute")
-    time: str = setting("An SQL expression for the time of a message.", "store_time")
+    time: str = setting("An SQL expression for the time of a message.", _TIME)
     aggregations: str = setting("Of count, sum(x), avg(x), min(x), max(x), p95(x).", "count")
     mode: str = setting("append: each window once. update: whenever it changed.", "append")
     max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 500_000)
@@ -100,7 +100,7 @@ class AggregateSettings(StreamSettings):
         if self.to and self.mode != "append":
             raise OptionError("mode: files cannot be updated; use append with --to")
         self._check_times()
-        names = [_alias(*_read_aggregation(each)).lower() for each in self.aggregations.split(",")]
+        names = [name.lower() for name in aggregations.names(self.aggregations)]
         if twice := [name for name in names if names.count(name) > 1]:
             raise OptionError(
                 f"aggregations: {len(twice)} of them would be columns with the name {twice[0]};"
@@ -253,13 +253,14 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
     from pyspark.sql import functions
 
     if settings.schema:
-        stream = _fitting(stream, settings.schema)
+        stream = _fitting(stream, settings)
     slide = settings.slide or settings.window
+    at = _free_name("at", stream)
     with told_as("time"):
-        timed_rows = stream.withColumn("at", functions.expr(settings.time)).withWatermark(
-            "at", settings.watermark
+        timed_rows = stream.withColumn(at, functions.expr(settings.time)).withWatermark(
+            at, settings.watermark
         )
-        window = functions.window("at", settings.window, slide).alias("window")
+        window = functions.window(at, settings.window, slide).alias("window")
         timed_rows.select(window)
     groups: list[Any] = [window]
     if settings.key:
@@ -267,7 +268,7 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
             groups.append(functions.expr(settings.key).alias("key"))
             timed_rows.groupBy(*groups).count()
     with told_as("aggregations"):
-        columns = [_aggregation(each) for each in settings.aggregations.split(",")]
+        columns = aggregations.columns(settings.aggregations)
         found = timed_rows.groupBy(*groups).agg(*columns)
     named = {"window.start": "from", "window.end": "to"}
     results: DataFrame = found.select(
@@ -277,14 +278,38 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
     return results
 
 
-def _fitting(stream: DataFrame, schema: str) -> DataFrame:
-    """Return the messages whose bodies fit, with what is in these; count the others."""
-    from pyspark.sql import functions
+def _fitting(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
+    """Return the messages whose bodies fit, with what is in these; count the others.
 
-    read = with_value(with_text(stream), schema).drop("text")
+    A field takes the place of a column of messages that is called as it is.
+    """
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructType
+
+    read = with_value(with_text(stream), settings.schema).drop("text")
+    kind = read.schema["value"].dataType
+    if not isinstance(kind, StructType):
+        raise OptionError(
+            f"schema: {settings.schema!r} names no fields; write such as 'id BIGINT, amount DOUBLE'"
+        )
+    fields = {name.lower() for name in kind.names}
+    if settings.time == _TIME and _TIME in fields:
+        raise OptionError(
+            f"time: {_TIME} is a field of --schema, too; write cast({_TIME} AS timestamp) if that"
+            " is the time of a message, and leave it out of --schema if it is not"
+        )
     counted = read.observe("bodies", functions.expr("count_if(value IS NULL)").alias("misfits"))
-    fitting: DataFrame = counted.where("value IS NOT NULL").select("*", "value.*")
+    others = [name for name in read.columns if name not in fields]
+    fitting: DataFrame = counted.where("value IS NOT NULL").select(*others, "value.*")
     return fitting
+
+
+def _free_name(name: str, frame: DataFrame) -> str:
+    """Return a name that no column has; to Spark capitals are the same."""
+    taken = {each.lower() for each in frame.columns}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _message(results: DataFrame, batch_id: int, *, in_order: bool) -> list[Any]:
@@ -305,32 +330,6 @@ def _message(results: DataFrame, batch_id: int, *, in_order: bool) -> list[Any]:
         functions.concat(functions.lit(f"{batch_id} "), of_window).alias("source_key"),
     ]
     return [*columns, of_window.alias("sharding_key")] if in_order else columns
-
-
-def _aggregation(text: str) -> Any:
-    from pyspark.sql import functions
-
-    name, argument = _read_aggregation(text)
-    if name.startswith("p"):
-        call = f"percentile_approx({argument}, {int(name[1:]) / 100})"
-    else:
-        call = f"{name}({argument})"
-    return functions.expr(call).alias(_alias(name, argument))
-
-
-def _alias(name: str, argument: str) -> str:
-    """Return the name of a column of results; to Spark capitals are the same."""
-    return name if argument == "*" else f"{name}_{re.sub(r'[^0-9A-Za-z]+', '_', argument)}"
-
-
-def _read_aggregation(text: str) -> tuple[str, str]:
-    match = _AGGREGATION.fullmatch(text.strip())
-    if match is None or (match[1] != "count" and not match[2]):
-        raise OptionError(
-            f"aggregations: {text.strip()!r} is none of count, sum(x), avg(x), min(x), max(x)"
-            " and p95(x)"
-        )
-    return match[1], match[2] or "*"
 
 
 def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: bool) -> None:

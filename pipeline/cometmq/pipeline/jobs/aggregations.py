@@ -1,0 +1,59 @@
+"""What `aggregate` reckons over a window, as its setting `aggregations` names it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from cometmq.pipeline.errors import OptionError
+
+_SIGN: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|.", re.DOTALL)
+"""Of SQL: a text in quotes, or one letter."""
+_AGGREGATION: Final = re.compile(r"(count|sum|avg|min|max|p[0-9]{1,2})(?:\((.+)\))?", re.ASCII)
+
+
+def names(text: str) -> list[str]:
+    """Return what their columns are called; an `OptionError` names one that is none."""
+    return [_alias(*_read(each)) for each in _split(text)]
+
+
+def columns(text: str) -> list[Any]:
+    """Return them as columns."""
+    return [_column(*_read(each)) for each in _split(text)]
+
+
+def _split(text: str) -> list[str]:
+    """Return what commas part, but for those in parentheses and in quotes."""
+    parts, depth = [""], 0
+    for sign in _SIGN.findall(text):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
+
+
+def _read(text: str) -> tuple[str, str]:
+    match = _AGGREGATION.fullmatch(text.strip())
+    if match is None or (match[1] != "count" and not match[2]):
+        raise OptionError(
+            f"aggregations: {text.strip()!r} is none of count, sum(x), avg(x), min(x), max(x)"
+            " and p95(x)"
+        )
+    return match[1], match[2] or "*"
+
+
+def _column(name: str, argument: str) -> Any:
+    from pyspark.sql import functions
+
+    if name.startswith("p"):
+        call = f"percentile_approx({argument}, {int(name[1:]) / 100})"
+    else:
+        call = f"{name}({argument})"
+    return functions.expr(call).alias(_alias(name, argument))
+
+
+def _alias(name: str, argument: str) -> str:
+    """Return the name of a column of results; to Spark capitals are the same."""
+    return name if argument == "*" else f"{name}_{re.sub(r'[^0-9A-Za-z]+', '_', argument)}"
