@@ -410,12 +410,15 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     assert {each["group"] for each in found["lag"]} == {"behind"}
     assert sum(each["messages"] for each in found["lag"]) == 19
     assert found["not_read"] == [{"group": "elsewhere", "topic": "timed"}]
-    assert all(each["waits_since"] is not None for each in found["lag"])
+    waits = [each["waits_since"] for each in found["lag"]]
+    assert None not in waits
     assert tables.spark.read.parquet(str(tmp_path / "queues")).count() == len(found["queues"])
     later = (now + timedelta(days=1)).isoformat()
     assert measured(tables, topic="timed", since=later, tables=str(tmp_path))["rows"] == 0
     assert tables.spark.read.parquet(str(tmp_path / "queues")).count() == 0
     assert not (tmp_path / "lag").exists()  # It is of an earlier run.
+    of_none = measured(tables, topic="timed", since=later, groups="behind")
+    assert (of_none["rows"], [each["waits_since"] for each in of_none["lag"]]) == (0, waits)
 
 
 def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:

@@ -278,13 +278,12 @@ class _Measuring:
 
     def _head(self) -> DataFrame:
         settings = self.settings
-        frame = (
-            topic_table(self.spark, settings.where, settings.topic, _HEAD)
-            if settings.topic
-            else store_table(self.spark, settings.store, _HEAD)
-        )
+        frame = self._topics() if settings.topic else store_table(self.spark, settings.store, _HEAD)
         between: DataFrame = frame.where(stored_between(settings))
         return between
+
+    def _topics(self) -> DataFrame:
+        return topic_table(self.spark, self.settings.where, self.settings.topic, _HEAD)
 
     def _lag(self, measured: DataFrame) -> DataFrame:
         """Return how far groups are behind, and how long the first message has waited."""
@@ -305,6 +304,9 @@ class _Measuring:
                 rows.append((group, *queue, at, each.end, queue in committed))
         schema = "group string, topic string, broker string, queue_id int, at bigint, end bigint,"
         there = self.spark.createDataFrame(rows, f"{schema} has_begun boolean")
+        # Of some time, what is measured lacks what has waited since before, or came behind it.
+        if self.settings.since or self.settings.until:
+            measured = self._topics()
         waiting = measured.join(functions.broadcast(there), ["topic", "broker", "queue_id"]).where(
             "queue_offset >= at"
         )
