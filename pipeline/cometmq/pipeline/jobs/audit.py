@@ -40,7 +40,6 @@ from cometmq.pipeline.jobs.checkpoint_claims import (
     OURS,
     Claimed,
     read_claims,
-    read_deletions,
     read_topics,
     wrong_claims,
 )
@@ -222,8 +221,7 @@ class _Audit:
             self.first,
             dispatched,
             self.log.end,
-            read_deletions(self.settings.store),
-            read_topics(self.settings.store),
+            *read_topics(self.settings.store),
             self.store.known.ours_from,
             is_closed=not self._is_open(),
         )

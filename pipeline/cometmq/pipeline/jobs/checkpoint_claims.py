@@ -72,32 +72,25 @@ def read_claims(root: str) -> Claimed:
     return Claimed(root, there)
 
 
-def read_deletions(root: str) -> dict[str, int]:
-    """Return up to which physical offset topics were deleted, as CometMQ notes it of a store."""
+def read_topics(root: str) -> tuple[dict[str, int], frozenset[str]]:
+    """Return up to where topics were deleted, as CometMQ notes it, and the topics of the table.
+
+    Neither is known of a store that is no folder of this machine, nor the table where it is lost.
+    """
     from cometmq.store.deletions import Deletions
     from cometmq.store.disk.filesystem import RealFileSystem
     from cometmq.store.errors import StoreFormatError
-
-    if "://" in root:
-        return {}
-    try:
-        marks = Deletions(RealFileSystem(), root.rstrip("/")).offsets
-    except (OSError, StoreFormatError) as error:
-        raise OptionError(f"store: {error}") from None
-    return {topic.decode(): offset for topic, offset in marks.items()}
-
-
-def read_topics(root: str) -> frozenset[str]:
-    """Return the topics of a store by their table; none where nobody knows them."""
-    from cometmq.store.disk.filesystem import RealFileSystem
     from cometmq.store.table_contents import listed_topics
 
     if "://" in root:
-        return frozenset()
+        return {}, frozenset()
+    filesystem, root = RealFileSystem(), root.rstrip("/")
     try:
-        return listed_topics(RealFileSystem(), root.rstrip("/")) or frozenset()
-    except OSError as error:
+        marks = Deletions(filesystem, root).offsets
+        listed = listed_topics(filesystem, root) or frozenset()
+    except (OSError, StoreFormatError) as error:
         raise OptionError(f"store: {error}") from None
+    return {topic.decode(): offset for topic, offset in marks.items()}, listed
 
 
 def wrong_claims(
