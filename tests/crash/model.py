@@ -69,7 +69,6 @@ class Chaos:
     end_at: int
     fault_rate: float
     faults: int = 0
-    sync_failed: bool = False
     struck: Operation | None = None
     moment: Moment = field(init=False)
 
@@ -89,12 +88,9 @@ class Chaos:
 
     def _refuse(self, operation: Operation) -> None:
         error = OSError(errno.EIO, "refused by the model", operation.path)
-        if operation.verb == "write":
-            self.faults += 1
-            raise Partial(self.rng.randrange(4000), error)
-        if operation.verb in ("sync", "sync_directory"):
-            self.sync_failed = True
         self.faults += 1
+        if operation.verb == "write":
+            raise Partial(self.rng.randrange(4000), error)
         raise error
 
 

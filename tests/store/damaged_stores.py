@@ -13,6 +13,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.findings import Report
 from cometmq.store.looking.inspection import inspect, looking_at
+from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.repair_plan import Plan, make_plan
 from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
@@ -100,6 +101,19 @@ def verified(disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL) ->
         pass
     report.notes = [note for note in report.notes if not note.startswith("config/topics.json has")]
     return report
+
+
+def planned(disk: FileSystem, *, cut: bool = False) -> Plan:
+    """Plan the repair of the small store."""
+    plan = Plan()
+    for _ in make_plan(inspect(disk, ROOT, SMALL), plan, cut=cut):
+        pass
+    return plan
+
+
+def messages(disk: FileSystem) -> list[StoredMessage]:
+    """Return the sound records of the small store."""
+    return list(LogCheck(inspect(disk, ROOT, SMALL)))
 
 
 def repaired(

@@ -16,6 +16,8 @@ from tests.store.damaged_stores import (
     content,
     damage,
     files_of,
+    messages,
+    open_small_store,
     overwrite,
     repaired,
     small_store,
@@ -24,13 +26,11 @@ from tests.store.damaged_stores import (
 )
 from tests.store.records import HOST, messages_in
 
-from cometmq.proto.message import StoredMessage
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import LostQueuesError, StoreFormatError
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.inspection import inspect
-from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.queue_ends import (
@@ -51,12 +51,6 @@ QUEUES = {
 }
 
 
-def opened(disk: SimulatedFileSystem) -> MessageStore:
-    return MessageStore.open(
-        ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda t: t == BATCHES, threads=False
-    )
-
-
 def rebuilt(disk: SimulatedFileSystem, *, accept_gaps: bool = False) -> Rebuilt:
     done = Rebuilt()
     for _ in rebuild(inspect(disk, ROOT, SMALL), done, 1, accept_gaps=accept_gaps):
@@ -67,14 +61,10 @@ def rebuilt(disk: SimulatedFileSystem, *, accept_gaps: bool = False) -> Rebuilt:
 def started(disk: SimulatedFileSystem) -> MessageStore:
     """Open the store, by way of a rebuild where a start refuses it for a lost queue."""
     try:
-        return opened(disk)
+        return open_small_store(disk)
     except LostQueuesError:
         rebuilt(disk)
-        return opened(disk)
-
-
-def messages(disk: SimulatedFileSystem) -> list[StoredMessage]:
-    return list(LogCheck(inspect(disk, ROOT, SMALL)))
+        return open_small_store(disk)
 
 
 def lose(disk: SimulatedFileSystem, topic: str) -> None:
@@ -116,7 +106,7 @@ def test_a_queue_that_is_lost_when_the_log_is_repaired_is_as_it_would_be(
         lose(disk, topic)
         repaired(sound, cut=cut)
         plan = repaired(disk, cut=cut)
-        store = opened(sound)
+        store = open_small_store(sound)
         wanted = all_of(store)
         assert store.close(1)
         store = started(disk)
@@ -129,7 +119,7 @@ def test_a_queue_that_is_lost_when_the_log_is_repaired_is_as_it_would_be(
 
 def test_a_queue_of_a_topic_that_was_made_again_keeps_the_offset_that_a_repair_promised() -> None:
     disk = small_store()
-    store = opened(disk)
+    store = open_small_store(disk)
     store.delete_topics(["T"])
     origin = Origin(1, 1, HOST)
     for number in range(5):
@@ -145,14 +135,14 @@ def test_a_queue_of_a_topic_that_was_made_again_keeps_the_offset_that_a_repair_p
     (lost,) = (each for each in plan.lost if each.topic == "T")
     assert (lost.first_offset, lost.next_offset, lost.has_others) == (0, 30, False)
     for clean in (True, False, True):
-        store = opened(disk)
+        store = open_small_store(disk)
         assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (30, 30)
         if clean:
             assert store.close(1)
         else:
             disk = disk.kill()
     rebuilt(disk)
-    store = opened(disk)
+    store = open_small_store(disk)
     assert store.put("T", 0, b"next", b"", origin).queue_offset == 30
     store.commit()
     assert store.close(1)
@@ -161,7 +151,7 @@ def test_a_queue_of_a_topic_that_was_made_again_keeps_the_offset_that_a_repair_p
 def test_a_topic_that_was_given_up_deleted_and_made_again_holds_up_no_start() -> None:
     """A kill in front of the next whole checkpoint leaves it in the list as given up."""
     disk = SimulatedFileSystem()
-    store = opened(disk)
+    store = open_small_store(disk)
     origin = Origin(1, 1, HOST)
     for topic in ("Other", "T"):
         for _ in range(7):
@@ -171,20 +161,20 @@ def test_a_topic_that_was_given_up_deleted_and_made_again_holds_up_no_start() ->
     (victim,) = (m for m in messages(disk) if m.topic == "T" and m.queue_offset == 0)
     damage(disk, victim)
     repaired(disk, cut=True)
-    store = opened(disk)
+    store = open_small_store(disk)
     assert store.max_offset("T", 0) == 7
     assert store.close(1)
-    store = opened(disk)
+    store = open_small_store(disk)
     store.delete_topics(["T"])
     assert store.put("T", 0, b"again", b"", origin).queue_offset == 0
     store.commit()
     store.run_jobs()
     store.advance()
     disk = disk.kill()
-    store = opened(disk)
+    store = open_small_store(disk)
     assert all_of(store)["T/0"] == (0, 1, [(0, b"again")])
     assert store.close(1)
-    assert opened(disk).max_offset("T", 0) == 1
+    assert open_small_store(disk).max_offset("T", 0) == 1
 
 
 def with_topics(disk: SimulatedFileSystem, *names: str) -> None:
@@ -198,7 +188,7 @@ def with_topics(disk: SimulatedFileSystem, *names: str) -> None:
 
 def test_a_topic_that_an_older_table_does_not_know_is_not_taken_for_a_deleted_one() -> None:
     disk = small_store()
-    store = opened(disk)
+    store = open_small_store(disk)
     wanted = all_of(store)
     assert store.close(1)
     with_topics(disk, "Other")
@@ -208,7 +198,7 @@ def test_a_topic_that_an_older_table_does_not_know_is_not_taken_for_a_deleted_on
             disk.remove_directory(f"{ROOT}/{folder}/{topic}")
     assert {each.topic for each in verified(disk).findings} == {*QUEUES}
     assert rebuilt(disk).deleted_topics == {}
-    store = opened(disk)
+    store = open_small_store(disk)
     assert all_of(store) == wanted
     assert store.close(1)
     assert verified(disk).findings == []
@@ -259,7 +249,7 @@ def with_expired_messages(segments: int) -> tuple[SimulatedFileSystem, dict[str,
     disk = small_store()
     for entry in disk.list(f"{ROOT}/commitlog")[:-segments]:
         disk.remove(f"{ROOT}/commitlog/{entry.name}")
-    store = opened(disk)
+    store = open_small_store(disk)
     wanted = all_of(store)
     assert store.close(1)
     low, high, bodies = wanted[f"{BATCHES}/0"]
@@ -287,7 +277,7 @@ def test_a_rebuild_that_is_cut_off_never_lets_an_offset_be_given_out_twice(
             rebuilt(disk)
         disk = disk.power_cut(Random(number)) if is_power_cut else disk.kill()
         finish_swap(disk, ROOT)
-        store = started(disk) if lost else opened(disk)  # Which is sound either way.
+        store = started(disk) if lost else open_small_store(disk)  # Which is sound either way.
         assert all_of(store) == wanted, number
         assert store.close(1)
         assert verified(disk).findings == [], number

@@ -20,12 +20,15 @@ from tests.store.damaged_stores import (
     damage,
     files_of,
     flip,
+    messages,
+    open_small_store,
     overwrite,
+    planned,
+    repaired,
     verified,
     write_small_store,
 )
 from tests.store.records import HOST
-from tests.store.test_mending import messages, opened, planned, repaired
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.turn import Origin
@@ -49,7 +52,7 @@ def killed_store(*, is_synced: bool = True) -> SimulatedFileSystem:
     """The small store, opened again and killed with some messages behind the list."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT)
-    store = opened(disk)
+    store = open_small_store(disk)
     for number in range(LATER):
         store.put("T", 0, b"later %d" % number, b"", Origin(2000, 2000, HOST))
         store.commit()
@@ -87,14 +90,15 @@ def test_damage_in_front_of_what_the_list_names_is_refused_and_can_be_stepped_ov
         disk = without_checkpoint(disk)
         before = contents(disk)
         with pytest.raises(CorruptionError, match=f"safe on the disk up to offset {listed(disk)}"):
-            opened(disk)
+            open_small_store(disk)
         disk = disk.kill()
         assert contents(disk) == before
         assert verified(disk).counts[Kind.RECORD] == 1
         (step,) = planned(disk).steps
         assert step.damage.start == victim.physical_offset
         repaired(disk)
-        store = opened(disk.power_cut(Random(1)))  # What the list does not name is on the disk.
+        # What the list does not name is on the disk.
+        store = open_small_store(disk.power_cut(Random(1)))
         assert store.max_offset("T", 0) == 20 + LATER
         assert store.close(1)
 
@@ -111,7 +115,7 @@ def test_a_log_that_is_zeros_in_front_of_that_is_refused() -> None:
         disk, f"{ROOT}/commitlog/{start:020d}", position, bytes(SMALL.segment_size - position)
     )
     with pytest.raises(CorruptionError, match=f"at byte {position}"):
-        opened(disk)
+        open_small_store(disk)
 
 
 def test_a_lost_file_of_the_log_is_missed() -> None:
@@ -119,14 +123,14 @@ def test_a_lost_file_of_the_log_is_missed() -> None:
     while len(names := sorted(contents(disk, f"{ROOT}/commitlog"))) > 1:
         disk.remove(names[-1])
     with pytest.raises(CorruptionError, match=f"it was on the disk up to {listed(disk)}"):
-        opened(disk)
+        open_small_store(disk)
 
 
 def test_what_the_list_does_not_name_is_cut_as_a_torn_tail() -> None:
     disk = killed_store()
     _, behind = split(disk)
     damage(disk, behind[1])
-    store = opened(without_checkpoint(disk))
+    store = open_small_store(without_checkpoint(disk))
     assert store.end_offset == behind[1].physical_offset
     assert store.max_offset("T", 0) == 20 + 1
 
@@ -138,7 +142,7 @@ def test_a_rebuild_lists_nothing_that_a_power_cut_may_take(seed: int) -> None:
     for _ in rebuild(inspect(disk, ROOT, SMALL, is_locked=True), done, 1):
         pass
     assert done.left_records == LATER
-    store = opened(disk.power_cut(Random(seed)))
+    store = open_small_store(disk.power_cut(Random(seed)))
     assert 20 <= store.max_offset("T", 0) <= 20 + LATER
     assert store.close(1)
 
@@ -162,10 +166,10 @@ def test_a_rebuild_without_a_list_makes_none_of_what_nobody_knows_to_be_synced(
         pass
     assert listed_to(load_queue_ends(disk, ROOT) or {}) <= sealed_end
     disk = disk.kill()
-    store = opened(disk)
+    store = open_small_store(disk)
     end = store.end_offset
     assert store.close(1)
-    assert opened(disk.power_cut(Random(seed))).end_offset == end
+    assert open_small_store(disk.power_cut(Random(seed))).end_offset == end
 
 
 @pytest.mark.parametrize("lost", [(), (LIST,)])
@@ -179,7 +183,7 @@ def test_what_is_sealed_was_synced_though_the_checkpoint_is_lost(lost: tuple[str
     damage(disk, victim)
     before = contents(disk)
     with pytest.raises(CorruptionError, match="the log was safe on the disk up to"):
-        opened(disk)
+        open_small_store(disk)
     assert contents(disk) == before
     assert Kind.RECORD in verified(disk).counts
 
@@ -199,7 +203,7 @@ def test_the_size_of_queue_files_is_not_taken_from_torn_ones(sizes: list[int], l
     is_told = sizes != [138, 138] or lost != "both"  # Of two that agree nobody would think so.
     expected = SMALL.batch_consume_queue_file_size if is_told else 138
     assert inspect(disk, ROOT, SMALL).config.batch_consume_queue_file_size == expected
-    assert opened(disk).queues.batch.file_size == expected
+    assert open_small_store(disk).queues.batch.file_size == expected
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
@@ -212,7 +216,7 @@ def test_a_killed_store_without_its_mark_does_not_pass_for_one_of_apache(
     """A queue whose entries were not on the disk would give their numbers out again."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT)
-    store = opened(disk)
+    store = open_small_store(disk)
     for name, number in [(topic, queue_id)] * 2 + [("T", 0)]:  # All is there behind its entry.
         store.put(name, number, b"later", b"", Origin(2000, 2000, HOST))
         store.commit()
@@ -228,7 +232,7 @@ def test_a_killed_store_without_its_mark_does_not_pass_for_one_of_apache(
     if is_damaged:
         flip(disk, CHECKPOINT, 60)
     assert not inspect(disk, ROOT, SMALL).is_clean
-    store = opened(disk)
+    store = open_small_store(disk)
     assert store.max_offset(topic, queue_id) == 2
     assert store.put(topic, queue_id, b"next", b"", Origin(6000, 6000, HOST)).queue_offset == 2
 
@@ -250,13 +254,13 @@ def test_a_start_that_fails_behind_its_first_checkpoint_leaves_abort_there(behin
 
     disk.hook = refuse
     with pytest.raises(OSError, match="refused"):
-        opened(disk)
+        open_small_store(disk)
     assert disk.exists(CHECKPOINT)
     disk.hook = None
     disk = disk.power_cut(Random(1))
     assert disk.exists(f"{ROOT}/abort")
     assert verified(disk).is_sound
-    store = opened(disk)
+    store = open_small_store(disk)
     assert store.max_offset("T", 0) == 20
     assert store.close(1)
     assert verified(disk).is_sound

@@ -12,11 +12,14 @@ from tests.store.damaged_stores import (
     ROOT,
     contents,
     damage,
+    messages,
+    open_small_store,
+    planned,
+    repaired,
     small_store,
     verified,
 )
 from tests.store.records import HOST
-from tests.store.test_mending import messages, opened, planned, repaired
 
 from cometmq.proto.message import StoredMessage
 from cometmq.proto.sysflag import SysFlag
@@ -76,7 +79,7 @@ def test_the_first_message_of_a_queue_whose_others_in_front_have_expired() -> No
 def test_a_batch_counts_by_the_flag_that_says_it_is_one() -> None:
     """Records of other programs may lack the flag that says that it has to be unwrapped."""
     disk = small_store(close=False).kill()
-    store = opened(disk)
+    store = open_small_store(disk)
     flags = int(SysFlag.INNER_BATCH)
     for _ in range(3):
         store.put(BATCHES, 1, b"abc", b"INNER_NUM\x013\x02", Origin(9000, 9000, HOST, flags))
@@ -109,7 +112,7 @@ def test_what_a_killed_repair_did_not_sync_is_synced_by_who_finds_it_sound(
 ) -> None:
     disk = small_store()
     if not clean:
-        opened(disk)  # And killed below.
+        open_small_store(disk)  # And killed below.
     damage(disk, messages(disk)[5])
     disk.open(f"{ROOT}/commitlog/{0:020d}").sync()
     disk = disk.kill()
@@ -121,11 +124,11 @@ def test_what_a_killed_repair_did_not_sync_is_synced_by_who_finds_it_sound(
     if by == "a repair":
         repaired(disk)
     else:
-        opened(disk)
+        open_small_store(disk)
     for seed in range(10):
         image = disk.power_cut(Random(seed))
         assert planned(image).is_empty, seed
-        assert opened(image).close(1)
+        assert open_small_store(image).close(1)
         assert verified(image).findings == []
 
 
@@ -152,7 +155,7 @@ def test_a_record_that_it_had_half_put_in_place_is_none(topic: str) -> None:
                 assert again.lost == step.lost, (written, which)
             repaired(disk)
             assert [(m.physical_offset, m.raw) for m in messages(disk)] == expected
-            assert opened(disk).close(1)
+            assert open_small_store(disk).close(1)
 
 
 class TornWrite:
@@ -189,5 +192,5 @@ def test_ended_anywhere_and_repaired_again_it_stays_so_behind_a_power_cut(close:
             repaired(disk)
         image = disk.power_cut(Random(number))
         assert verified(image).findings == [], number
-        assert opened(image).close(1), number
+        assert open_small_store(image).close(1), number
     assert number > 20

@@ -17,7 +17,10 @@ from tests.store.damaged_stores import (
     contents,
     damage,
     flip,
+    messages,
+    open_small_store,
     overwrite,
+    planned,
     small_store,
     verified,
 )
@@ -27,10 +30,8 @@ from cometmq.proto.message import StoredMessage, read_message
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
-from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.placeholders import Lost
 from cometmq.store.mending.rebuilding import Rebuilt, rebuild
-from cometmq.store.mending.repair_plan import Plan, make_plan
 from cometmq.store.mending.repairing import carry_out
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY
@@ -38,25 +39,8 @@ from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 
-def planned(disk: SimulatedFileSystem, *, cut: bool = False) -> Plan:
-    plan = Plan()
-    for _ in make_plan(inspect(disk, ROOT, SMALL), plan, cut=cut):
-        pass
-    return plan
-
-
 def repaired(disk: SimulatedFileSystem, *, cut: bool = False) -> list[str]:
     return carry_out(inspect(disk, ROOT, SMALL), planned(disk, cut=cut), 1)
-
-
-def messages(disk: SimulatedFileSystem) -> list[StoredMessage]:
-    return list(LogCheck(inspect(disk, ROOT, SMALL)))
-
-
-def opened(disk: SimulatedFileSystem) -> MessageStore:
-    return MessageStore.open(
-        ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda t: t == BATCHES, threads=False
-    )
 
 
 def read_all(store: MessageStore, topic: str, queue_id: int) -> list[StoredMessage]:
@@ -83,10 +67,10 @@ def test_each_record_can_be_stepped_over_and_every_other_message_is_read_as_befo
         damage(disk, victim)
         disk = disk.kill()
         with pytest.raises(CorruptionError):
-            opened(disk)
+            open_small_store(disk)
         kept, *_ = repaired(disk)
         assert kept.startswith(f"{ROOT}/cut/{victim.physical_offset:020d}")
-        store = opened(disk)
+        store = open_small_store(disk)
         expected = {m.raw for m in before if m is not victim and m.topic == "T"}
         found = {m.raw for q in (0, 1) for m in read_all(store, "T", q)}
         assert expected - found == {m.raw for m in before if m.sys_flag & 0xC}
@@ -137,7 +121,7 @@ def test_cutting_ends_the_log_in_front_of_the_damage_and_keeps_the_rest() -> Non
     assert plan.records_cut == len(before) - 11
     kept, *_ = repaired(disk, cut=True)
     assert len(content(disk, kept)) == plan.cut_end - plan.cut_at
-    store = opened(disk)
+    store = open_small_store(disk)
     assert store.end_offset == before[9].physical_offset
     store.close(1)
     assert [m.raw for m in messages(disk)] == [m.raw for m in before[:9]]
@@ -164,7 +148,7 @@ def test_a_block_whose_checksum_alone_is_wrong_is_taken_as_it_is_when_asked() ->
     victim = messages(disk)[4]
     flip(disk, f"{ROOT}/commitlog/{0:020d}", victim.physical_offset + 44)  # Its born time.
     with pytest.raises(CorruptionError, match=r"byte 0: the 4096 bytes .* not what was sealed"):
-        opened(disk)
+        open_small_store(disk)
     plan = planned(disk)
     assert plan.is_empty
     assert [(block.physical_offset, block.size) for block in plan.blocks] == [(0, 4096)]
@@ -176,7 +160,7 @@ def test_a_block_whose_checksum_alone_is_wrong_is_taken_as_it_is_when_asked() ->
     changed = [path for path, data in contents(disk).items() if data != before[path]]
     assert changed == [f"{ROOT}/integrity/{0:020d}"]
     assert verified(disk).findings == []
-    assert opened(disk).close(1)
+    assert open_small_store(disk).close(1)
     assert planned(disk).blocks == []
 
 
@@ -191,7 +175,7 @@ def test_damage_over_the_end_of_a_segment_is_stepped_over() -> None:
     assert step.damage.start == last.physical_offset
     assert step.damage.end == 4096 + first.size
     repaired(disk)
-    store = opened(disk)
+    store = open_small_store(disk)
     assert store.close(2)
     report = verified(disk)
     assert report.findings == []
@@ -217,7 +201,7 @@ def test_killed_at_any_moment_a_repair_can_be_run_again() -> None:
             after = again.kill()
             repaired(after, cut=cut)
             assert [m.raw for m in messages(after)] == wanted, number
-            store = opened(after)
+            store = open_small_store(after)
             assert store.close(2)
             assert verified(after).findings == []
 
@@ -241,7 +225,7 @@ def test_what_is_lost_with_missing_files_is_said_and_kept(count: int, is_clean: 
     end = without_last_segments(disk, count)
     untouched = contents(disk)
     with pytest.raises(CorruptionError, match="restore the missing files"):
-        opened(disk)
+        open_small_store(disk)
     assert any("files are missing" in each.problem for each in verified(disk).findings)
     plan = planned(disk)
     assert contents(disk) == untouched
@@ -261,7 +245,7 @@ def test_what_is_lost_with_missing_files_is_said_and_kept(count: int, is_clean: 
         each = told[line["topic"], line["queue_id"]]
         assert b64decode(line["entries"]) == each.entries
         assert (line["first_offset"], line["next_offset"]) == (each.first_offset, each.next_offset)
-    store = opened(disk)
+    store = open_small_store(disk)
     for (topic, queue_id), each in told.items():
         goes_on = each.first_offset if each.has_others else each.next_offset
         assert store.max_offset(topic, queue_id) == goes_on
@@ -271,14 +255,14 @@ def test_what_is_lost_with_missing_files_is_said_and_kept(count: int, is_clean: 
 
 def test_the_queues_of_a_log_that_is_gone_go_on_behind_what_was_given_out() -> None:
     disk = small_store()
-    store = opened(disk)
+    store = open_small_store(disk)
     ends = {topic: store.max_offset(topic, 0) for topic in ("T", BATCHES)}
     assert store.close(1)
     without_last_segments(disk, len(disk.list(f"{ROOT}/commitlog")))
     plan = planned(disk)
     assert not any(each.has_others for each in plan.lost)
     repaired(disk)
-    store = opened(disk)
+    store = open_small_store(disk)
     for topic, end in ends.items():
         assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (end, end)
         assert store.put(topic, 0, b"next", b"", Origin(1, 1, HOST)).queue_offset == end
@@ -290,7 +274,7 @@ def test_the_queues_of_a_log_that_is_gone_go_on_behind_what_was_given_out() -> N
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
 def test_a_file_that_was_made_ahead_is_no_log_of_which_all_has_expired(is_clean: bool) -> None:
     disk = small_store()
-    store = opened(disk)
+    store = open_small_store(disk)
     ends = {topic: store.max_offset(topic, 0) for topic in ("T", BATCHES)}
     log_end = store.end_offset
     if is_clean:
@@ -306,7 +290,7 @@ def test_a_file_that_was_made_ahead_is_no_log_of_which_all_has_expired(is_clean:
     before = contents(disk)
     problem = f"begins here, but nothing had expired behind {log_end}"
     with pytest.raises(CorruptionError, match=problem):
-        opened(disk)
+        open_small_store(disk)
     (finding,) = (each for each in verified(disk).findings if "files are missing" in each.problem)
     assert finding.physical_offset == ahead
     with pytest.raises(CorruptionError, match="files are missing"):
@@ -315,7 +299,7 @@ def test_a_file_that_was_made_ahead_is_no_log_of_which_all_has_expired(is_clean:
     assert contents(disk) == before
     assert (plan.missing_to, plan.cut_at) == (log_end, ahead)
     repaired(disk)
-    store = opened(disk)
+    store = open_small_store(disk)
     assert store.first_offset == ahead
     for topic, end in ends.items():
         assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (end, end)
@@ -334,7 +318,7 @@ def test_what_a_repair_leaves_is_sound_for_verify_before_any_start(cut: bool) ->
             damage(after, found[each])
         repaired(after, cut=cut)
         assert verified(after).findings == [], number
-        store = opened(after)
+        store = open_small_store(after)
         assert store.close(1)
         assert verified(after).findings == [], number
 
@@ -362,7 +346,7 @@ def test_a_repair_behind_a_kill_keeps_what_the_start_had_to_read_back() -> None:
     claims = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
     assert claims is not None
     assert claims.recover_from == before
-    store = opened(disk)
+    store = open_small_store(disk)
     assert len(read_all(store, "T", 0)) + len(read_all(store, "T", 1)) == 40
     assert store.close(1)
     assert verified(disk).findings == []
@@ -372,7 +356,7 @@ def test_a_repair_behind_a_kill_keeps_what_the_start_had_to_read_back() -> None:
 def test_a_list_of_before_another_program_wrote_does_not_come_back(cut: bool) -> None:
     disk = small_store()
     old = content(disk, f"{ROOT}/{QUEUE_ENDS_NAME}")
-    store = opened(disk)
+    store = open_small_store(disk)
     store.delete_topics(["T"])
     for number in range(4):
         store.put("U", 0, b"%d" % number, b"", Origin(1, 1, HOST))
@@ -385,7 +369,7 @@ def test_a_list_of_before_another_program_wrote_does_not_come_back(cut: bool) ->
     repaired(disk, cut=cut)
     ends = load_queue_ends(disk, ROOT) or {}
     assert {key.topic for key in ends} <= {"U"}
-    store = opened(disk)
+    store = open_small_store(disk)
     assert store.max_offset("T", 0) == 0
     assert store.close(2)
 
@@ -410,7 +394,7 @@ def test_a_repair_notes_the_sizes_of_files(is_lost: bool) -> None:
 @pytest.mark.parametrize("topic", ["T", BATCHES])
 def test_a_lost_message_that_is_stepped_over_counts_where_the_end_is_cut(topic: str) -> None:
     disk = SimulatedFileSystem()
-    store = opened(disk)
+    store = open_small_store(disk)
     for number in range(9):
         origin = Origin(1000, 1000, HOST)
         store.put(topic if number in (0, 3, 8) else "Other", 0, b"body %d" % number, b"", origin)
@@ -423,7 +407,8 @@ def test_a_lost_message_that_is_stepped_over_counts_where_the_end_is_cut(topic: 
     assert (lost.topic, lost.first_offset, lost.next_offset) == (topic, 2, 3)
     repaired(disk)
     assert verified(disk).is_sound
-    assert opened(disk).put(topic, 0, b"", b"", Origin(3000, 3000, HOST)).queue_offset == 2
+    put = open_small_store(disk).put(topic, 0, b"", b"", Origin(3000, 3000, HOST))
+    assert put.queue_offset == 2
 
 
 class FullFrom:
@@ -448,7 +433,7 @@ def test_ended_anywhere_no_start_takes_damage_for_a_torn_tail_that_it_did_not_be
     whole.remove(f"{ROOT}/checkpoint")
     mended = whole.kill()
     repaired(mended, cut=cut)
-    end, number, is_done = opened(mended).end_offset, 0, False
+    end, number, is_done = open_small_store(mended).end_offset, 0, False
     while not is_done:
         disk, number = whole.kill(), number + 1
         disk.hook = hook(disk.operations + number)
@@ -460,11 +445,11 @@ def test_ended_anywhere_no_start_takes_damage_for_a_torn_tail_that_it_did_not_be
         disk.hook = None
         disk = disk.kill()
         try:
-            store = opened(disk)
+            store = open_small_store(disk)
         except CorruptionError:
             disk = disk.kill()
             repaired(disk, cut=cut)
-            store = opened(disk)
+            store = open_small_store(disk)
         assert store.end_offset == end, number
     assert number > 20
 
@@ -498,7 +483,7 @@ def test_a_torn_entry_behind_the_end_of_a_batch_queue_counts_for_none_that_is_ke
     damage(disk, of_queue[-1])
     repaired(disk, cut=True)
     assert verified(disk).is_sound
-    store = opened(disk)
+    store = open_small_store(disk)
     kept = {each.physical_offset for each in read_all(store, BATCHES, 0)}
     assert kept == {each.physical_offset for each in of_queue[:-1]}
     store.close(1)
@@ -511,12 +496,12 @@ def test_a_first_file_that_the_checkpoint_still_needs_has_not_expired() -> None:
     disk.remove(f"{ROOT}/commitlog/{0:020d}")
     before = contents(disk)
     with pytest.raises(CorruptionError, match="begins here, but nothing had expired behind 0"):
-        opened(disk)
+        open_small_store(disk)
     assert contents(disk) == before
     (finding,) = (each for each in verified(disk).findings if "files are missing" in each.problem)
     assert finding.physical_offset == SMALL.segment_size
     repaired(disk)
-    store = opened(disk)
+    store = open_small_store(disk)
     assert SMALL.segment_size == store.first_offset < store.end_offset < end
     assert store.close(1)
     assert verified(disk).is_sound

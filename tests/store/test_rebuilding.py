@@ -130,16 +130,10 @@ def test_a_lost_queue_whose_messages_have_expired_goes_on_where_it_was(batch: bo
     ]
     rebuilt(disk)
     assert verified(disk).findings == []
-    store = opened_again(disk)
+    store = open_small_store(disk)
     assert store.max_offset(topic, queue_id) == (16 if batch else 5)
     assert store.min_offset(topic, queue_id) == (16 if batch else 5)
     assert store.close(2)
-
-
-def opened_again(disk: FileSystem) -> MessageStore:
-    return MessageStore.open(
-        ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda t: t == BATCHES, threads=False
-    )
 
 
 def given_twice(*, batch: bool) -> SimulatedFileSystem:
@@ -149,7 +143,7 @@ def given_twice(*, batch: bool) -> SimulatedFileSystem:
     for path in list(files_of(disk, f"{ROOT}/{folder}/{topic}/0")):
         disk.remove(path)
     disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
-    store = opened_again(disk)
+    store = open_small_store(disk)
     origin = Origin(1, 1, HOST)
     puts = [store.put(topic, 0, b"again", b"", origin) for _ in range(3)]
     assert [put.queue_offset for put in puts] == [0, 1, 2]
@@ -172,7 +166,7 @@ def test_offsets_that_were_given_out_twice_are_found_and_not_made_final(batch: b
         rebuilt(disk)
     assert contents(disk) == before
     rebuilt(disk, accept_restarts=True)
-    store = opened_again(disk)
+    store = open_small_store(disk)
     assert store.max_offset(BATCHES if batch else "T", 0) == 3
     assert store.close(3)
 
@@ -362,7 +356,7 @@ def test_a_copy_of_a_folder_under_a_name_that_no_topic_has_stays_as_it_is(is_cle
         disk.open(f"{copy}/{queue_id}/{0:020d}", create=True).write(data, 0)
     before = contents(disk, copy)
     assert verified(disk).findings == []
-    store = opened_again(disk)
+    store = open_small_store(disk)
     assert sorted(store.queues.topics()) == [BATCHES, "SCHEDULE_TOPIC_XXXX", "T"]
     for _ in store.queues.settle():
         pass
