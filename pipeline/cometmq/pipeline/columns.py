@@ -155,7 +155,7 @@ def checked_columns(names: Sequence[str], table: Mapping[str, Column] = COLUMNS)
 
 
 def columns_of(
-    schema: Any, table: Mapping[str, Column] = COLUMNS, *, are_stored: bool = False
+    schema: Any, table: Mapping[str, Column] = COLUMNS, *, are_stored: bool
 ) -> tuple[str, ...]:
     """Return the columns that a user's schema asks for; types other than ours are refused.
 
@@ -181,7 +181,7 @@ def columns_of(
     return names
 
 
-def ddl(names: Iterable[str] = ALL_COLUMNS, table: Mapping[str, Column] = COLUMNS) -> str:
+def ddl(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> str:
     """Return the schema of these columns as Spark's `DataSource.schema` may return it.
 
     What `TIMESTAMP` means is a setting of Spark's (`spark.sql.timestampType`).

@@ -46,11 +46,11 @@ class Messages:
     delayed: Truths
     ids: Bytes | None
     """Made from who each row is; `None` when nothing says so."""
-    untimed_ids: Bytes | None = None
+    untimed_ids: Bytes | None
     """By which earlier runs may have sent them that did not say when their messages were stored."""
-    stored_ms: Longs | None = None
+    stored_ms: Longs | None
     """When these were, where there are such ids."""
-    twins: SinkError | None = None
+    twins: SinkError | None
     """Why a broker that stores each once must not have them: two look like one sent again."""
 
     def __len__(self) -> int:

@@ -62,7 +62,7 @@ class Written(WriterCommitMessage):
     size: int
     once: int
     again: int
-    marks: bytes = b""
+    marks: bytes
     """Of rows that say of which message they are made; see `marks`."""
 
 

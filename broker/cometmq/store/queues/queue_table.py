@@ -30,9 +30,9 @@ class Shape(NamedTuple):
     entry_size: int
     file_size: int
     """For a store that has no such files yet."""
-    known_file_size: int | None = None
+    known_file_size: int | None
     """As the store noted it down."""
-    are_whole: bool = True
+    are_whole: bool
     """Whether no file is shorter: behind a power cut one of ours may be."""
 
 
