@@ -1170,3 +1170,10 @@ def test_a_report_takes_the_place_of_no_other_file_of_the_job(
 def test_a_wheel_that_cannot_be_written_is_told_in_a_line(runner: CliRunner) -> None:
     said = runner.invoke(program, ["pipeline", "wheel", "/proc"])
     assert (said.exit_code, said.stderr) == (1, "Error: /proc: No such file or directory\n")
+
+
+def test_a_wheel_is_written_into_a_folder_that_is_made(runner: CliRunner, tmp_path: Path) -> None:
+    said = runner.invoke(program, ["pipeline", "wheel", str(tmp_path / "new" / "wheels")])
+    assert said.exit_code == 0, said.stderr
+    (path,) = (tmp_path / "new" / "wheels").iterdir()
+    assert said.stdout == f"{path}\n"

@@ -88,7 +88,7 @@ def test_positions_that_people_write_are_read(text: str, found: dict[Queue, int]
         ('{"U": {}}', "topic 'U' is not read"),
         ('{"T": 5}', "an object of T's brokers"),
         ('{"T": {"a": {"7": 1}}}', "no queue T/a/7"),
-        ('{"T": {"c": {"0": 1}}}', "no queue T/c/0"),
+        ('{"T": {"c": {"0": 1}}}', "no queue T/c/0; `cometmq topic status T` shows"),
         ('{"T": {"a": {"x": 1}}}', "'x' is no number of a queue"),
         ('{"T": {"a": {"0": -3}}}', "-3 of queue T/a/0 is no offset"),
         ('{"T": {"a": {"0": true}}}', "is no offset"),

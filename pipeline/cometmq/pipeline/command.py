@@ -121,7 +121,7 @@ def doctor_command(fix_java: bool, as_json: bool) -> None:
 
 
 @pipeline.command("wheel", short_help="Write the wheel that executors need.")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False), default=".")
+@click.argument("folder", type=click.Path(file_okay=False), default=".")
 def wheel_command(folder: str) -> None:
     """Write the wheel that executors need. It is for --py-files; `session()` sends it itself."""
     try:

@@ -140,7 +140,10 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
             for queue_id, offset in _object(option, of_broker, f"of {topic}'s queues").items():
                 queue = Queue(topic, broker, _queue_id(option, queue_id))
                 if queue not in known:
-                    raise OptionError(f"{option}: there is no queue {queue}")
+                    raise OptionError(
+                        f"{option}: there is no queue {queue}; `cometmq topic status {topic}` shows"
+                        " those that there are"
+                    )
                 found[queue] = _offset(option, queue, offset)
     return found
 

@@ -24,7 +24,8 @@ _FINDERS: Final = ("pyspark_cometmq", "pyspark_cometmq_store")
 
 
 def write_wheel(folder: str) -> str:
-    """Write the wheel for `--py-files` into a folder, and return its path."""
+    """Write the wheel for `--py-files` into a folder, which is made, and return its path."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
     try:
         number = version("cometmq")
     except PackageNotFoundError:
