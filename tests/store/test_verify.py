@@ -369,6 +369,14 @@ def test_an_entry_without_a_record_and_a_foreign_file_are_found() -> None:
     assert odd >= {("notes.txt", Kind.MISPLACED), (f"{400:020d}", Kind.QUEUE_FILE)}
 
 
+def test_a_file_of_a_queue_that_a_kill_left_half_made_is_no_finding() -> None:
+    disk = small_store(close=False)
+    short = disk.open(f"{ROOT}/consumequeue/T/0/{400:020d}", create=True)
+    short.resize(33)
+    short.close()
+    assert verified(disk).is_sound
+
+
 def test_removed_queues_and_index_files_are_missed() -> None:
     disk = small_store()
     disk.remove(f"{ROOT}/consumequeue/T/1/00000000000000000000")

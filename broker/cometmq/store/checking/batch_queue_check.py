@@ -64,7 +64,7 @@ class BatchQueueCheck:
         for topic, queue_id, _ in queues:
             files = files_of(self._store, QueueKey(True, topic, queue_id))
             about = AboutQueue(topic, queue_id, files)
-            about.report_files(self._report, clean=self._store.is_clean)
+            about.report_files(self._report)
             self._check(about, damages, left.pop((topic, queue_id), {}))
             files.close()
             yield
@@ -72,7 +72,7 @@ class BatchQueueCheck:
             about = AboutQueue(
                 topic, queue_id, files_of(self._store, QueueKey(True, topic, queue_id))
             )
-            about.report_files(self._report, clean=True)
+            about.report_files(self._report)
             self._check(about, damages, expected)
 
     def _check(self, about: AboutQueue, damages: list[Damage], expected: dict[int, bytes]) -> None:

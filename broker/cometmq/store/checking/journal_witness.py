@@ -60,7 +60,7 @@ class JournalWitness:
         store, parts = self._store, self._queues.get(key)
         if not parts:
             return files_of(store, key)
-        return _Filled(store.filesystem, *store.place_of(key)).fill(parts)
+        return _Filled(store.filesystem, *store.place_of(key), clean=store.is_clean).fill(parts)
 
     def entries(
         self, key: QueueKey, in_files: Iterable[tuple[int, bytes]]

@@ -184,13 +184,13 @@ class QueueCheck:
                 continue
             seen.add(folder)
             track = tracks.pop(folder) if folder in tracks else self._track(topic, queue_id)
-            track.queue.report_files(self._report, clean=self._store.is_clean)
+            track.queue.report_files(self._report)
             self._report_missed(track)
             self._report_extra(track)
             track.files.close()
             yield
         for track in tracks.values():  # Those without a folder.
-            track.queue.report_files(self._report, clean=True)
+            track.queue.report_files(self._report)
         self._extension.close()
 
     def _in_journal(self) -> Iterator[tuple[str, int, str]]:

@@ -27,8 +27,9 @@ class QueueFiles:
     """The files of one queue; one of them is open at a time."""
 
     def __init__(
-        self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int
+        self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int, *, clean: bool
     ) -> None:
+        """After a `clean` stop, files of odd sizes are foreign, not half made."""
         self.folder = folder
         self.problems: list[tuple[Kind, str, str]] = []
         """What is odd about files, or does not belong there."""
@@ -47,7 +48,7 @@ class QueueFiles:
             elif int(name) % file_size:
                 self._note(Kind.QUEUE_FILE, path, f"no file of {file_size} bytes begins there")
             else:
-                if size not in (0, file_size):
+                if clean and size not in (0, file_size):
                     problem = f"has {size} bytes, the others {file_size}"
                     self._note(Kind.QUEUE_FILE, path, problem)
                 self._numbers[int(name) // file_size] = None
@@ -149,7 +150,7 @@ class QueueFiles:
 
 def files_of(store: Inspected, key: QueueKey) -> QueueFiles:
     """Return the files of a queue; none where it has no folder."""
-    return QueueFiles(store.filesystem, *store.place_of(key))
+    return QueueFiles(store.filesystem, *store.place_of(key), clean=store.is_clean)
 
 
 class AboutQueue(NamedTuple):
@@ -181,13 +182,13 @@ class AboutQueue(NamedTuple):
             queue_offset=index,
         )
 
-    def report_files(self, report: Report, *, clean: bool) -> None:
-        """Report what is odd about its files; half made ones only after a clean stop."""
+    def report_files(self, report: Report) -> None:
+        """Report what is odd about its files."""
         for kind, path, problem in self.files.problems:
             if kind is Kind.MISPLACED:
                 if (kind, path) not in report.alike:  # Of a topic's folder each queue tells.
                     report.find(kind, path, 0, problem)
-            elif clean or not problem.startswith("has "):
+            else:
                 finding = Finding(
                     kind=kind,
                     path=path,
