@@ -161,6 +161,7 @@ def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:
 def test_what_a_shell_has_opened_is_written_to_as_it_is(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+") as file:
         durable.write_whole(Path(f"/dev/fd/{file.fileno()}"), "said")
+        file.seek(0)
         assert file.read() == "said"
         link = tmp_path / "report.json"
         link.symlink_to(f"/dev/fd/{file.fileno()}")
@@ -170,6 +171,17 @@ def test_what_a_shell_has_opened_is_written_to_as_it_is(tmp_path: Path) -> None:
             durable.write_whole(name, "said")
             file.seek(0)
             assert file.read() == "said" * number  # What stood there before stays.
+
+
+def test_what_goes_to_stdout_behind_a_report_that_went_there_does_not_stand_over_it(
+    tmp_path: Path,
+) -> None:
+    """The summary of a job does, with `> log --report /dev/stdout`."""
+    with (tmp_path / "log").open("wb", buffering=0) as file:
+        file.write(b"before, ")
+        durable.write_whole(Path(f"/proc/self/fd/{file.fileno()}"), "said, ")
+        file.write(b"behind")
+    assert (tmp_path / "log").read_text() == "before, said, behind"
 
 
 def test_a_report_in_a_folder_of_the_systems_is_the_last_one_alone() -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import suppress
 from os import fsync
 from os.path import realpath
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.jobs.full_disks import about_full
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 _SYSTEM: Final = "/dev/"
 """Where names are of something else."""
@@ -47,8 +51,8 @@ def write_whole(path: Path, text: str) -> None:
     What is no file, such as a pipe, is written to as it is; and so is one that cannot be replaced,
     as in a folder that is closed to us, or that is of somebody else, or a mount point.
     """
-    if (how := _how_open(path)) or (path.exists() and not path.is_file()):
-        with path.open(how or "w", encoding="utf-8") as there:
+    if (name := _of_system(path)) or (path.exists() and not path.is_file()):
+        with _opened(name or path) as there:
             there.write(text)
         return
     file = Path(realpath(path))  # Not a link that leads to it.
@@ -68,22 +72,30 @@ def write_whole(path: Path, text: str) -> None:
         sync_name(file)
 
 
-def _how_open(path: Path) -> str:
-    """Return how to open a name of the system's, or a link to one; nothing of any other.
-
-    What a process has open, as stdout, is gone on with: what was written there before stays.
-    """
-    how = ""
+def _of_system(path: Path) -> Path | None:
+    """Return the name of the system's that a path is, or leads to; `None` of any other."""
+    found = None
     for _ in range(_LINKS_MAX):
         path = Path(realpath(path.parent), path.name)
         if str(path).startswith(_OPEN):
-            return "a"
+            return path
         if str(path).startswith(_SYSTEM):
-            how = "w"
+            found = path
         if not path.is_symlink():
             break
         path = path.parent / path.readlink()
-    return how
+    return found
+
+
+def _opened(path: Path) -> TextIO:
+    """Open what is to be written to as it is; what a process has open is gone on with.
+
+    What was written there before stays. What this process has open, as stdout, is not opened again:
+    in a file that would be another place, and what goes to stdout next would stand over the text.
+    """
+    if own := re.fullmatch(rf"/proc/{os.getpid()}/fd/([0-9]+)", str(path)):
+        return os.fdopen(os.dup(int(own[1])), "w", encoding="utf-8")
+    return path.open("a" if str(path).startswith(_OPEN) else "w", encoding="utf-8")
 
 
 def _make_alike(new: Path, old: Path) -> None:
