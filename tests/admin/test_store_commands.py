@@ -327,6 +327,21 @@ def test_dump_finds_by_time_what_lies_in_one_file_with_a_clock_that_was_wrong(
         assert found == list(range(6 * number, 6 * number + 6))
 
 
+@pytest.mark.parametrize(
+    ("first", "end"),
+    [
+        (("--from", "7"), ("--to", "5")),
+        (("--from", "5"), ("--to", "5")),
+        (("--since", "2026-11-21"), ("--until", "2026-11-20")),
+    ],
+)
+def test_dump_refuses_a_range_that_ends_in_front_of_its_begin(
+    first: tuple[str, str], end: tuple[str, str]
+) -> None:
+    wanted = f"{first[0]} is not in front of {end[0]}"
+    assert wanted in told(run("dump", *first, *end, ROOT, disk=small_store()), 2)
+
+
 def test_dump_shows_the_records_that_reach_into_a_range() -> None:
     disk = small_store()
     whole = offsets_of(run("dump", "--json", ROOT, disk=disk))

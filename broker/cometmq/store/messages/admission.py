@@ -50,8 +50,10 @@ def admit_topic(topic: str, *, is_batch: bool) -> Topic:
     except UnicodeEncodeError:
         raise MessageIllegalError(f"topic that is no text in UTF-8: {topic!r:.200}") from None
     size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith(RETRY_PREFIX) else TOPIC_SIZE_MAX
-    if not 0 < len(raw) <= size_max or not is_folder_name(topic):
-        raise MessageIllegalError(f"topic of {len(raw)} bytes that names no folder: {topic!r}")
+    if len(raw) > size_max:
+        raise MessageIllegalError(f"topic of {len(raw)} bytes, of at most {size_max}: {topic!r}")
+    if not raw or not is_folder_name(topic):
+        raise MessageIllegalError(f"topic that names no folder: {topic!r}")
     part = topic_part(raw)
     is_plain = not is_batch and topic != SCHEDULE_TOPIC and len(raw) <= TOPIC_SIZE_V1_MAX
     return Topic(raw, part, is_batch, is_plain, HEAD_SIZE + len(part) + 2, {})

@@ -111,7 +111,6 @@ def dump(
       cometmq store dump ./cometmq-data --key order-17 --json | jq .properties
       cometmq store dump ./cometmq-data --physical 65536..131072 --body hex
     """
-    inspected = look_at(context, root, index_slots, index_items)
     at, end = physical or (None, None)
     wanted = Wanted(
         topic=topic,
@@ -124,6 +123,9 @@ def dump(
         until_ms=None if until is None else time_ms(until),
         key=key,
     )
+    _refuse_empty("--from", wanted.from_offset, "--to", wanted.to_offset)
+    _refuse_empty("--since", wanted.since_ms, "--until", wanted.until_ms)
+    inspected = look_at(context, root, index_slots, index_items)
     selection = Selection(inspected, wanted)
     count = 0
     for message in selection:
@@ -144,6 +146,12 @@ def dump(
         raise click.ClickException(f"no record that is wanted {place}")
     if is_damaged:
         raise click.exceptions.Exit(1)
+
+
+def _refuse_empty(from_name: str, first: int | None, to_name: str, end: int | None) -> None:
+    """Refuse a range that no record can be in, whatever is in the store."""
+    if first is not None and end is not None and first >= end:
+        raise click.UsageError(f"{from_name} is not in front of {to_name}, so no record is between")
 
 
 def _warn_of_damage(damages: Sequence[Damage], at: int, end: int | None) -> bool:
