@@ -78,8 +78,9 @@ class Deletions:
 
     def note_gone(self, topics: Iterable[str], end_offset: int) -> None:
         """Count topics as deleted that another program deleted; `save_noted` makes it last."""
-        self._gone = sorted(topics)
-        self.offsets = self.offsets | {topic.encode(): end_offset for topic in self._gone}
+        gone = set(topics)
+        self._gone = sorted(gone.union(self._gone))
+        self.offsets = self.offsets | {topic.encode(): end_offset for topic in gone}
 
     def save_noted(self) -> None:
         """Return once the disk has what `note_gone` was told."""

@@ -37,10 +37,12 @@ from cometmq.store.starting.tail_check import Succession
 from cometmq.store.starting.topic_kinds import topic_kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from cometmq.proto.message import StoredMessage
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.log.log_stretch import Stretch
     from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.starting.found import Found
 
@@ -82,13 +84,16 @@ class Foresight:
         found: Found,
         *,
         says_batch: Callable[[str], bool | None],
+        read_back: Callable[[Iterable[StoredMessage | Stretch]], None],
         clean: bool,
     ) -> None:
+        """`read_back` is to look at records that are read back, and that no scan came by."""
         self._filesystem = filesystem
         self._root = root
         self._config = found.config
         self._found = found
         self._says_batch = says_batch
+        self._read_back = read_back
         self._is_batch_topic = found.is_batch_topic
         self._clean = clean
         self._replay_from = found.start.replay_from
@@ -104,9 +109,8 @@ class Foresight:
         found = self._found
         if found.history is History.COMPLETE:
             return
-        if (begin := self._index_from()) < found.complete_to:
-            for _ in records_up_to(found.segments, begin, found.start, found.end.offset):
-                pass
+        if (begin := self._index_from()) < max(found.complete_to, found.start.scan_from):
+            self._read_back(records_up_to(found.segments, begin, found.start, found.end.offset))
         with self._looked_at:
             promised = self._promised(replayed)
             firsts = chain(promised.first_numbers(), found.succession.first_numbers())
@@ -247,10 +251,16 @@ class Foresight:
         leftovers = topic_kinds(queues, self._says_batch, self._found.deletions.offsets).leftovers
         found = self._found._replace(queues=queues, leftovers=leftovers, key_index=None)
         first_offset = found.segments.first_offset
+
+        def on_replay_all() -> None:
+            end = found.end.offset
+            self._read_back(records_up_to(found.segments, first_offset, found.start, end))
+            forget_behind(overlay, root, config, found, first_offset)
+
         catch_up = CatchUp(
             found,
             unsynced_size_max=config.unsynced_size_max,
-            on_replay_all=lambda: forget_behind(overlay, root, config, found, first_offset),
+            on_replay_all=on_replay_all,
             now_ms=0,
         )
         with closing(queues):

@@ -28,7 +28,7 @@ from cometmq.store.starting.found import Found, History, find_journal, is_ours, 
 from cometmq.store.starting.index_files import fit_index, was_index_synced
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
-from cometmq.store.starting.tail_check import Successions
+from cometmq.store.starting.tail_check import Succession, Successions
 from cometmq.store.starting.topic_kinds import topic_kinds
 from cometmq.store.table_contents import listed_topics
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, load_checkpoint
@@ -36,14 +36,13 @@ from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from contextlib import ExitStack
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.log.log_stretch import Stretch
     from cometmq.store.starting.recovery import LogEnd, Start
-    from cometmq.store.starting.tail_check import Succession
 
 _OF_QUEUES: Final = (LOG_FOLDER, SIMPLE_FOLDER, BATCH_FOLDER)
 
@@ -131,7 +130,8 @@ class _Stock:
         )
         self._sealed.check(start, end.offset, verify=config.integrity)
         history, start = self._judge(history, start, end)
-        self._note_gone(successions.promised, self._dispatched_to(history, start, end))
+        self._dispatched_to = self._find_dispatched_to(start, end)
+        self._note_gone(successions.promised)
         off, index = load_off(filesystem, root), None
         if config.index:
             index = Index(filesystem, root, config, clean=self._clean and off is None)
@@ -205,20 +205,20 @@ class _Stock:
         replay_from = min(max(start.replay_from, first_offset), end.offset)
         return history, start._replace(replay_from=replay_from)
 
-    def _dispatched_to(self, history: History, start: Start, end: LogEnd) -> int:
-        """Return up to where each record had its entry when another program left the store.
+    def _find_dispatched_to(self, start: Start, end: LogEnd) -> int:
+        """Return up to where each record had its entry when the store was left.
 
-        Where that was killed, up to what it noted as safe: behind it an entry that is missing may
-        be lost.
+        Where another program was killed, up to what it noted as safe: behind it an entry that is
+        missing may be lost. So it is with what our checkpoint covers.
         """
-        if history is History.FOREIGN:
+        if self._clean and self._checkpoint.claims is None:
             return end.offset
-        if self._clean or not self._checkpoint.is_of_others:
-            return 0
-        return min(self._checkpoint.dispatched_to, start.unpromised_from, end.offset)
+        if self._checkpoint.is_of_others:
+            return min(self._checkpoint.dispatched_to, start.unpromised_from, end.offset)
+        return min(start.replay_from, end.offset)
 
-    def _note_gone(self, read_back: Succession, dispatched_to: int) -> None:
-        """Note which topics another program deleted, of those that have records there.
+    def _note_gone(self, read_back: Succession) -> None:
+        """Note which topics another program deleted, of those whose records had their entries.
 
         It writes its table of topics with each that it makes, and each that it deletes. So one that
         is in no table, and has no file of a queue, is gone with what had its entry, and no start
@@ -228,16 +228,25 @@ class _Stock:
         if not self._filesystem.exists(f"{self._root}/{SIMPLE_FOLDER}"):
             return
         tables = self._queues.simple, self._queues.batch
+        missed = {key.topic for key in self._queues.ends.known}
         gone = {
             topic
-            for topic in read_back.topics_in_front(dispatched_to)
+            for topic in read_back.topics_in_front(self._dispatched_to)
             if self._says_batch(topic) is None
+            and topic not in missed
             and not any(table.has_files(topic) for table in tables)
         }
         # Who opens the store need not have asked the table.
         listed = listed_topics(self._filesystem, self._root) if gone else None
         if listed is not None:
-            self._deletions.note_gone(gone - listed, dispatched_to)
+            self._deletions.note_gone(gone - listed, self._dispatched_to)
+
+    def _note_gone_of(self, records: Iterable[StoredMessage | Stretch]) -> None:
+        """Do the same for records that the log's scan did not come by, and that are read back."""
+        read_back = Succession(0, self._deletions, self._kinds.is_batch, until=self._dispatched_to)
+        for each in records:
+            read_back.look_at(each)
+        self._note_gone(read_back)
 
     def _foresee(self, found: Found, successions: Successions) -> Found:
         """Refuse what would be refused later, or by nobody."""
@@ -249,6 +258,13 @@ class _Stock:
             from cometmq.store.starting.damaged_items import find_damaged_item  # It needs numpy.
 
             found = found._replace(damaged_item=find_damaged_item(filesystem, root, found))
-        foresight = Foresight(filesystem, root, found, says_batch=self._says_batch, clean=clean)
+        foresight = Foresight(
+            filesystem,
+            root,
+            found,
+            says_batch=self._says_batch,
+            read_back=self._note_gone_of,
+            clean=clean,
+        )
         foresight.check(successions.promised)
         return found
