@@ -38,11 +38,15 @@ def known() -> SimulatedFileSystem:
     store = opened(disk)
     put(store, *MESSAGES)
     assert store.close(1)
+    write_table(disk)
+    return disk
+
+
+def write_table(disk: SimulatedFileSystem) -> None:
     disk.make_directories(f"{ROOT}/config")
     file = disk.open(f"{ROOT}/config/topics.json", create=True)
     file.write(json.dumps({"topicConfigTable": {"T": {"topicName": "T"}}}).encode(), 0)
     file.close()
-    return disk
 
 
 def put_new(disk: SimulatedFileSystem) -> MessageStore:
@@ -71,6 +75,23 @@ def older_but_for_the_log() -> SimulatedFileSystem:
     return copy
 
 
+def killed_with_an_old_name() -> SimulatedFileSystem:
+    """Have the same in a store in which Apache once deleted a topic of that name."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, *MESSAGES, topic="New")
+    store.delete_topics(["New"])
+    put(store, *MESSAGES)
+    end = store.end_offset
+    assert store.close(1)
+    apache.take_our_notes(disk, end)
+    disk.remove(f"{ROOT}/abort")
+    write_table(disk)
+    assert opened(disk).close(1)
+    put_new(disk)
+    return disk.kill()
+
+
 def rebuild(disk: SimulatedFileSystem) -> None:
     assert not rebuilt(disk, ROOT, CONFIG).deleted_topics
 
@@ -96,6 +117,20 @@ def test_no_tool_takes_one_for_deleted(
     again = opened(disk)
     assert bodies(again, "New") == MESSAGES
     assert bodies(again)[-1] == b"last"
+    assert again.close(1)
+    assert verified(disk, ROOT, CONFIG).is_sound
+
+
+@pytest.mark.parametrize("tool", ["verify", "rebuild"])
+def test_nor_where_one_of_the_same_name_was_deleted_before(tool: str) -> None:
+    """Only what is in front of what a checkpoint of ours covers is of that one."""
+    disk = killed_with_an_old_name()
+    if tool == "verify":
+        assert verified(disk, ROOT, CONFIG).records_of_deleted_topics == len(MESSAGES)
+    else:
+        assert rebuilt(disk, ROOT, CONFIG).deleted_topics == {"New": len(MESSAGES)}
+    again = opened(disk)
+    assert bodies(again, "New") == MESSAGES
     assert again.close(1)
     assert verified(disk, ROOT, CONFIG).is_sound
 

@@ -108,9 +108,8 @@ class QueueCheck:
         """Count a record whose queue has no files; one whose topic is gone needs none."""
         if not track.missed:
             track.missed.append(Missed(message.queue_offset, b"", NOTHING))
-            if self._store.is_deleted_topic(topic, message.physical_offset):
-                track.first = -1
-        if track.first < 0:
+            track.gone_to = self._store.topic_gone_to(topic)
+        if message.physical_offset < track.gone_to:
             self._report.records_of_deleted_topics += 1
         elif message.physical_offset >= self._settled or topic in self.journal.batch_topics:
             self._report.unsettled_entries += 1

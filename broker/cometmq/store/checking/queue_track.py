@@ -43,6 +43,7 @@ class QueueTrack:
         "files",
         "first",
         "gap",
+        "gone_to",
         "is_mixed",
         "jumped",
         "jumps",
@@ -61,7 +62,7 @@ class QueueTrack:
         self.ours_from = ours_from
         self.exists = bool(files)
         self.collected = bytearray()
-        self.first = 0
+        self.first = self.gone_to = 0
         self.next = self.settled_to = 0
         self.matched: list[tuple[int, int]] = []
         self.is_mixed = False

@@ -156,16 +156,16 @@ class Inspected:
             )
         )
 
-    def is_deleted_topic(self, topic: str, offset: int) -> bool:
-        """Whether a topic with a record there is gone: unknown, and nobody misses a queue.
+    def topic_gone_to(self, topic: str) -> int:
+        """Return in front of which offset records of a topic are of a deleted one, mark or not.
 
-        The table may be of an older copy: a topic of ours that was deleted is not in the list. Not
-        behind what a checkpoint of ours covers: there it may be too new to be known, and a start
-        makes its queues.
+        It is unknown, and nobody misses a queue; else 0. The table may be of an older copy: a topic
+        of ours that was deleted is not in the list. Behind what a checkpoint of ours covers it may
+        be too new to be known, and a start makes its queues.
         """
-        if self.checkpoint.claims is not None and offset >= self.start.replay_from:
-            return False
-        return self.knows_all_topics and not self.is_kind_known(topic)
+        if not self.knows_all_topics or self.is_kind_known(topic):
+            return 0
+        return NEVER if self.checkpoint.claims is None else self.start.replay_from
 
     def holds(self, folder: str, topic: str) -> bool:
         """Whether a topic has queues there, and not only what others put there, or what is gone."""

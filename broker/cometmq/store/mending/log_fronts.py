@@ -83,9 +83,7 @@ class FrontsOfLog:
         return [
             topic
             for topic, first in self._firsts.items()
-            if first < dispatched_to
-            and topic not in listed
-            and store.is_deleted_topic(topic, first)
+            if first < dispatched_to and topic not in listed and first < store.topic_gone_to(topic)
         ]
 
     def _has_entry(self, message: StoredMessage) -> bool:

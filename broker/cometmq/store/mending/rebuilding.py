@@ -182,7 +182,7 @@ class _Work:
         self._beside = beside
         self._rebuilt = rebuilt
         self._now_ms = now_ms
-        self._deleted: dict[str, bool] = {}
+        self._gone_to: dict[str, int] = {}
         self._is_batch: dict[str, bool] = {}
         self._queues = ConsumeQueues(store.filesystem, beside, store.config, clean=True)
         self._index = Index(store.filesystem, beside, store.config, clean=True)
@@ -252,10 +252,10 @@ class _Work:
             self._rebuilt.fillers += 1
             return
         is_gone = self._store.deletions.covers(message)
-        if not is_gone and topic not in self._deleted:
-            self._deleted[topic] = self._store.is_deleted_topic(topic, message.physical_offset)
+        if not is_gone and topic not in self._gone_to:
+            self._gone_to[topic] = self._store.topic_gone_to(topic)
             self._is_batch[topic] = self._store.is_batch_topic(topic)
-        if is_gone or self._deleted[topic]:
+        if is_gone or message.physical_offset < self._gone_to[topic]:
             counts = self._rebuilt.deleted_topics
             counts[topic] = counts.get(topic, 0) + 1
         else:
