@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import verified
-from tests.store.held_stores import bodies
+from tests.store.held_stores import bodies, remove_all
 from tests.store.test_apache_deletions import take_our_notes
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
 from tests.store.test_rebuilding import rebuilt
 
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import CorruptionError, StoreFilesError
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
 
@@ -22,7 +22,10 @@ NUMBER_AT = 20
 
 
 def with_a_gap(topic: str, behind: bytes) -> SimulatedFileSystem:
-    """Return such a store: a queue has messages 0, 4 and 5, and bytes stand behind the log."""
+    """Return such a store: a queue has messages 0, 4 and 5, and bytes stand behind the log.
+
+    Who wrote the log did not come to sync it.
+    """
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"other 0", topic="Other")
@@ -36,7 +39,6 @@ def with_a_gap(topic: str, behind: bytes) -> SimulatedFileSystem:
         for each in messages[1:]:
             log.write((each.queue_offset + 3).to_bytes(8, "big"), each.physical_offset + NUMBER_AT)
         log.write(behind, end)
-        log.sync()
     return disk
 
 
@@ -48,7 +50,7 @@ def test_a_gap_that_a_rebuild_accepted_refuses_no_start(topic: str, torn: bytes)
         opened(disk)
     disk = disk.kill()
     assert rebuilt(disk, ROOT, CONFIG, accept_gaps=True).gaps == [f"{topic}/0"]
-    for after in (disk.power_cut(Random(1)), disk.kill()):
+    for after in (*(disk.power_cut(Random(seed)) for seed in range(4)), disk.kill()):
         for number in range(3):
             store = opened(after)
             assert bodies(store, topic)[:2] == [b"4", b"5"]
@@ -59,3 +61,11 @@ def test_a_gap_that_a_rebuild_accepted_refuses_no_start(topic: str, torn: bytes)
             assert store.close(1)
         found = verified(after, ROOT, CONFIG).findings
         assert len(found) == 1  # The message in front of the gap.
+
+
+def test_a_queue_that_is_lost_behind_it_is_missed() -> None:
+    disk = with_a_gap("T", b"")
+    rebuilt(disk, ROOT, CONFIG, accept_gaps=True)
+    remove_all(disk, f"{ROOT}/consumequeue/T/0")
+    with pytest.raises(StoreFilesError, match="entries that were there are lost, of T/0"):
+        opened(disk)
