@@ -186,17 +186,17 @@ def test_behind_a_repair_they_stay_deleted(tmp_path: Path, name: str, *, is_ours
     assert not verified(RealFileSystem(), str(root), config("clean")).findings
 
 
-@pytest.mark.parametrize("lost", ["config/topics.json", "consumequeue"])
+@pytest.mark.parametrize("lost", ["config/topics.json", "consumequeue", "consumequeue/*"])
 def test_a_repair_takes_none_for_deleted_where_nobody_knows(tmp_path: Path, lost: str) -> None:
     """Without a table of topics, or without any queue, as the start behind it."""
     root = unpack("clean", tmp_path)
-    path = root / lost
     table = root / "config/topics.json"
     text = table.read_text()
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+    for path in list(root.glob(lost)):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     damaged_and_repaired(root)
     table.write_text(text)
     store = opened(root)

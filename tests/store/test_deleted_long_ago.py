@@ -9,20 +9,27 @@ import json
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.held_stores import bodies
+from tests.store.held_stores import bodies, remove_all
 from tests.store.records import HOST
 from tests.store.test_apache_deletions import cut_off_starts, take_our_notes
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
 
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.starting import foresight
+from cometmq.store.starting.recovery import records_up_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.log.log_stretch import Stretch
+    from cometmq.store.log.segments import Segments
 
 MANY = [b"%d" % number for number in range(300)]
 """Messages that fill more than one file of the log."""
@@ -36,7 +43,12 @@ def left_by_apache(write: Callable[[MessageStore], None], *, is_clean: bool) -> 
     end = store.end_offset
     assert end > CONFIG.segment_size
     assert store.close(1)
-    take_our_notes(disk, end - 1)
+    as_apache_leaves_it(disk, end - 1, is_clean=is_clean)
+    return disk
+
+
+def as_apache_leaves_it(disk: SimulatedFileSystem, dispatched_to: int, *, is_clean: bool) -> None:
+    take_our_notes(disk, dispatched_to)
     if is_clean:
         disk.remove(f"{ROOT}/abort")
     disk.make_directories(f"{ROOT}/config")
@@ -46,7 +58,6 @@ def left_by_apache(write: Callable[[MessageStore], None], *, is_clean: bool) -> 
         file.sync()
     disk.sync_directory(f"{ROOT}/config")
     disk.sync_directory(ROOT)
-    return disk
 
 
 def started(disk: SimulatedFileSystem, *, index: bool = True) -> MessageStore:
@@ -112,3 +123,49 @@ def test_they_stay_deleted_however_often_the_start_is_cut_off(
 def test_all_of_them_are_named(caplog: pytest.LogCaptureFixture) -> None:
     started(left_by_apache(with_the_last, is_clean=True))
     assert [each for each in caplog.messages if "nor a file: Gone, Long; they stay so" in each]
+
+
+def test_so_they_do_where_a_queue_says_more_than_the_log_has() -> None:
+    """Then all queues are made again from the log, though all of it is in its last file."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"gone", topic="Gone")
+    store.delete_topics(["Gone"])
+    put(store, b"new")
+    put(store, b"other", topic="Other")
+    end = store.end_offset
+    assert store.close(1)
+    as_apache_leaves_it(disk, end - 1, is_clean=True)
+    with closing(disk.open(f"{ROOT}/consumequeue/Other/0/{0:020d}")) as file:
+        file.write(ENTRY.pack(end, 100, 0), ENTRY_SIZE)
+    again = started(disk)
+    assert again.max_offset("Gone", 0) == 0
+    assert (bodies(again), bodies(again, "Other")) == ([b"new"], [b"other"])
+
+
+def test_without_any_file_of_a_queue_nobody_knows() -> None:
+    """The table may be of another time, and what is in earlier files be all that there is."""
+    disk = left_by_apache(with_the_last, is_clean=True)
+    for topic in ("T", "Other"):
+        remove_all(disk, f"{ROOT}/consumequeue/{topic}/0")
+    again = started(disk)
+    assert (bodies(again, "Gone"), bodies(again, "Long")) == ([b"gone 0", b"gone 1"], MANY)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_store_without_queues_is_read_no_oftener_for_it(
+    monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
+    begins: list[int] = []
+
+    def count(segments: Segments, begin: int, *args: Any) -> Iterator[StoredMessage | Stretch]:
+        begins.append(begin)
+        return records_up_to(segments, begin, *args)
+
+    monkeypatch.setattr(foresight, "records_up_to", count)
+    disk = left_by_apache(with_the_last, is_clean=True)
+    if not is_there:
+        for topic in ("T", "Other"):
+            remove_all(disk, f"{ROOT}/consumequeue/{topic}/0")
+    started(disk)
+    assert len(begins) == (2 if is_there else 1)

@@ -8,6 +8,7 @@ from cometmq.store.mending.lost_in_damage import Gap, Gaps
 from cometmq.store.mending.lost_messages import Front, Fronts
 from cometmq.store.messages.dispatch import has_entry, message_count
 from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
+from cometmq.store.queues.topic_folders import has_any_queue
 from cometmq.store.table_contents import listed_topics
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class FrontsOfLog:
         """
         store = self._store
         listed = listed_topics(store.filesystem, store.root)
-        if listed is None or not store.filesystem.exists(f"{store.root}/{SIMPLE_FOLDER}"):
+        if listed is None or not has_any_queue(store.filesystem, f"{store.root}/{SIMPLE_FOLDER}"):
             return []
         return [
             topic

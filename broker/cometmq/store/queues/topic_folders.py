@@ -34,6 +34,13 @@ def has_queue_files(filesystem: FileSystem, folder: str) -> bool:
     return any(_queue_files(filesystem, folder))
 
 
+def has_any_queue(filesystem: FileSystem, folder: str) -> bool:
+    """Whether one of the topics in a folder has a file of a queue."""
+    return any(
+        has_queue_files(filesystem, f"{folder}/{topic.name}") for topic in filesystem.list(folder)
+    )
+
+
 def holds_queues(filesystem: FileSystem, folder: str, entry_size: int, mark: int | None) -> bool:
     """Whether a topic's folder has a queue; a file in its place has none.
 

@@ -84,15 +84,20 @@ class Foresight:
         found: Found,
         *,
         says_batch: Callable[[str], bool | None],
+        dispatched_to: int,
         read_back: Callable[[Iterable[StoredMessage | Stretch]], None],
         clean: bool,
     ) -> None:
-        """`read_back` is to look at records that are read back, and that no scan came by."""
+        """`read_back` is to look at records that are read back, and that no scan came by.
+
+        It learns nothing of those at or behind `dispatched_to`.
+        """
         self._filesystem = filesystem
         self._root = root
         self._config = found.config
         self._found = found
         self._says_batch = says_batch
+        self._dispatched_to = dispatched_to
         self._read_back = read_back
         self._is_batch_topic = found.is_batch_topic
         self._clean = clean
@@ -109,7 +114,8 @@ class Foresight:
         found = self._found
         if found.history is History.COMPLETE:
             return
-        if (begin := self._index_from()) < max(found.complete_to, found.start.scan_from):
+        to_learn_from = min(max(found.start.scan_from, replayed.start), self._dispatched_to)
+        if (begin := self._index_from()) < max(found.complete_to, to_learn_from):
             self._read_back(records_up_to(found.segments, begin, found.start, found.end.offset))
         with self._looked_at:
             promised = self._promised(replayed)

@@ -22,6 +22,7 @@ from cometmq.store.queues.queue_ends import (
     load_queue_ends,
     without_deleted,
 )
+from cometmq.store.queues.topic_folders import has_any_queue
 from cometmq.store.starting.folder import LOG_FOLDER, check_writable, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight
 from cometmq.store.starting.found import Found, History, find_journal, is_ours, was_left_clean
@@ -209,8 +210,11 @@ class _Stock:
         """Return up to where each record had its entry when the store was left.
 
         Where another program was killed, up to what it noted as safe: behind it an entry that is
-        missing may be lost. So it is with what our checkpoint covers.
+        missing may be lost. So it is with what our checkpoint covers. Nobody knows it if all queues
+        are gone, as of a store that was copied without them.
         """
+        if not has_any_queue(self._filesystem, f"{self._root}/{SIMPLE_FOLDER}"):
+            return 0
         if self._clean and self._checkpoint.claims is None:
             return end.offset
         if self._checkpoint.is_of_others:
@@ -222,11 +226,8 @@ class _Stock:
 
         It writes its table of topics with each that it makes, and each that it deletes. So one that
         is in no table, and has no file of a queue, is gone with what had its entry, and no start
-        brings that back. Not if all queues are gone, as of a store that was copied without them:
-        the table may be of another time then.
+        brings that back. Where all queues are gone the table may be of another time.
         """
-        if not self._filesystem.exists(f"{self._root}/{SIMPLE_FOLDER}"):
-            return
         tables = self._queues.simple, self._queues.batch
         missed = {key.topic for key in self._queues.ends.known}
         gone = {
@@ -263,6 +264,7 @@ class _Stock:
             root,
             found,
             says_batch=self._says_batch,
+            dispatched_to=self._dispatched_to,
             read_back=self._note_gone_of,
             clean=clean,
         )
