@@ -158,3 +158,30 @@ def test_what_is_printed_comes_out_whole_or_the_command_fails_in_one_line(
     assert (tmp_path / "printed").stat().st_size == room
     said = "Error: what is printed cannot be written: File too large; look where it goes\n"
     assert (done.returncode, done.stderr) == (1, said)
+
+
+STUCK = """
+import io, runpy, sys
+
+class Stuck(io.RawIOBase):
+    interrupts = 2
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        if not self.interrupts:
+            return len(data)
+        self.interrupts -= 1
+        raise KeyboardInterrupt
+
+sys.stdout = io.TextIOWrapper(io.BufferedWriter(Stuck()))
+runpy.run_module("cometmq.admin", run_name="__main__")
+"""
+
+
+def test_a_second_ctrl_c_ends_the_wait_for_one_who_reads_no_more_in_one_word() -> None:
+    """As for a pager whose window is full, which takes no notice of it itself."""
+    command = [sys.executable, "-c", STUCK, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "\nInterrupted\n")

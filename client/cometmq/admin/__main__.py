@@ -27,7 +27,7 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(1)
-    with whole_output(), interrupts_told():
+    with interrupts_told(), whole_output():
         from cometmq.admin.program import program
 
         program(prog_name="cometmq")

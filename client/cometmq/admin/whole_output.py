@@ -32,6 +32,8 @@ def whole_output() -> Generator[None, None, None]:
             raise
     else:
         return
+    if isinstance(problem, KeyboardInterrupt):
+        raise problem
     if not isinstance(problem, BrokenPipeError):  # Else whoever reads has seen enough.
         why = problem.strerror or problem
         print(
@@ -54,13 +56,16 @@ def _prepare() -> None:
         )
 
 
-def _given_up() -> OSError | None:
-    """Why something that was printed is not written yet; then nothing tries it again."""
+def _given_up() -> OSError | KeyboardInterrupt | None:
+    """Why something that was printed is not written yet; then nothing tries it again.
+
+    Whoever reads may have stopped for a while, as a pager does: a Ctrl-C ends the wait for that.
+    """
     stdout = cast("io.TextIOWrapper | None", sys.stdout)
     try:
         if stdout is not None:
             stdout.flush()
-    except OSError as error:
+    except (OSError, KeyboardInterrupt) as error:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.close(nowhere)
