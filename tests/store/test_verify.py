@@ -20,8 +20,10 @@ from tests.store.damaged_stores import (
     content,
     contents,
     flip,
+    messages,
     open_small_store,
     overwrite,
+    repaired,
     small_store,
     verified,
     write_small_store,
@@ -367,6 +369,22 @@ def test_an_entry_without_a_record_and_a_foreign_file_are_found() -> None:
     report = verified(disk)
     odd = {(f.path.rpartition("/")[2], f.kind) for f in report.findings}
     assert odd >= {("notes.txt", Kind.MISPLACED), (f"{400:020d}", Kind.QUEUE_FILE)}
+
+
+def test_a_batch_whose_number_was_torn_in_its_properties_is_told() -> None:
+    """Its entry follows from its head, and a store of Apache's has no checksum of either."""
+    disk = small_store()
+    batches = [each for each in messages(disk) if each.properties_raw.find(b"INNER_BASE") >= 0]
+    assert not any("INNER_BASE" in note for note in verified(disk).notes)
+    for entry in disk.list(f"{ROOT}/integrity"):
+        disk.remove(f"{ROOT}/integrity/{entry.name}")
+    for batch in batches[:2]:
+        start = batch.physical_offset // SMALL.segment_size * SMALL.segment_size
+        path = f"{ROOT}/commitlog/{start:020d}"
+        flip(disk, path, content(disk, path).find(b"INNER_BASE", batch.physical_offset - start))
+    (note,) = [note for note in verified(disk).notes if "INNER_BASE" in note]
+    place = batches[0].physical_offset % SMALL.segment_size
+    assert note.startswith(f"the batch at byte {place} of {ROOT}/commitlog/{0:020d} and 1 more: ")
 
 
 def test_a_file_of_a_queue_that_a_kill_left_half_made_is_no_finding() -> None:
@@ -728,6 +746,17 @@ def test_a_flipped_byte_of_any_checksum_of_a_block_is_told(start: int) -> None:
     flip(disk, path, 72)
     (note,) = notes_of_checksums(disk)
     assert f"of the block at byte 0 of {ROOT}/commitlog/{start:020d} and 1 more:" in note
+
+
+def test_a_block_in_which_a_repair_began_is_told_as_such() -> None:
+    disk = store_of_many_blocks()
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 70_000)
+    repaired(disk, ROOT, MANY_BLOCKS)
+    store = MessageStore.open(ROOT, MANY_BLOCKS, now_ms=1, filesystem=disk, threads=False)
+    assert store.close(1)
+    (note,) = notes_of_checksums(disk)
+    assert f"of the block at byte {1 << 16} of {ROOT}/commitlog/{0:020d}:" in note
+    assert "a repair began in it" in note
 
 
 def test_checksums_that_are_gone_are_missed_in_a_store_of_ours() -> None:

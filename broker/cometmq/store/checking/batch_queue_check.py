@@ -16,7 +16,7 @@ from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.queue_files import AboutQueue, files_of
 from cometmq.store.looking.right_heads import Place, said_place
-from cometmq.store.messages.dispatch import batch_entry, has_entry
+from cometmq.store.messages.dispatch import batch_entry, has_entry, says_number_twice
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
 from cometmq.store.queues.queue_ends import QueueKey
@@ -46,6 +46,7 @@ class BatchQueueCheck:
         self._promised_to = store.promised_to
         self._expected: Expected = {}
         self._batch_heads = BatchHeads(store, self._expected)
+        self._contradictory: list[int] = []
         settled = store.settled_offset
         self._settled = settled if settled is not None else NEVER
 
@@ -55,6 +56,8 @@ class BatchQueueCheck:
             entry = batch_entry(message, self._store.delay_levels)
             held = self._expected.setdefault((topic, message.queue_id), {})
             held[message.physical_offset] = BATCH_ENTRY.pack(*entry)
+            if not says_number_twice(message):
+                self._contradictory.append(message.physical_offset)
 
     def finish(
         self, damages: list[Damage], queues: Iterator[tuple[str, int, str]]
@@ -176,6 +179,16 @@ class BatchQueueCheck:
         else:
             problem = f"{_text(entry)}: no record calls for it"
             self._report.add(about.finding(Kind.EXTRA_ENTRY, index, problem))
+
+    def notes(self) -> Iterator[str]:
+        """Name the records that no checksum tells to be damaged, and that contradict themselves."""
+        if damaged := self._contradictory:
+            path, position = self._store.segments.place_of(damaged[0])
+            more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+            yield (
+                f"the batch at byte {position} of {path}{more}: its number (INNER_BASE) cannot be"
+                " read in its properties, or is not that of its head; restore the log from a copy"
+            )
 
     def gaps(self) -> Iterator[str]:
         """Say which messages the log lacks, for no reason that was found; the last ones of each."""

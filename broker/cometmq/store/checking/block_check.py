@@ -52,8 +52,8 @@ def checksum_notes(store: Inspected) -> Iterator[str]:
         path, position = store.segments.place_of(gaps[0])
         yield (
             f"there is no checksum of the block at byte {position} of {path}{_more(gaps)}: a power"
-            f" cut came before it, {INTEGRITY_FOLDER}/ was off, or the file there is damaged; what"
-            " only it covers is not checked"
+            f" cut came before it, a repair began in it, {INTEGRITY_FOLDER}/ was off, or the file"
+            " there is damaged; what only it covers is not checked"
         )
     for path, problem in unread:
         yield f"{path} {problem}: its checksums cover nothing"
