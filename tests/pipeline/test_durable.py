@@ -157,7 +157,8 @@ def test_what_windows_have_reckoned_is_on_the_disk_before_their_batch_is_done(
     monkeypatch.setattr(durable, "fsync", fsync)
     batches = aggregate(spark, settings).batches
     assert len(batches) > 1  # How many, the queues say that the messages came to.
-    assert early == [(str(batch + 1), True) for batch in batches]
+    # One file a partition, of which a session has as many as it was made with.
+    assert list(dict.fromkeys(early)) == [(str(batch + 1), True) for batch in batches]
     assert disk.lacks(tmp_path / "new", checkpoint / "state") == []
 
 
