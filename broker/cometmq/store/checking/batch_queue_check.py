@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checking.batch_heads import BatchHeads
+from cometmq.store.checking.block_check import and_more
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.queue_files import AboutQueue, files_of
@@ -184,10 +185,10 @@ class BatchQueueCheck:
         """Name the records that no checksum tells to be damaged, and that contradict themselves."""
         if damaged := self._contradictory:
             path, position = self._store.segments.place_of(damaged[0])
-            more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
             yield (
-                f"the batch at byte {position} of {path}{more}: its number (INNER_BASE) cannot be"
-                " read in its properties, or is not that of its head; restore the log from a copy"
+                f"the batch at byte {position} of {path}{and_more(damaged)}: its number"
+                " (INNER_BASE) cannot be read in its properties, or is not that of its head;"
+                " restore the log from a copy"
             )
 
     def gaps(self) -> Iterator[str]:

@@ -38,28 +38,29 @@ def checksum_notes(store: Inspected) -> Iterator[str]:
     )
     if bare:
         yield (
-            f"there are no block checksums of {bare[0]}{_more(bare)}: {INTEGRITY_FOLDER}/ was"
+            f"there are no block checksums of {bare[0]}{and_more(bare)}: {INTEGRITY_FOLDER}/ was"
             " removed, or is off, or lost what was in it, as by a power cut; what only they cover"
             " is not checked. Restore it from a copy if there is one; what is written from now on"
             " gets them anew"
         )
     if cut:
         yield (
-            f"there are no block checksums of the last blocks of {cut[0]}{_more(cut)}: a kill came"
-            f" before them, {INTEGRITY_FOLDER}/ was off, or the file there lost its end"
+            f"there are no block checksums of the last blocks of {cut[0]}{and_more(cut)}: a kill"
+            f" came before them, {INTEGRITY_FOLDER}/ was off, or the file there lost its end"
         )
     if gaps:
         path, position = store.segments.place_of(gaps[0])
         yield (
-            f"there is no checksum of the block at byte {position} of {path}{_more(gaps)}: a power"
-            f" cut came before it, a repair began in it, {INTEGRITY_FOLDER}/ was off, or the file"
-            " there is damaged; what only it covers is not checked"
+            f"there is no checksum of the block at byte {position} of {path}{and_more(gaps)}: a"
+            f" power cut came before it, a repair began in it, {INTEGRITY_FOLDER}/ was off, or the"
+            " file there is damaged; what only it covers is not checked"
         )
     for path, problem in unread:
         yield f"{path} {problem}: its checksums cover nothing"
 
 
-def _more(some: Sized) -> str:
+def and_more(some: Sized) -> str:
+    """Say how many there are behind the first, which is named; nothing if there are none."""
     return f" and {len(some) - 1} more" if len(some) > 1 else ""
 
 

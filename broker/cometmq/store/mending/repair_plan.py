@@ -12,6 +12,7 @@ from cometmq.store.looking.log_check import Damage, LogCheck
 from cometmq.store.mending.log_fronts import FrontsOfLog
 from cometmq.store.mending.lost_in_damage import LostInDamage, said_by
 from cometmq.store.mending.lost_messages import Front, LostMessages, lost_messages
+from cometmq.store.starting.recovery import entries_made_to
 from cometmq.store.upkeep.integrity import Block
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, fronts.times, cut=cut)
-    plan.dispatched_to = _dispatched_to(store, plan.end_offset)
+    plan.dispatched_to = entries_made_to(
+        store.checkpoint, store.start, plan.end_offset, clean=store.is_clean
+    )
     plan.gone = fronts.topics_gone(plan.dispatched_to)
     fronts.add_placeholders(plan.steps)
     _note_missing(store, plan, log, fronts, cut=cut)
@@ -127,19 +130,6 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
             plan.doubted.append(block)
         if number % BLOCKS_A_STEP == 0:
             yield Progress("blocks", block.physical_offset - first, total - first)
-
-
-def _dispatched_to(store: Inspected, end: int) -> int:
-    """Return up to where the entry of each record was made; of a killed store, and was synced.
-
-    A checkpoint of ours says it of a clean store as well: one of a copy may be older than the log.
-    """
-    checkpoint, start = store.checkpoint, store.start
-    if checkpoint.claims is None and store.is_clean:
-        return end
-    if checkpoint.is_of_others:
-        return min(checkpoint.dispatched_to, start.unpromised_from, end)
-    return min(start.replay_from, end)
 
 
 def _is_doubted(plan: Plan, block: Block, checked_from: int) -> bool:

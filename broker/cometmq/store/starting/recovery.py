@@ -345,6 +345,20 @@ def queues_behind(queues: ConsumeQueues, data_limit: int) -> int | None:
     return end if count > 1 or is_next else None
 
 
+def entries_made_to(checkpoint: Checkpoint, start: Start, end: int, *, clean: bool) -> int:
+    """Return up to where each record had its entry when the store was left, whose log has an end.
+
+    Where another program was killed, up to what it noted as safe: behind it an entry that is
+    missing may be lost. So it is with what our checkpoint covers, of a clean store as well: one of
+    a copy may be older than the log.
+    """
+    if clean and checkpoint.claims is None:
+        return end
+    if checkpoint.is_of_others:
+        return min(checkpoint.dispatched_to, start.unpromised_from, end)
+    return min(start.replay_from, end)
+
+
 def records_up_to(
     segments: Segments, scan_from: int, start: Start, end: int
 ) -> Iterator[StoredMessage | Stretch]:

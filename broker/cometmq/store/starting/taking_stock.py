@@ -28,7 +28,7 @@ from cometmq.store.starting.foresight import Foresight
 from cometmq.store.starting.found import Found, History, find_journal, is_ours, was_left_clean
 from cometmq.store.starting.index_files import fit_index, was_index_synced
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
-from cometmq.store.starting.recovery import choose_start, find_end, queues_end
+from cometmq.store.starting.recovery import choose_start, entries_made_to, find_end, queues_end
 from cometmq.store.starting.tail_check import Succession, Successions
 from cometmq.store.starting.topic_kinds import topic_kinds
 from cometmq.store.table_contents import listed_topics
@@ -209,17 +209,11 @@ class _Stock:
     def _find_dispatched_to(self, start: Start, end: LogEnd) -> int:
         """Return up to where each record had its entry when the store was left.
 
-        Where another program was killed, up to what it noted as safe: behind it an entry that is
-        missing may be lost. So it is with what our checkpoint covers. Nobody knows it if all queues
-        are gone, as of a store that was copied without them.
+        Nobody knows it if all queues are gone, as of a store that was copied without them.
         """
         if not has_any_queue(self._filesystem, f"{self._root}/{SIMPLE_FOLDER}"):
             return 0
-        if self._clean and self._checkpoint.claims is None:
-            return end.offset
-        if self._checkpoint.is_of_others:
-            return min(self._checkpoint.dispatched_to, start.unpromised_from, end.offset)
-        return min(start.replay_from, end.offset)
+        return entries_made_to(self._checkpoint, start, end.offset, clean=self._clean)
 
     def _note_gone(self, read_back: Succession) -> None:
         """Note which topics another program deleted, of those whose records had their entries.
