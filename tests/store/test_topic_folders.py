@@ -233,7 +233,7 @@ def test_a_folder_with_files_of_others_only_makes_no_topic(is_batch: bool) -> No
     changed.close()
     inspected = inspect(changed.disk, ROOT, CONFIG)
     assert unlisted_of(inspected) == {"Fresh": 1}
-    assert inspected.topic_gone_to("Gone")
+    assert inspected.gone_topics.gone_to("Gone")
     assert not inspected.is_batch_topic("Gone")
 
 

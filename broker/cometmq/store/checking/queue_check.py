@@ -108,7 +108,7 @@ class QueueCheck:
         """Count a record whose queue has no files; one whose topic is gone needs none."""
         if not track.missed:
             track.missed.append(Missed(message.queue_offset, b"", NOTHING))
-            track.gone_to = self._store.topic_gone_to(topic)
+            track.gone_to = self._store.gone_topics.gone_to(topic)
         if message.physical_offset < track.gone_to:
             self._report.records_of_deleted_topics += 1
         elif message.physical_offset >= self._settled or topic in self.journal.batch_topics:

@@ -41,8 +41,9 @@ from cometmq.store.starting.folder import (
     require_kinds,
 )
 from cometmq.store.starting.found import was_left_clean
+from cometmq.store.starting.gone_topics import GoneTopics
 from cometmq.store.starting.index_files import noted_shape
-from cometmq.store.starting.recovery import Start, choose_start
+from cometmq.store.starting.recovery import Start, choose_start, entries_made_to
 from cometmq.store.starting.rocksdb import in_rocksdb
 from cometmq.store.starting.swap import unfinished_swaps
 from cometmq.store.table_contents import DamagedTables, damaged_tables
@@ -92,6 +93,8 @@ class Inspected:
     """Files of `config/` that a start refuses, or makes something else of than they were."""
     deletions: Deletions
     """Which topics were deleted, and when."""
+    gone_topics: GoneTopics
+    """Which topics another program deleted, without a mark."""
     delay_levels: DelayLevels
     """The delays of delayed messages, by where they are in the log."""
     batch_topics: frozenset[str]
@@ -155,17 +158,6 @@ class Inspected:
                 for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
             )
         )
-
-    def topic_gone_to(self, topic: str) -> int:
-        """Return in front of which offset records of a topic are of a deleted one, mark or not.
-
-        It is unknown, and nobody misses a queue; else 0. The table may be of an older copy: a topic
-        of ours that was deleted is not in the list. Behind what a checkpoint of ours covers it may
-        be too new to be known, and a start makes its queues.
-        """
-        if not self.knows_all_topics or self.is_kind_known(topic):
-            return 0
-        return NEVER if self.checkpoint.claims is None else self.start.replay_from
 
     def holds(self, folder: str, topic: str) -> bool:
         """Whether a topic has queues there, and not only what others put there, or what is gone."""
@@ -231,11 +223,10 @@ def inspect(
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     known = {topic: topic in batch_topics for topic in topics or ()}
     ends = {} if ends is None else without_deleted(ends, deletions, known.get)
-    start = choose_start(segments, checkpoint)
     integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
-    sealed = SealedTail(integrity, segments, is_ours=not checkpoint.is_of_others)
-    start = start.with_promise(listed_to(ends), clean=is_clean)
-    start = start.with_promise(sealed.promised_to, clean=is_clean)
+    start = _start_of(segments, checkpoint, integrity, ends, clean=is_clean)
+    made_to = entries_made_to(checkpoint, start, NEVER, clean=is_clean)
+    ended_topics = {key.topic: key.is_batch for key in ends}
     return Inspected(
         filesystem=filesystem,
         root=root,
@@ -251,16 +242,25 @@ def inspect(
         in_rocksdb=in_rocksdb(filesystem, root),
         damaged_tables=damaged_tables(filesystem, root),
         deletions=deletions,
+        gone_topics=GoneTopics(filesystem, root, missed=ended_topics, made_to=made_to),
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
         ),
         batch_topics=batch_topics,
         ends=ends,
         listed_sizes=listed,
-        ended_topics={key.topic: key.is_batch for key in ends},
+        ended_topics=ended_topics,
         is_index_shape_known=shape is not None,
         log_batches=LogBatches(segments, start, deletions),
     )
+
+
+def _start_of(
+    segments: Segments, checkpoint: Checkpoint, integrity: Integrity, ends: Ends, *, clean: bool
+) -> Start:
+    sealed = SealedTail(integrity, segments, is_ours=not checkpoint.is_of_others)
+    start = choose_start(segments, checkpoint).with_promise(listed_to(ends), clean=clean)
+    return start.with_promise(sealed.promised_to, clean=clean)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.queue_ends import NO_RECORD
+from cometmq.store.starting.swap import BESIDE, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -124,6 +125,12 @@ def check_misplaced(filesystem: FileSystem, root: str, beside: str) -> None:
         for name in _foreign(filesystem, f"{root}/{folder}", "", levels):
             if filesystem.exists(f"{beside}/{folder}/{name}"):
                 raise _misplaced(f"{root}/{folder}/{name}")
+
+
+def clear_beside(filesystem: FileSystem, root: str) -> None:
+    """Remove the old folders, or what is left of an interrupted run, but nothing of others."""
+    move_foreign(filesystem, f"{root}/{BESIDE}", root)
+    remove_tree(filesystem, f"{root}/{BESIDE}")
 
 
 def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 from cometmq.store.mending.lost_in_damage import Gap, Gaps
 from cometmq.store.mending.lost_messages import Front, Fronts
 from cometmq.store.messages.dispatch import has_entry, message_count
-from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
-from cometmq.store.queues.topic_folders import has_any_queue
-from cometmq.store.table_contents import listed_topics
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
@@ -71,21 +68,10 @@ class FrontsOfLog:
                 front = Front(each.queue_offset + each.count, step.damage.start)
                 self.all[key] = max(front, self.all.get(key, front))
 
-    def topics_gone(self, dispatched_to: int) -> list[str]:
-        """Return the topics that another program deleted, of those with records in front of there.
-
-        Each record in front of there had its entry. Where all queues are gone, or the table of
-        topics, nobody knows, as at a start.
-        """
-        store = self._store
-        listed = listed_topics(store.filesystem, store.root)
-        if listed is None or not has_any_queue(store.filesystem, f"{store.root}/{SIMPLE_FOLDER}"):
-            return []
-        return [
-            topic
-            for topic, first in self._firsts.items()
-            if first < dispatched_to and topic not in listed and first < store.topic_gone_to(topic)
-        ]
+    def topics_gone(self) -> list[str]:
+        """Return the topics of the log that another program deleted."""
+        gone = self._store.gone_topics
+        return [topic for topic, first in self._firsts.items() if first < gone.gone_to(topic)]
 
     def _has_entry(self, message: StoredMessage) -> bool:
         """Whether a queue has an entry for a record."""

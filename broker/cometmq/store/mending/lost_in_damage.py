@@ -76,7 +76,7 @@ def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
     if record is None or not has_entry(record):
         return
     topic, count = record.topic_raw.decode("utf-8", "replace"), message_count(record)
-    is_deleted = store.deletions.covers(record) or damage.start < store.topic_gone_to(topic)
+    is_deleted = store.deletions.covers(record) or damage.start < store.gone_topics.gone_to(topic)
     if record.queue_offset >= 0 and record.queue_id >= 0 and not is_deleted:
         yield Lost(topic, record.queue_id, record.queue_offset, min(count, BATCH_COUNT_MAX))
 

@@ -70,7 +70,7 @@ def lost_messages(
         QueueKey(store.is_batch_topic(topic), topic, queue_id)
         for topic, queue_id in cut
         # Whatever a checkpoint covers: that of a repair that was killed is in front of the cut.
-        if not store.topic_gone_to(topic)
+        if not store.gone_topics.gone_to(topic)
     }
     journal = JournalWitness(store)
     for key in sorted(cut_keys.union(queue_keys(store), journal.keys)):

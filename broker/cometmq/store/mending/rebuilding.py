@@ -17,8 +17,10 @@ extension keeps it, if the unit is the record's.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.errors import MessageError
@@ -44,7 +46,7 @@ from cometmq.store.mending.foreign_files import (
     InTheWay,
     check_folders,
     check_misplaced,
-    move_foreign,
+    clear_beside,
 )
 from cometmq.store.mending.kept_queues import keep_expired
 from cometmq.store.messages.dispatch import note_record, place_record
@@ -62,13 +64,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.upkeep.checkpoint import Claims
 
 BUILD_RECORDS: Final = 4096
 STEP_BYTES: Final = 4 << 20
-_FOREVER: Final = 1 << 62
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Rebuilt:
     index_files: int = 0
     kept_queues: int = 0
     """Queues without a message in the log, whose files were taken over."""
-    deleted_topics: dict[str, int] = field(default_factory=dict[str, int])
+    deleted_topics: Counter[str] = field(default_factory=Counter[str])
     """Topics that are gone, and how many records of theirs the log still has."""
     left_records: int = 0
     """Records that were not known to be on the disk: the next start sees to them."""
@@ -136,7 +136,7 @@ def rebuild(
     """
     filesystem = store.filesystem
     beside = f"{store.root}/{BESIDE}"
-    _clear(filesystem, store.root)
+    clear_beside(filesystem, store.root)
     filesystem.make_directories(beside)
     try:
         work = _Work(store, beside, rebuilt, now_ms, accept_restarts, accept_gaps)
@@ -156,14 +156,8 @@ def rebuild(
             rebuilt.swapped.append(folder)
     work.note_complete()
     forget_off(filesystem, store.root)
-    _clear(filesystem, store.root)
+    clear_beside(filesystem, store.root)
     filesystem.sync_directory(store.root)
-
-
-def _clear(filesystem: FileSystem, root: str) -> None:
-    """Remove the old folders, or what is left of an interrupted run, but nothing of others."""
-    move_foreign(filesystem, f"{root}/{BESIDE}", root)
-    remove_tree(filesystem, f"{root}/{BESIDE}")
 
 
 class _Work:
@@ -182,8 +176,9 @@ class _Work:
         self._beside = beside
         self._rebuilt = rebuilt
         self._now_ms = now_ms
-        self._gone_to: dict[str, int] = {}
-        self._is_batch: dict[str, bool] = {}
+        self._is_batch = cache(store.is_batch_topic)
+        self._gone: set[str] = set()
+        """Topics without a mark whose records get no entry."""
         self._queues = ConsumeQueues(store.filesystem, beside, store.config, clean=True)
         self._index = Index(store.filesystem, beside, store.config, clean=True)
         self._extended = ExtendedEntries(store)
@@ -221,7 +216,7 @@ class _Work:
             self._taken_to = message.physical_offset + message.size
             if message.physical_offset >= step:
                 step = message.physical_offset + STEP_BYTES
-                self._queues.write_behind(message.physical_offset, _FOREVER)
+                self._queues.write_behind(message.physical_offset, NEVER)
                 self._raise_failure()
                 yield Progress("log", message.physical_offset - first, total - first)
         self._refuse(log)
@@ -251,13 +246,11 @@ class _Work:
         if is_filler(message):
             self._rebuilt.fillers += 1
             return
-        is_gone = self._store.deletions.covers(message)
-        if not is_gone and topic not in self._gone_to:
-            self._gone_to[topic] = self._store.topic_gone_to(topic)
-            self._is_batch[topic] = self._store.is_batch_topic(topic)
-        if is_gone or message.physical_offset < self._gone_to[topic]:
-            counts = self._rebuilt.deleted_topics
-            counts[topic] = counts.get(topic, 0) + 1
+        if self._store.deletions.covers(message):
+            self._rebuilt.deleted_topics[topic] += 1
+        elif message.physical_offset < self._store.gone_topics.gone_to(topic):
+            self._rebuilt.deleted_topics[topic] += 1
+            self._gone.add(topic)
         else:
             self._place(message)
         note_record(self._index, message)
@@ -265,7 +258,7 @@ class _Work:
             self._index.build(BUILD_RECORDS, self._now_ms)
 
     def _place(self, message: StoredMessage) -> None:
-        name, is_batch = f"{message.topic}/{message.queue_id}", self._is_batch[message.topic]
+        name, is_batch = f"{message.topic}/{message.queue_id}", self._is_batch(message.topic)
         self._in_the_way.refuse(message.topic, message.queue_id, is_batch=is_batch)
         if not self._accepts_restarts and name not in self._rebuilt.gaps:
             try:
@@ -282,7 +275,7 @@ class _Work:
                         message.queue_offset, message.physical_offset, message.size, address
                     )
                 else:
-                    placed = place_record(self._queues, message, self._is_batch.__getitem__, levels)
+                    placed = place_record(self._queues, message, self._is_batch, levels)
             except MissingEntriesError as gap:
                 # What stands in front of the gap is out of reach then. It may be of a topic that
                 # was deleted and made again by a broker that kept counting; or a number is wrong.
@@ -298,7 +291,7 @@ class _Work:
         """Take over what the log does not tell, and bring everything to the disk."""
         store, rebuilt = self._store, self._rebuilt
         keep_offsets(store, self._queues)
-        self._queues.write_behind(_FOREVER, _FOREVER)
+        self._queues.write_behind(NEVER, NEVER)
         self._index.finish(self._now_ms)
         self._raise_failure()
         check_misplaced(store.filesystem, store.root, self._beside)
@@ -327,12 +320,16 @@ class _Work:
     def promise(self) -> None:
         """Note how far the log is synced: the list may say it alone, and is about to say less.
 
-        And what the new index files have room for, should it be another shape.
+        And the new shape of the index, and which topics are gone: some of their records may have
+        got entries, by which the topic would be back.
         """
-        before = self._claims
+        before, store = self._claims, self._store
+        # One of nobody's checkpoint would pass for one of ours by that.
+        if before is not None or store.checkpoint.is_of_others:
+            store.gone_topics.mark(self._gone, store.deletions, self._taken_to)
         if before is None:
             return
-        claims = replace(before, index_shape=self._store.config.index_shape)
+        claims = replace(before, index_shape=store.config.index_shape)
         if self._limit < NEVER:
             claims = replace(claims, synced_offset=self._limit)
         if claims != before:

@@ -12,7 +12,6 @@ from cometmq.store.looking.log_check import Damage, LogCheck
 from cometmq.store.mending.log_fronts import FrontsOfLog
 from cometmq.store.mending.lost_in_damage import LostInDamage, said_by
 from cometmq.store.mending.lost_messages import Front, LostMessages, lost_messages
-from cometmq.store.starting.recovery import entries_made_to
 from cometmq.store.upkeep.integrity import Block
 
 if TYPE_CHECKING:
@@ -63,10 +62,8 @@ class Plan:
     """How far it was known to be on the disk, if zeros stand behind a cut up to there."""
     lost: list[LostMessages] = field(default_factory=list[LostMessages])
     """What the queues have of messages behind a cut that is not of a torn tail."""
-    dispatched_to: int = 0
-    """Up to where each record had its entry, when the store was left."""
     gone: list[str] = field(default_factory=list[str])
-    """Topics with records there that another program deleted, and that no mark names."""
+    """Topics of records that another program deleted, and that no mark names."""
 
     @property
     def missing_size(self) -> int:
@@ -113,10 +110,7 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, fronts.times, cut=cut)
-    plan.dispatched_to = entries_made_to(
-        store.checkpoint, store.start, plan.end_offset, clean=store.is_clean
-    )
-    plan.gone = fronts.topics_gone(plan.dispatched_to)
+    plan.gone = fronts.topics_gone()
     fronts.add_placeholders(plan.steps)
     _note_missing(store, plan, log, fronts, cut=cut)
     changed_from = min([each.start for each in plan.changed], default=plan.cut_at)

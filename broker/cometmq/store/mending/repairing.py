@@ -131,8 +131,7 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
     # The next start reads their records back, and then nothing else tells that they are gone.
-    store.deletions.note_gone(plan.gone, plan.dispatched_to)
-    store.deletions.save_noted()
+    store.gone_topics.mark(plan.gone, store.deletions, plan.end_offset)
     _keep_ends(store, plan)
     file = CheckpointFile(filesystem, f"{root}/{CHECKPOINT_NAME}")
     if store.is_clean and not store.start.is_noted:

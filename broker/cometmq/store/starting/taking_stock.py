@@ -22,16 +22,15 @@ from cometmq.store.queues.queue_ends import (
     load_queue_ends,
     without_deleted,
 )
-from cometmq.store.queues.topic_folders import has_any_queue
 from cometmq.store.starting.folder import LOG_FOLDER, check_writable, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight
 from cometmq.store.starting.found import Found, History, find_journal, is_ours, was_left_clean
+from cometmq.store.starting.gone_topics import GoneTopics
 from cometmq.store.starting.index_files import fit_index, was_index_synced
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, entries_made_to, find_end, queues_end
 from cometmq.store.starting.tail_check import Succession, Successions
 from cometmq.store.starting.topic_kinds import topic_kinds
-from cometmq.store.table_contents import listed_topics
 from cometmq.store.upkeep.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
@@ -131,7 +130,12 @@ class _Stock:
         )
         self._sealed.check(start, end.offset, verify=config.integrity)
         history, start = self._judge(history, start, end)
-        self._dispatched_to = self._find_dispatched_to(start, end)
+        self._gone_topics = GoneTopics(
+            filesystem,
+            root,
+            missed={key.topic for key in queues.ends.known},
+            made_to=entries_made_to(self._checkpoint, start, end.offset, clean=self._clean),
+        )
         self._note_gone(successions.promised)
         off, index = load_off(filesystem, root), None
         if config.index:
@@ -206,39 +210,18 @@ class _Stock:
         replay_from = min(max(start.replay_from, first_offset), end.offset)
         return history, start._replace(replay_from=replay_from)
 
-    def _find_dispatched_to(self, start: Start, end: LogEnd) -> int:
-        """Return up to where each record had its entry when the store was left.
-
-        Nobody knows it if all queues are gone, as of a store that was copied without them.
-        """
-        if not has_any_queue(self._filesystem, f"{self._root}/{SIMPLE_FOLDER}"):
-            return 0
-        return entries_made_to(self._checkpoint, start, end.offset, clean=self._clean)
-
     def _note_gone(self, read_back: Succession) -> None:
-        """Note which topics another program deleted, of those whose records had their entries.
-
-        It writes its table of topics with each that it makes, and each that it deletes. So one that
-        is in no table, and has no file of a queue, is gone with what had its entry, and no start
-        brings that back. Where all queues are gone the table may be of another time.
-        """
-        tables = self._queues.simple, self._queues.batch
-        missed = {key.topic for key in self._queues.ends.known}
-        gone = {
-            topic
-            for topic in read_back.topics_in_front(self._dispatched_to)
-            if self._says_batch(topic) is None
-            and topic not in missed
-            and not any(table.has_files(topic) for table in tables)
-        }
+        """Note which of the topics of records that are read back another program deleted."""
+        gone, made_to = self._gone_topics, self._gone_topics.made_to
+        topics = read_back.topics_in_front(made_to)
+        unknown = [topic for topic in topics if self._says_batch(topic) is None]
         # Who opens the store need not have asked the table.
-        listed = listed_topics(self._filesystem, self._root) if gone else None
-        if listed is not None:
-            self._deletions.note_gone(gone - listed, self._dispatched_to)
+        self._deletions.note_gone(filter(gone.gone_to, unknown), made_to)
 
     def _note_gone_of(self, records: Iterable[StoredMessage | Stretch]) -> None:
         """Do the same for records that the log's scan did not come by, and that are read back."""
-        read_back = Succession(0, self._deletions, self._kinds.is_batch, until=self._dispatched_to)
+        until = self._gone_topics.made_to
+        read_back = Succession(0, self._deletions, self._kinds.is_batch, until=until)
         for each in records:
             read_back.look_at(each)
         self._note_gone(read_back)
@@ -258,7 +241,7 @@ class _Stock:
             root,
             found,
             says_batch=self._says_batch,
-            dispatched_to=self._dispatched_to,
+            dispatched_to=self._gone_topics.made_to,
             read_back=self._note_gone_of,
             clean=clean,
         )

@@ -1,0 +1,164 @@
+"""Which topics another program deleted: a start, `verify` and `rebuild` have one answer.
+
+In each store a start reads all of the log back, so what it does with each record shows.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import verified
+from tests.store.held_stores import bodies, remove_all
+from tests.store.test_apache_deletions import take_our_notes
+from tests.store.test_deletions import CONFIG, ROOT, opened, put
+from tests.store.test_rebuilding import rebuilt
+
+from cometmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TABLE = f"{ROOT}/config/topics.json"
+ALL = [b"gone 0", b"gone 1", b"gone 2"]
+
+
+class Left(NamedTuple):
+    """A store in which another broker deleted a topic, before it was killed or shut down."""
+
+    disk: SimulatedFileSystem
+    places: list[int]
+    """Where the messages of the topic are."""
+
+
+def left(*, noted: int | None = None, is_clean: bool = False) -> Left:
+    """Make one; killed, its checkpoint notes the entries up to one of the messages, or all."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"old 0", b"old 1")
+    places: list[int] = []
+    for body in ALL:
+        places.append(store.end_offset)
+        put(store, body, topic="Gone")
+    store.delete_topics(["Gone"])
+    put(store, b"old 2")
+    end = store.end_offset
+    assert store.close(1)
+    # A start reads it all back: a queue says more than the log has, or the checkpoint does not.
+    take_our_notes(disk, end - 1 if noted is None else places[noted])
+    if is_clean:
+        disk.remove(f"{ROOT}/abort")
+    disk.make_directories(f"{ROOT}/config")
+    write_table(disk, TABLE, "T")
+    return Left(disk, places)
+
+
+def write_table(disk: SimulatedFileSystem, path: str, *topics: str) -> None:
+    table = {"topicConfigTable": {each: {"topicName": each} for each in topics}}
+    with closing(disk.open(path, create=True)) as file:
+        file.resize(0)
+        file.write(json.dumps(table).encode(), 0)
+        file.sync()
+    disk.sync_directory(f"{ROOT}/config")
+
+
+def killed() -> SimulatedFileSystem:
+    return left().disk
+
+
+def killed_right_behind() -> SimulatedFileSystem:
+    """Entries of the last two messages may just be lost."""
+    return left(noted=0).disk
+
+
+def shut_down() -> SimulatedFileSystem:
+    """The index was put elsewhere, so the log is read for it."""
+    disk = left(is_clean=True).disk
+    for path in [*disk.list(f"{ROOT}/index")]:
+        disk.remove(f"{ROOT}/index/{path.name}")
+    disk.remove_directory(f"{ROOT}/index")
+    return disk
+
+
+def without_a_table() -> SimulatedFileSystem:
+    disk = killed()
+    disk.remove(TABLE)
+    return disk
+
+
+def with_its_backup_alone() -> SimulatedFileSystem:
+    disk = killed()
+    disk.remove(TABLE)
+    write_table(disk, f"{TABLE}.bak", "T")
+    return disk
+
+
+def without_any_queue() -> SimulatedFileSystem:
+    disk = killed()
+    remove_all(disk, f"{ROOT}/consumequeue/T/0")
+    return disk
+
+
+def listed() -> SimulatedFileSystem:
+    disk = killed()
+    write_table(disk, TABLE, "T", "Gone")
+    return disk
+
+
+def with_a_file() -> SimulatedFileSystem:
+    """A send made it again, and the kill came before the table, and before the entry."""
+    disk = killed()
+    disk.make_directories(f"{ROOT}/consumequeue/Gone/1")
+    with closing(disk.open(f"{ROOT}/consumequeue/Gone/1/{0:020d}", create=True)) as file:
+        file.resize(CONFIG.consume_queue_file_size)
+        file.sync()
+    return disk
+
+
+def started(disk: SimulatedFileSystem) -> MessageStore:
+    """Open it as one who knows no topic but those of the table."""
+    return MessageStore.open(ROOT, CONFIG, now_ms=1, filesystem=disk, threads=False)
+
+
+@pytest.mark.parametrize(
+    ("store", "back"),
+    [
+        (killed, []),
+        (killed_right_behind, ALL[1:]),
+        (shut_down, []),
+        (without_a_table, ALL),
+        (with_its_backup_alone, ALL),
+        (without_any_queue, ALL),
+        (listed, ALL),
+        (with_a_file, ALL),
+    ],
+)
+def test_a_start_and_the_tools_agree(
+    store: Callable[[], SimulatedFileSystem], back: list[bytes]
+) -> None:
+    disk = store()
+    assert verified(disk, ROOT, CONFIG).records_of_deleted_topics == len(ALL) - len(back)
+    assert bodies(started(disk), "Gone") == back
+    disk = store()
+    gone = {"Gone": len(ALL) - len(back)} if back != ALL else {}
+    assert rebuilt(disk, ROOT, CONFIG).deleted_topics == gone
+    again = started(disk)
+    assert (bodies(again, "Gone"), bodies(again)) == (back, [b"old 0", b"old 1", b"old 2"])
+    assert again.close(1)
+    assert verified(disk, ROOT, CONFIG).is_sound
+
+
+def test_what_our_own_broker_deleted_is_said_of_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, *ALL, topic="Gone")
+    store.delete_topics(["Gone"])
+    put(store, b"old 0")
+    assert store.close(1)
+    disk.make_directories(f"{ROOT}/config")
+    write_table(disk, TABLE, "T")
+    assert rebuilt(disk, ROOT, CONFIG).deleted_topics == {"Gone": len(ALL)}
+    assert not [each for each in caplog.messages if "another broker" in each]
