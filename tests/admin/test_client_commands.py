@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,22 @@ async def wait():
 anyio.run(wait)
 """
 """What takes for ever to clean up."""
+
+UNREAD = """
+import sys, anyio
+from cometmq.admin.commands.with_client import until_stopped
+from cometmq.net import ending_signals
+
+ending_signals.ONE_REQUEST_SECONDS = 0.1
+
+async def show():
+    async with until_stopped():
+        print("begins", flush=True)
+        print("much" * 1_000_000, flush=True)
+
+anyio.run(show)
+"""
+"""What hangs in its output."""
 
 
 class Terminal:
@@ -131,6 +148,21 @@ def test_a_second_signal_ends_a_command_at_once_unless_it_comes_with_the_first(
         with nullcontext() if ends else pytest.raises(subprocess.TimeoutExpired):
             assert asked.wait(60.0 if ends else 0.3) == -number
         asked.kill()
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_so_it_does_where_what_is_shown_goes_into_a_pipe_that_nobody_reads(number: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", UNREAD], stdout=subprocess.PIPE, text=True
+    ) as asked:
+        assert asked.stdout is not None
+        assert asked.stdout.readline() == "begins\n"
+        time.sleep(0.2)
+        asked.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            asked.wait(0.3)
+        asked.send_signal(number)
+        assert asked.wait(60) == -number
 
 
 @pytest.mark.parametrize("command", ["consume", "tail"])

@@ -43,7 +43,7 @@ class Requests:
         return False
 
     def heed_the_second(self) -> None:
-        """Have all of these signals looked at here from now on, where one came already."""
+        """Have all of these signals looked at here from now on, whatever the loop is at."""
         for number in heeded_signals():
             signal.signal(number, lambda number, _: self.is_first(number))
 

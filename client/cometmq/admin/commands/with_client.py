@@ -170,20 +170,16 @@ def _told(error: BaseException) -> click.ClickException:
 async def until_stopped() -> AsyncGenerator[anyio.CancelScope]:
     """Leave a block when a SIGINT, SIGTERM or SIGHUP comes; that is no error.
 
-    A second one, a second or more behind it (`ending_signals`), ends the process at once.
+    A second one, a second or more behind it (`ending_signals`), ends the process at once: also
+    where the loop hangs in the write of a line that nobody reads.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    requests = Requests()
-
-    def stopped(number: int) -> None:
-        if requests.is_first(number):
-            requests.heed_the_second()
-            stop.set()
-
     if threading.current_thread() is threading.main_thread():
         for number in heeded_signals():
-            loop.add_signal_handler(number, stopped, number)
+            loop.add_signal_handler(number, stop.set)
+        # Not by the loop, which hangs with the write.
+        Requests().heed_the_second()
     async with anyio.create_task_group() as tasks:
 
         async def listen() -> None:
