@@ -22,6 +22,7 @@ from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.pacing import Tempo
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.replay_notes import found_there
 from cometmq.pipeline.jobs.replay_sources import ArchiveSource
 
 if TYPE_CHECKING:
@@ -97,6 +98,27 @@ def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_pat
     (tmp_path / "archive" / "_replays" / "to-replay-goes-on.json").unlink()
     assert replay(tables.spark, settings).rows == 20
     assert tables.bodies("replay-goes-on") == numbers(0, 20)
+
+
+def test_messages_that_were_there_before_are_told(tables: Tables, archived: str) -> None:
+    """Those of a second cluster, whose brokers are called alike, may pass for those of the first.
+
+    One that was stored at the same place and in the same millisecond does, in replays of one name.
+    """
+    topic = Path(archived).parent.name.replace("_", "-") + "-told"
+    first = replay(tables.spark, replaying(tables, archived, to_topic=topic, where="queue_id < 2"))
+    assert "there_before" not in first.details
+    told: list[str] = []
+    run = Run(progress=lambda news: told.extend([news["warning"]] if "warning" in news else []))
+    settings = replaying(tables, archived, to_topic=topic, checkpoint=f"{archived}-notes")
+    report = replay(tables.spark, settings, run)
+    assert (report.rows, report.details["there_before"]) == (20, first.rows)
+    assert told == [found_there(first.rows, f"to-{topic}")]
+    assert tables.bodies(topic) == numbers(0, 20)
+    # With a name of its own nothing passes for what another one has sent.
+    own = replay(tables.spark, replace(settings, name="south"))
+    assert (own.rows, "there_before" in own.details) == (20, False)
+    assert len(tables.bodies(topic)) == 40
 
 
 @pytest.mark.parametrize(

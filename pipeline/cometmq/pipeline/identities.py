@@ -46,7 +46,8 @@ _REMEMBERED_MAX: Final = 500_000
 """Messages of one task that are remembered, to tell one that comes twice: some 50 MB."""
 ONLY_ONE: Final = (
     "and only one of them would be stored: send them to two topics or, in a program of your own,"
-    " leave out the columns that say where it was, or tell the rows apart by dedupKey"
+    " leave out the columns that say where it was, tell the rows apart by dedupKey or, of two"
+    " clusters, their brokers by another name"
 )
 """What to do about rows that look like one, sent again; SQL of `transform` can do the first."""
 _ONLY: Final = np.frombuffer(b"0" * (_NUMBER_SIZE - 1) + b"1", np.uint8)

@@ -213,6 +213,8 @@ class WriteOptions(_Reaching):
     the next, and brokers of Apache's store two that come together in any order."""
     max_in_flight: int = 0
     """Requests that wait for an answer at a time; 0 is 4 of batches, 512 of single messages."""
+    again_note: str = ""
+    """Of jobs: the file in which a batch's write notes how many of its rows were there before."""
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:

@@ -17,6 +17,7 @@ import logging
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
@@ -140,7 +141,10 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say how much it was."""
-        _finish(messages)
+        again = _finish(messages)
+        if note := self.options.again_note:
+            with suppress(OSError):  # All is stored, whatever can be told of it.
+                Path(note).write_text(str(again))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Take note that tasks failed: what they had sent stays."""
@@ -180,19 +184,24 @@ def _query_id() -> str:
     return query_id
 
 
-def _finish(messages: Sequence[WriterCommitMessage | None], text: str = "") -> None:
-    """Say how much was written; a `SinkError` when rows were left out that look like others."""
+def _finish(messages: Sequence[WriterCommitMessage | None], text: str = "") -> int:
+    """Say how much was written, and return how much of it was there before.
+
+    A `SinkError` when rows were left out that look like others.
+    """
     written = [each for each in messages if isinstance(each, Written)]
+    again = sum(each.again for each in written)
     log.info(
         "%s%d rows, %d bytes; %d so that they are stored once, of which %d were there before",
         text,
         sum(each.rows for each in written),
         sum(each.size for each in written),
         sum(each.once for each in written),
-        sum(each.again for each in written),
+        again,
     )
     if count := sent_twice(each.marks for each in written):
         raise SinkError(
             f"{text}tasks sent rows of the same messages, of {count} at least,"
             f" {ONLY_ONE}; the others are stored"
         )
+    return again

@@ -15,6 +15,8 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
@@ -25,7 +27,7 @@ from cometmq.pipeline.jobs.job import Job, Run, running
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE
-from cometmq.pipeline.jobs.replay_notes import Notes, Target
+from cometmq.pipeline.jobs.replay_notes import Notes, Target, found_there
 from cometmq.pipeline.jobs.replay_pieces import ORDER, between, cut
 from cometmq.pipeline.jobs.replay_settings import ReplaySettings, condition
 from cometmq.pipeline.jobs.replay_sources import (
@@ -158,6 +160,8 @@ class _Replaying:
                 f"to-topic: {self.settings.to_topic} was made anew while this wrote to it, so it"
                 " lacks what was sent before that; the next run sends all again"
             )
+        if there := report.details.get("there_before"):
+            run.tell(warning=found_there(there, self.name))
         if notes.done and not report.batches:
             report.details["earlier"] = (
                 f"{len(notes.done)} batches, which is all that there is, were sent by earlier runs"
@@ -281,14 +285,8 @@ class _Replaying:
         seen = Observation()
         columns = [functions.expr(sql).alias(name) for name, sql in _COUNTED.items()]
         rows = self._rows(piece.frame).observe(seen, *columns).where("body IS NOT NULL")
-        writer = rows.write.format("cometmq").mode("append")
-        writer.options(
-            **self.where_to,
-            topic=self.settings.to_topic,
-            sinkId=f"replay {self.name}",
-            emptyBodies="send",
-            inOrder=True,
-        ).save()
+        if again := self._write(rows):
+            report.count("there_before", again)
         if piece.reached:
             self.notes.reached = piece.reached
             self.notes.write()
@@ -299,6 +297,21 @@ class _Replaying:
             if count:
                 report.count(name, count)
         return sent
+
+    def _write(self, rows: DataFrame) -> int:
+        """Write rows; return how many of them were there before."""
+        with TemporaryDirectory(prefix="cometmq-replay-") as folder:
+            note = Path(folder, "again")
+            writer = rows.write.format("cometmq").mode("append")
+            writer.options(
+                **self.where_to,
+                topic=self.settings.to_topic,
+                sinkId=f"replay {self.name}",
+                emptyBodies="send",
+                inOrder=True,
+                againNote=str(note),
+            ).save()
+            return int(note.read_text()) if note.exists() else 0
 
     def _refuse_its_source(self, frame: DataFrame) -> None:
         if self.settings.force:

@@ -39,6 +39,16 @@ _DAMAGED: Final = (
 )
 
 
+def found_there(count: int, name: str) -> str:
+    """Say that messages were not sent, for those of their places and times were there before."""
+    return (
+        f"{count} messages were there before, sent by a replay called {name}: an earlier run, or"
+        " one from a store or an archive of the same. If it was of another cluster, whose brokers"
+        " have the same names, these may be missing: replay both into a new topic, each with a"
+        " --name of its own"
+    )
+
+
 class Target:
     """The topic that a replay writes to."""
 

@@ -53,7 +53,9 @@ class ReplaySettings:
         metavar="DIR",
     )
     name: str = setting(
-        "Names this replay: it goes on where one of this name ended; to-TOPIC unless said.", ""
+        "Names this replay: it goes on where one of this name ended; to-TOPIC unless said. Archives"
+        " of two clusters want a name each.",
+        "",
     )
     force: bool = setting("Replay into a topic that messages come from.", False)
 
