@@ -561,6 +561,7 @@ def test_results_have_one_place_to_go_to(more: dict[str, Any], said: str) -> Non
         {"aggregations": "count, count(*)"},
         {"aggregations": "sum(queue_id+queue_offset),sum(queue_id-queue_offset)"},
         {"aggregations": "sum(nobody)"},
+        {"aggregations": "count, count( Distinct key)"},
         {"schema": "DOUBLE"},
     ],
 )
@@ -606,6 +607,31 @@ def test_fields_are_columns_whatever_they_are_called(tables: Tables, tmp_path: P
     (sums,) = (json.loads(each.body) for each in tables.cluster.sent("measures-sums", count=1))
     assert (sums["from"], sums["key"]) == ("2026-11-21T00:00:00.000Z", "cpu")
     assert (sums["sum_round_value_1_"], sums["max_if_key_0_at_"]) == (3.5, 2)
+
+
+def test_messages_without_a_time_are_in_no_window_and_are_counted(
+    tables: Tables, tmp_path: Path
+) -> None:
+    for body in (b'{"t": "2026-11-20T10:00:00Z"}', b'{"t": null}', b"{}", b"no JSON"):
+        tables.cluster.send("timeless", body)
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="timeless",
+        to_topic="timeless-counts",
+        schema="t TIMESTAMP",
+        time="t",
+        mode="update",
+        checkpoint=str(tmp_path),
+    )
+    report = aggregate(tables.spark, settings)
+    assert report.rows == 4
+    assert (report.details["misfits"], report.details["untimed"]) == (1, 2)
+    (counts,) = (json.loads(each.body) for each in tables.cluster.sent("timeless-counts", count=1))
+    assert counts["count"] == 1
+    tables.cluster.send("timeless", b'{"t": "2026-11-20T10:00:01Z"}')
+    assert "untimed" not in aggregate(tables.spark, settings).details
+    _, counts = (json.loads(each.body) for each in tables.cluster.sent("timeless-counts", count=2))
+    assert counts["count"] == 2
 
 
 def test_trap_15_another_aggregation_needs_another_checkpoint(

@@ -11,7 +11,8 @@ which takes its place as a whole, so a batch that is repeated replaces what it w
 
 With a schema, bodies that do not fit it (`json_bodies.py` says which ones do) are in no window: all
 that they could add is nulls, and a `count` of messages that say nothing. They are counted as
-`misfits`, in the progress of each batch and in the report.
+`misfits`, in the progress of each batch and in the report. Of those whose time is null nobody can
+say in which window they are: they are in none, and counted as `untimed`.
 
 A window ends when a message comes that is later than its end by the watermark. Until then it is
 kept, and in mode `append` nothing of it is seen: the report counts what was sent or
@@ -257,9 +258,9 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
     slide = settings.slide or settings.window
     at = _free_name("at", stream)
     with told_as("time"):
-        timed_rows = stream.withColumn(at, functions.expr(settings.time)).withWatermark(
-            at, settings.watermark
-        )
+        timed = stream.withColumn(at, functions.expr(settings.time))
+        seen = timed.observe("times", functions.expr(f"count_if({at} IS NULL)").alias("untimed"))
+        timed_rows = seen.withWatermark(at, settings.watermark)
         window = functions.window(at, settings.window, slide).alias("window")
         timed_rows.select(window)
     groups: list[Any] = [window]
@@ -295,8 +296,9 @@ def _fitting(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
     fields = {name.lower() for name in kind.names}
     if settings.time == _TIME and _TIME in fields:
         raise OptionError(
-            f"time: {_TIME} is a field of --schema, too; write cast({_TIME} AS timestamp) if that"
-            " is the time of a message, and leave it out of --schema if it is not"
+            f"time: {_TIME} is a field of --schema, too; write cast({_TIME} AS timestamp), or"
+            f" timestamp_millis({_TIME}), if that is the time of a message, and leave it out of"
+            " --schema if it is not"
         )
     counted = read.observe("bodies", functions.expr("count_if(value IS NULL)").alias("misfits"))
     others = [name for name in read.columns if name not in fields]

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from cometmq.pipeline.errors import OptionError
 
-_SIGN: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|.", re.DOTALL)
-"""Of SQL: a text in quotes, or one letter."""
+_SIGN: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`|.", re.DOTALL)
+"""Of SQL: a text or a name in quotes, or one letter."""
+_DISTINCT: Final = re.compile(r"\(\s*distinct\b(?!\s*\))", re.ASCII | re.IGNORECASE)
 _AGGREGATION: Final = re.compile(r"(count|sum|avg|min|max|p[0-9]{1,2})(?:\((.+)\))?", re.ASCII)
 
 
@@ -40,6 +41,11 @@ def _read(text: str) -> tuple[str, str]:
         raise OptionError(
             f"aggregations: {text.strip()!r} is none of count, sum(x), avg(x), min(x), max(x)"
             " and p95(x)"
+        )
+    if _DISTINCT.search(text):
+        raise OptionError(
+            f"aggregations: {text.strip()!r}: Spark has no DISTINCT in a stream; with that as --key"
+            " each of its values has a row of its own"
         )
     return match[1], match[2] or "*"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = ("lost", "late_rows", "windows", "windows_open")
 """What a stream says in its progress besides: how many messages had expired before they were read;
 of one with windows, what came too late for them, how many came out, and are kept."""
-_IF_ANY: Final = ("empty_bodies",)
+_IF_ANY: Final = ("empty_bodies", "untimed")
 """What is counted, and told of where there is some."""
 
 
