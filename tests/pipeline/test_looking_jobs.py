@@ -17,20 +17,25 @@ from tests.pipeline.store.logs import change, write_log
 from tests.pipeline.tables import Tables, keeps_nothing, names_in
 
 from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
+from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs import latency as looking
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
 from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
-from cometmq.pipeline.jobs.tables import span
+from cometmq.pipeline.jobs.tables import span, topic_table
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2
+from cometmq.pipeline.options import read_options
 from cometmq.pipeline.wire import Settings, connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from pyspark.sql import DataFrame
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
@@ -419,6 +424,35 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     assert not (tmp_path / "lag").exists()  # It is of an earlier run.
     of_none = measured(tables, topic="timed", since=later, groups="behind")
     assert (of_none["rows"], [each["waits_since"] for each in of_none["lag"]]) == (0, waits)
+
+
+def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.fill("lagging", 6)
+    tables.cluster.admin.create_group("nearly")
+    options = read_options({"nameserver": tables.cluster.nameserver, "topic": "lagging"})
+    cluster = options.cluster()
+    survey = bounds.survey(cluster, options, whole=True)
+    first, second = sorted(survey.queues)
+    cluster.commit("nearly", {first: 3, second: 2}, survey.addresses)
+    tables.fill("lagging", 2, first=6)  # One behind the end of each.
+    frames: list[DataFrame] = []
+
+    def surveyed(_: LatencySettings) -> tuple[object, object]:
+        return cluster, survey
+
+    def recorded(*given: Any, **more: Any) -> DataFrame:
+        frames.append(topic_table(*given, **more))
+        return frames[-1]
+
+    monkeypatch.setattr(looking, "_surveyed", surveyed)
+    monkeypatch.setattr(looking, "topic_table", recorded)
+    for more in ({}, {"since": "2100-01-01"}):
+        lag = measured(tables, topic="lagging", groups="nearly", **more)["lag"]
+        waits = [(each["queue_id"], each["messages"], bool(each["waits_since"])) for each in lag]
+        assert waits == [(second.id, 1, True), (first.id, 0, False)]
+    assert [each.count() for each in frames] == [8, 8, 3]
 
 
 def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:

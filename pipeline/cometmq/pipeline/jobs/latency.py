@@ -13,6 +13,7 @@ Bodies are not read, but for traces. Percentiles are approximate.
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -41,6 +42,7 @@ from cometmq.pipeline.jobs.tables import (
 )
 from cometmq.pipeline.jobs.writable import require_file, told_of_file, try_file
 from cometmq.pipeline.nameservers import read_nameservers
+from cometmq.pipeline.offsets import document_of
 from cometmq.pipeline.option_reading import listed
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.spark_settings import read_interval
@@ -282,8 +284,8 @@ class _Measuring:
         between: DataFrame = frame.where(stored_between(settings))
         return between
 
-    def _topics(self) -> DataFrame:
-        return topic_table(self.spark, self.settings.where, self.settings.topic, _HEAD)
+    def _topics(self, **more: str) -> DataFrame:
+        return topic_table(self.spark, self.settings.where, self.settings.topic, _HEAD, **more)
 
     def _lag(self, measured: DataFrame) -> DataFrame:
         """Return how far groups are behind, and how long the first message has waited."""
@@ -291,6 +293,7 @@ class _Measuring:
 
         cluster, survey = _surveyed(self.settings)
         rows: list[tuple[Any, ...]] = []
+        waits_from = {queue: each.end for queue, each in survey.queues.items()}
         self.not_read = []
         for group in self.settings.group_names:
             committed = cluster.committed(group, survey.queues, survey.addresses)
@@ -302,13 +305,16 @@ class _Measuring:
                     continue  # It may never want to, and would be behind by all that there is.
                 at = max(committed.get(queue, each.first), each.first)
                 rows.append((group, *queue, at, each.end, queue in committed))
+                waits_from[queue] = min(waits_from[queue], at)
         schema = "group string, topic string, broker string, queue_id int, at bigint, end bigint,"
         there = self.spark.createDataFrame(rows, f"{schema} has_begun boolean")
         # Of some time, what is measured lacks what has waited since before, or came behind it.
         if self.settings.since or self.settings.until:
-            measured = self._topics()
+            begin = json.dumps(document_of(waits_from))
+            # The first may expire meanwhile; then the next one waits the longest.
+            measured = self._topics(startingOffsets=begin, failOnDataLoss="false")
         waiting = measured.join(functions.broadcast(there), ["topic", "broker", "queue_id"]).where(
-            "queue_offset >= at"
+            "queue_offset >= at AND queue_offset < end"
         )
         key = ["group", "topic", "broker", "queue_id"]
         oldest = waiting.groupBy(*key).agg(functions.expr("min(store_time)").alias("waits_since"))
