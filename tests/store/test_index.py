@@ -85,6 +85,18 @@ def test_a_query_can_be_bounded_by_time() -> None:
     assert index.query("t", "all", 99, begin_ms=NOW_MS + 10_000, end_ms=NOW_MS + 10_000) == [100]
 
 
+def test_who_reads_what_another_process_writes_finds_the_same_by_time() -> None:
+    disk = SimulatedFileSystem()
+    index = opened(disk)
+    for n in range(24):
+        index.add(b"t", b"KEYS\x01all\x02", n * 100, NOW_MS + n * 10_000)
+    index.build(100, NOW_MS)
+    reader = Index(disk, "/store", CONFIG, clean=False, read_only=True)
+    for n in range(24):  # The first item of each file has its time from the file, not from itself.
+        at = NOW_MS + n * 10_000
+        assert reader.query("t", "all", 1, end_ms=at) == [n * 100]
+
+
 def test_the_caller_says_which_records_count() -> None:
     index = filled(SimulatedFileSystem(), 12)
     index.build(100, NOW_MS)
