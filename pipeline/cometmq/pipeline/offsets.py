@@ -151,9 +151,9 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
 def _brokers(
     option: str, said: object, topic: str, known: Iterable[str]
 ) -> Iterable[tuple[str, object]]:
-    """Yield what is said of each broker; what names none is said of all."""
+    """Yield what is said of each broker; where no member is an object, queues are said, of all."""
     members = _object(option, said, f"of {topic}'s brokers")
-    if not all(isinstance(value, int) for value in members.values()):
+    if any(isinstance(value, dict) for value in members.values()):
         return members.items()
     return [(name, members) for name in sorted(known)]
 
