@@ -33,6 +33,7 @@ from cometmq.proto.commands.bulk import (
 from cometmq.proto.commands.pull import ForbiddenType, PullMessageRefusal
 from cometmq.proto.commands.topic import DeleteTopicInBroker
 from cometmq.proto.message_list import MessageList
+from cometmq.store.log.turn import Origin
 
 WHOLE = 1 << 40
 MIB = 1 << 20
@@ -82,6 +83,22 @@ def test_the_ends_of_all_queues_come_in_one_answer(wired: Wired) -> None:
     queues = QueueRanges.decode(answer.body).queues
     found = [(queue.queue_id, queue.min_offset, queue.max_offset) for queue in queues]
     assert found == [(0, 0, 100), (1, 0, 0), (2, 0, 3)]
+
+
+def test_a_queue_begins_with_the_first_message_that_has_not_expired(wired: Wired) -> None:
+    store = wired.broker.store
+    for _ in range(40):
+        store.put("T", 1, bytes(100_000), b"", Origin(STORED_MS, 1, bytes(8)), 0)
+        store.commit()
+    store.expiry.ask()
+    for second in range(10):
+        store.tick(wired.now_ms + 73 * 3_600_000 + second * 1000)
+        store.run_jobs()
+    answer = ask(wired, Command.request(Code.GET_QUEUE_RANGES, GetQueueRanges("T")))
+    queue = QueueRanges.decode(answer.body).queues[1]
+    assert 0 < queue.min_offset < queue.max_offset == 40
+    assert pull(wired, queue.min_offset, queue_id=1).code == 0
+    assert pull(wired, queue.min_offset - 1, queue_id=1).code != 0
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
