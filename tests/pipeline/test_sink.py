@@ -72,15 +72,17 @@ def test_equal_sharding_keys_go_to_one_queue(tables: Tables) -> None:
     tables.write(
         tables.spark.sql(
             "SELECT cast(id AS string) AS body, cast(id % 3 AS string) AS sharding_key"
-            " FROM range(60)"
+            " FROM range(600)"
         ),
         "sharded",
+        batchBytes="200",  # Other rows of one request go to one queue, whatever they hold.
     )
     rows = tables.read("sharded").selectExpr(
         "cast(cast(body AS string) AS int) % 3 AS shard", "queue_id"
     )
     pairs = {(row["shard"], row["queue_id"]) for row in rows.collect()}
     assert len(pairs) == 3
+    assert len({queue for _, queue in pairs}) > 1
 
 
 def test_what_was_read_can_be_written_as_it_is(tables: Tables) -> None:

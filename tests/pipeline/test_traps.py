@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -261,7 +261,7 @@ def test_trap_10_a_batch_of_nothing_is_a_list_and_its_empty_task_has_no_rows(
     batch = TopicReader(read_options(options), BODY)
     assert batch.partitions() == []
     assert type(batch.partitions()) is list
-    assert list(batch.executing.read(None)) == []
+    assert list(batch.read(InputPartition(None))) == []
 
 
 def test_trap_11_many_queues_with_little_in_them_are_one_task(tables: Tables) -> None:
