@@ -83,6 +83,8 @@ def _mend_log(store: Inspected, segments: Segments, plan: Plan, process_id: int)
     segments.overwrite((at, data[:_HEAD_SIZE]) for at, data in records)
     if cut is not None:
         cut_behind(filesystem, root, segments, cut)
+        # Another program may write next, and a mark behind the end would hide what that puts there.
+        store.deletions.settle(store.segments.first_offset, cut.offset)
     return kept
 
 
@@ -130,14 +132,18 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
     longs = Longs(
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
+    if checkpoint.is_of_others:
+        # Of before another program wrote: with the new checkpoint it would be believed again.
+        remove_queue_ends(filesystem, root)
+    file = CheckpointFile(filesystem, f"{root}/{CHECKPOINT_NAME}")
+    if store.is_clean and not store.start.is_noted:
+        # Before any other note of ours, by which a store without a checkpoint would pass for a
+        # killed one: all from the damage on would be a torn tail. Its entries are all there.
+        reached = max(plan.end_offset, plan.cut_end, plan.missing_to or 0)
+        file.write(longs, replace(claims, recover_from=reached, synced_offset=reached))
     # The next start reads their records back, and then nothing else tells that they are gone.
     store.gone_topics.mark(plan.gone, store.deletions, plan.end_offset)
     _keep_ends(store, plan)
-    file = CheckpointFile(filesystem, f"{root}/{CHECKPOINT_NAME}")
-    if store.is_clean and not store.start.is_noted:
-        # In front of the mark: behind it all from the damage on would pass for a torn tail.
-        reached = max(plan.end_offset, plan.cut_end, plan.missing_to or 0)
-        file.write(longs, replace(claims, synced_offset=reached))
     mark_running(filesystem, root, process_id)
     file.write(longs, claims)
     file.close()
@@ -159,6 +165,3 @@ def _keep_ends(store: Inspected, plan: Plan) -> None:
     } | ends_to_keep(plan.lost)
     if kept != store.ends:
         save_queue_ends(filesystem, root, kept, store.sizes)
-    elif store.checkpoint.is_of_others:
-        # Of before another program wrote: with the new checkpoint it would be believed again.
-        remove_queue_ends(filesystem, root)
