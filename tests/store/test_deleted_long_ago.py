@@ -51,9 +51,14 @@ def as_apache_leaves_it(disk: SimulatedFileSystem, dispatched_to: int, *, is_cle
     take_our_notes(disk, dispatched_to)
     if is_clean:
         disk.remove(f"{ROOT}/abort")
+    write_table(disk, "T", "Other")
+
+
+def write_table(disk: SimulatedFileSystem, *topics: str, name: str = "topics.json") -> None:
     disk.make_directories(f"{ROOT}/config")
-    table = {"topicConfigTable": {each: {"topicName": each} for each in ("T", "Other")}}
-    with closing(disk.open(f"{ROOT}/config/topics.json", create=True)) as file:
+    table = {"topicConfigTable": {each: {"topicName": each} for each in topics}}
+    with closing(disk.open(f"{ROOT}/config/{name}", create=True)) as file:
+        file.resize(0)
         file.write(json.dumps(table).encode(), 0)
         file.sync()
     disk.sync_directory(f"{ROOT}/config")

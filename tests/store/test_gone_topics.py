@@ -5,19 +5,17 @@ In each store a start reads all of the log back, so what it does with each recor
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import verified
 from tests.store.held_stores import bodies, remove_all
 from tests.store.test_apache_deletions import take_our_notes
+from tests.store.test_deleted_long_ago import started, write_table
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
 from tests.store.test_rebuilding import rebuilt
-
-from cometmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,16 +24,11 @@ TABLE = f"{ROOT}/config/topics.json"
 ALL = [b"gone 0", b"gone 1", b"gone 2"]
 
 
-class Left(NamedTuple):
-    """A store in which another broker deleted a topic, before it was killed or shut down."""
+def left(*, noted: int | None = None, is_clean: bool = False) -> SimulatedFileSystem:
+    """Make a store in which another broker deleted a topic.
 
-    disk: SimulatedFileSystem
-    places: list[int]
-    """Where the messages of the topic are."""
-
-
-def left(*, noted: int | None = None, is_clean: bool = False) -> Left:
-    """Make one; killed, its checkpoint notes the entries up to one of the messages, or all."""
+    Killed, its checkpoint notes the entries up to one of the messages of that, or all.
+    """
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"old 0", b"old 1")
@@ -51,35 +44,23 @@ def left(*, noted: int | None = None, is_clean: bool = False) -> Left:
     take_our_notes(disk, end - 1 if noted is None else places[noted])
     if is_clean:
         disk.remove(f"{ROOT}/abort")
-    disk.make_directories(f"{ROOT}/config")
-    write_table(disk, TABLE, "T")
-    return Left(disk, places)
-
-
-def write_table(disk: SimulatedFileSystem, path: str, *topics: str) -> None:
-    table = {"topicConfigTable": {each: {"topicName": each} for each in topics}}
-    with closing(disk.open(path, create=True)) as file:
-        file.resize(0)
-        file.write(json.dumps(table).encode(), 0)
-        file.sync()
-    disk.sync_directory(f"{ROOT}/config")
+    write_table(disk, "T")
+    return disk
 
 
 def killed() -> SimulatedFileSystem:
-    return left().disk
+    return left()
 
 
 def killed_right_behind() -> SimulatedFileSystem:
     """Entries of the last two messages may just be lost."""
-    return left(noted=0).disk
+    return left(noted=0)
 
 
 def shut_down() -> SimulatedFileSystem:
     """The index was put elsewhere, so the log is read for it."""
-    disk = left(is_clean=True).disk
-    for path in [*disk.list(f"{ROOT}/index")]:
-        disk.remove(f"{ROOT}/index/{path.name}")
-    disk.remove_directory(f"{ROOT}/index")
+    disk = left(is_clean=True)
+    remove_all(disk, f"{ROOT}/index")
     return disk
 
 
@@ -92,7 +73,7 @@ def without_a_table() -> SimulatedFileSystem:
 def with_its_backup_alone() -> SimulatedFileSystem:
     disk = killed()
     disk.remove(TABLE)
-    write_table(disk, f"{TABLE}.bak", "T")
+    write_table(disk, "T", name="topics.json.bak")
     return disk
 
 
@@ -104,7 +85,7 @@ def without_any_queue() -> SimulatedFileSystem:
 
 def listed() -> SimulatedFileSystem:
     disk = killed()
-    write_table(disk, TABLE, "T", "Gone")
+    write_table(disk, "T", "Gone")
     return disk
 
 
@@ -116,11 +97,6 @@ def with_a_file() -> SimulatedFileSystem:
         file.resize(CONFIG.consume_queue_file_size)
         file.sync()
     return disk
-
-
-def started(disk: SimulatedFileSystem) -> MessageStore:
-    """Open it as one who knows no topic but those of the table."""
-    return MessageStore.open(ROOT, CONFIG, now_ms=1, filesystem=disk, threads=False)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +134,6 @@ def test_what_our_own_broker_deleted_is_said_of_no_other(caplog: pytest.LogCaptu
     store.delete_topics(["Gone"])
     put(store, b"old 0")
     assert store.close(1)
-    disk.make_directories(f"{ROOT}/config")
-    write_table(disk, TABLE, "T")
+    write_table(disk, "T")
     assert rebuilt(disk, ROOT, CONFIG).deleted_topics == {"Gone": len(ALL)}
     assert not [each for each in caplog.messages if "another broker" in each]

@@ -9,8 +9,9 @@ from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 from tests.store.damaged_stores import content, flip, overwrite, repaired
 from tests.store.held_stores import bodies
 from tests.store.test_apache_deletions import take_our_notes
+from tests.store.test_deleted_long_ago import started
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
-from tests.store.test_gone_topics import ALL, left, started
+from tests.store.test_gone_topics import ALL, left
 
 from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.errors import CorruptionError
@@ -55,7 +56,7 @@ def test_a_cut_leaves_no_mark_behind_the_end() -> None:
 
 def of_apache_without_a_checkpoint() -> SimulatedFileSystem:
     """A clean store that had a topic deleted, and has a damaged message."""
-    disk = left(is_clean=True).disk
+    disk = left(is_clean=True)
     disk.remove(f"{ROOT}/checkpoint")
     assert not is_ours(disk, ROOT)
     assert was_left_clean(disk, ROOT, load_checkpoint(disk, f"{ROOT}/checkpoint"))
