@@ -40,6 +40,7 @@ TYPES: dict[str, pa.DataType] = {
     "source_broker": pa.string(),
     "source_queue_id": pa.int32(),
     "source_offset": pa.int64(),
+    "source_host": pa.string(),
     "id": pa.int64(),
 }
 
@@ -369,6 +370,24 @@ def test_two_rows_of_one_place_and_two_times_are_two() -> None:
     for same in (pa.array([5_000_000] * 2, pa.int64()), None):
         told = str(CoordinateIds("sink").of(places, "T", same).twins)
         assert "two rows for topic T are of one message" in told
+
+
+def test_messages_of_two_clusters_with_brokers_of_one_name_are_told_by_their_addresses() -> None:
+    """Be it that they were stored at the same place and in the same millisecond."""
+    known = {**place(7), "source_host": "10.0.0.1:10911"}
+    rows = [known, {**known, "source_host": "10.0.0.2:10911"}, {**known, "source_host": None}]
+    made = messages(rows)
+    assert made.ids is not None
+    assert made.twins is None
+    north, south, unknown = (each.tobytes() for each in made.ids)
+    assert len({north, south, unknown}) == 3
+    assert made.spreads[0] == made.spreads[1] == made.spreads[2]
+    without = messages([place(7)]).ids
+    assert without is not None
+    assert unknown == without.tobytes()
+    twins = messages([known, known]).twins
+    assert twins is not None
+    assert "two rows for topic T are of one message, S/a/0 at 7," in str(twins)
 
 
 def test_ids_of_rows_without_identity_are_never_the_same() -> None:

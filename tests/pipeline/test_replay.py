@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+import pyarrow as pa
+from pyarrow import parquet
 from pyspark.sql import functions
 from tests.pipeline.tables import Tables, numbers
 
@@ -101,7 +103,7 @@ def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_pat
 
 
 def test_messages_that_were_there_before_are_told(tables: Tables, archived: str) -> None:
-    """Those of a second cluster, whose brokers are called alike, may pass for those of the first.
+    """Those of a second cluster, whose brokers are called and addressed alike, may pass for them.
 
     One that was stored at the same place and in the same millisecond does, in replays of one name.
     """
@@ -119,6 +121,27 @@ def test_messages_that_were_there_before_are_told(tables: Tables, archived: str)
     own = replay(tables.spark, replace(settings, name="south"))
     assert (own.rows, "there_before" in own.details) == (20, False)
     assert len(tables.bodies(topic)) == 40
+
+
+def test_an_archive_of_a_cluster_whose_broker_is_called_alike_hides_nothing(
+    tables: Tables, archived: str
+) -> None:
+    """Though both were filled at once: the addresses of their brokers are not the same."""
+    other = f"{archived}-of-the-south"
+    copytree(archived, other)
+    for path in Path(other).rglob("*.parquet"):
+        rows = parquet.ParquetFile(path).read()
+        for column, text in (("store_host", "10.0.0.7:10911"), ("body", b"77")):
+            index = rows.schema.get_field_index(column)
+            values = pa.array([text] * len(rows), rows.schema.field(index).type)
+            rows = rows.set_column(index, rows.schema.field(index), values)
+        parquet.write_table(rows, path, use_deprecated_int96_timestamps=True)  # As Spark does.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    topic = Path(archived).parent.name.replace("_", "-") + "-both"
+    for each in (archived, other, other):
+        report = replay(tables.spark, replaying(tables, each, to_topic=topic))
+        assert "there_before" not in report.details
+    assert tables.bodies(topic) == [*numbers(0, 20), *["77"] * 20]
 
 
 @pytest.mark.parametrize(

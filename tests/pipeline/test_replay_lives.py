@@ -109,12 +109,12 @@ def test_both_lives_in_one_file_of_a_log_are_replayed_in_their_order(
         assert of_queue == sorted(of_queue)
 
 
-def of_earlier_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have messages known by their places alone."""
+def of_earlier_version(monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
+    """Have messages known by their places alone, or without what is unknown."""
     rows = module._Replaying._rows  # pyright: ignore[reportPrivateUsage]  # What an earlier version did.
 
     def without(self: Any, frame: DataFrame) -> DataFrame:
-        found: DataFrame = rows(self, frame).drop("store_time")
+        found: DataFrame = rows(self, frame).drop(*(unknown or ("store_time", "source_host")))
         return found
 
     monkeypatch.setattr(module._Replaying, "_rows", without)  # pyright: ignore[reportPrivateUsage]  # As above.
@@ -132,7 +132,7 @@ def test_what_an_earlier_version_sent_is_not_sent_again_and_what_it_cannot_tell_
     notes = tmp_path / "_replays" / f"to-{topic}-again.json"
     said = json.loads(notes.read_text())
     said |= {"done": []}  # It was killed in front of the note.
-    del said["by_time"], said["firsts"]
+    del said["by_time"], said["by_host"], said["firsts"]
     notes.write_text(json.dumps(said))
     assert replayed(tables, f"archive:{tmp_path}", **given).rows == 10
     assert tables.bodies(f"{topic}-again") == numbers(0, 10)
@@ -143,6 +143,23 @@ def test_what_an_earlier_version_sent_is_not_sent_again_and_what_it_cannot_tell_
         replayed(tables, f"archive:{tmp_path}", **given)
     assert replayed(tables, f"archive:{tmp_path}", to_topic=f"{topic}-other").rows == 22
     assert len(tables.bodies(f"{topic}-other")) == 22
+
+
+@pytest.mark.slow
+def test_what_was_sent_before_the_address_of_the_broker_told_is_not_sent_again(
+    tables: Tables, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live_once(tables, topic, tmp_path)
+    given: dict[str, Any] = {"to_topic": f"{topic}-again"}
+    with monkeypatch.context() as patch:
+        of_earlier_version(patch, "source_host")
+        replayed(tables, f"archive:{tmp_path}", **given)
+    notes = tmp_path / "_replays" / f"to-{topic}-again.json"
+    said = json.loads(notes.read_text()) | {"done": []}  # It was killed in front of the note.
+    del said["by_host"]
+    notes.write_text(json.dumps(said))
+    assert replayed(tables, f"archive:{tmp_path}", **given).details["there_before"] == 10
+    assert tables.bodies(f"{topic}-again") == numbers(0, 10)
 
 
 def write_life(store: Path, number: int, numbers: range, store_ms: int) -> None:
@@ -169,7 +186,7 @@ def test_what_an_earlier_version_sent_of_a_life_that_expired_hides_nothing_of_th
         assert replayed(tables, f"store:{tmp_path / 'store'}", **given).rows == 10
     notes = tmp_path / "cp" / f"to-{topic}.json"
     said = json.loads(notes.read_text())
-    del said["by_time"], said["firsts"]
+    del said["by_time"], said["by_host"], said["firsts"]
     notes.write_text(json.dumps(said))
     (tmp_path / "store" / "commitlog" / f"{0:020d}").unlink()
     tomorrow_ms = int(time.time() + 86_400) * 1000

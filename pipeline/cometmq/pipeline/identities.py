@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     Spreads: TypeAlias = "npt.NDArray[np.uint64]"
     _Run: TypeAlias = "tuple[str | int, ...]"
-    """Topic to go to, topic, broker, queue and stretch of rows that stand behind one another."""
+    """Topic to go to, topic, broker, queue and stretch of rows that stand behind one another, and
+    the address of their broker, if they say it."""
 
 PRODUCER_SIZE: Final = 32
 """Letters of an id of a source's message that name its stretch."""
@@ -47,7 +48,7 @@ _REMEMBERED_MAX: Final = 500_000
 ONLY_ONE: Final = (
     "and only one of them would be stored: send them to two topics or, in a program of your own,"
     " leave out the columns that say where it was, tell the rows apart by dedupKey or, of two"
-    " clusters, their brokers by another name"
+    " clusters, by a column source_host, which is their store_host"
 )
 """What to do about rows that look like one, sent again; SQL of `transform` can do the first."""
 _ONLY: Final = np.frombuffer(b"0" * (_NUMBER_SIZE - 1) + b"1", np.uint8)
@@ -86,17 +87,20 @@ class CoordinateIds:
         places: Sequence[pa.Array],
         to: str | pa.DictionaryArray,
         times: pa.Array | None = None,
+        hosts: pa.Array | None = None,
     ) -> Identities:
         """Return those of messages, of whose places the columns say topic, broker, queue, offset.
 
-        `times` says when they were stored, in µs; null where that is not known.
+        `times` says when they were stored, in µs, and `hosts` at which address; null where that is
+        not known.
         `to` is the topic that they go to. Messages of one stretch that come together cost no more
         than one of them. Rows of one task that are of one place, and of one time where that is
         known, are told as twins.
         """
         count = len(places[0])
         whereto = pa.repeat(to, count) if isinstance(to, str) else to
-        texts = [each.dictionary_encode() for each in (whereto, *places[:2])]
+        addresses = pa.repeat("", count) if hosts is None else hosts.fill_null("")
+        texts = [each.dictionary_encode() for each in (whereto, *places[:2], addresses)]
         codes = [each.indices.to_numpy() for each in texts]
         queues, offsets = (each.to_numpy() for each in places[2:])
         stretches = offsets // STRETCH
@@ -108,7 +112,8 @@ class CoordinateIds:
         names = [each.dictionary.to_pylist() for each in texts]
         runs = [
             (names[0][whereto], names[1][topic], names[2][broker], queue, stretch)
-            for whereto, topic, broker, queue, stretch in zip(
+            + ((names[3][host],) if names[3][host] else ())
+            for whereto, topic, broker, host, queue, stretch in zip(
                 *(each[firsts].tolist() for each in (*codes, queues, stretches)), strict=True
             )
         ]
@@ -195,7 +200,7 @@ def _first_twin(several: Sequence[int], sent: set[int]) -> int | None:
 
 
 def _same_rows(run: _Run, number: int) -> SinkError:
-    to, topic, broker, queue, stretch = run
+    to, topic, broker, queue, stretch = run[:5]
     place = f"{topic}/{broker}/{queue} at {int(stretch) * STRETCH + number % STRETCH}"
     return SinkError(f"two rows for topic {to} are of one message, {place}, {ONLY_ONE}")
 

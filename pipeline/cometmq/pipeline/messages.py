@@ -210,7 +210,7 @@ class Forming:
         places = [columns[name] for name in form.coordinates]
         if any(each.null_count for each in places):
             raise SinkError(f"columns {', '.join(form.coordinates)}: null in one of them")
-        return self._coordinates.of(places, to, _times(columns))
+        return self._coordinates.of(places, to, _times(columns), columns.get("source_host"))
 
     def _placed(
         self, columns: dict[str, pa.Array], found: Identities | None, count: int

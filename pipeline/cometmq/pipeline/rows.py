@@ -14,6 +14,7 @@ column                type             meaning
 `delay_level`         int              delivered later, by Apache's levels
 `deliver_time`        timestamp        delivered then, by brokers that know how
 `source_topic`, …     see below        coordinates
+`source_host`         string           a part of them: the address of the broker that stored it
 other columns of the  any              where a message was, as the source gives it: taken, and not
 source                                 sent, so that what was read can be written as it is
 ====================  ===============  ==========================================================
@@ -21,8 +22,9 @@ source                                 sent, so that what was read can be writte
 A row has an **identity** when it says which message it was made of: by `source_topic`,
 `source_broker`, `source_queue_id` and `source_offset`, or, where the destination is said otherwise,
 by the source's own `topic`, `broker`, `queue_id` and `queue_offset`; or by the column that the
-option `dedupKey` names. What is sent to a topic again with the same identity is stored once: a
-broker of CometMQ knows it by its id, made from the identity, the topic and who writes.
+option `dedupKey` names. With `source_host` messages of two clusters are told apart, though
+their brokers are called alike. What is sent to a topic again with the same identity is stored once:
+a broker of CometMQ knows it by its id, made from the identity, the topic and who writes.
 
 `identities.py` makes these ids, and `messages.py` the messages.
 """
@@ -55,6 +57,7 @@ OWN_COLUMNS: Final = (
     "source_broker",
     "source_queue_id",
     "source_offset",
+    "source_host",
 )
 """Those that mean something to the sink."""
 
@@ -76,6 +79,7 @@ _TYPES: Final = {
     "source_broker": _STRINGS,
     "source_queue_id": ("int",),
     "source_offset": ("bigint",),
+    "source_host": _STRINGS,
 }
 KEPT_RESERVED: Final = ("KEYS", "TAGS")
 """Properties that have columns; they are taken from the map where the columns are not there."""

@@ -6,8 +6,7 @@ replayed again, after a crash or by another run with the same `name`, is stored 
 store or from an archive. What is done is noted, in the archive or a checkpoint's folder, so another
 run goes on behind it.
 
-At a rate, a part goes in pieces of what a second has (`replay_pieces`); the last message of each
-is noted.
+At a rate, a part goes in pieces of a second (`replay_pieces`); the last message of each is noted.
 """
 
 from __future__ import annotations
@@ -59,6 +58,8 @@ _NAMES: Final = {
     "source_queue_id": "queue_id",
     "source_offset": "queue_offset",
 }
+_STORED: Final = ("store_time", "store_host")
+"""When and by whom: a topic that is made anew, or of another cluster, has the same places."""
 _SENT: Final = ("body", "key", "tag", "properties", "flag")
 _COUNTED: Final = {
     "rows": "count(body)",
@@ -172,7 +173,7 @@ class _Replaying:
         """Replay what is left of a part, until the job shall stop."""
         with closing(self._pieces(part, pace)) as pieces:
             for piece in pieces:
-                if not _may_go(pace, piece):
+                if not pace.wait(piece.stored_us if isinstance(pace, Tempo) else piece.rows):
                     report.stopped = True
                     return
                 if run.dry_run:
@@ -254,7 +255,7 @@ class _Replaying:
                 yield _Piece(frame, count, 0, {}, [span(row) for row in queues])
             return
         # In order, so that a piece is in few of the blocks of rows that Spark keeps.
-        columns = dict.fromkeys((*_PLACE, self.source.order, "store_time", *_SENT))
+        columns = dict.fromkeys((*_PLACE, self.source.order, *_STORED, *_SENT))
         kept = frame.select("at", *columns)
         kept = kept.repartitionByRange(*ORDER).sortWithinPartitions(*ORDER).persist()
         try:
@@ -316,11 +317,11 @@ class _Replaying:
     def _refuse_its_source(self, frame: DataFrame) -> None:
         if self.settings.force:
             return
-        topic = self.settings.to_topic
-        if self.source.holds(frame, topic):
+        if self.source.holds(frame, self.settings.to_topic):
             raise OptionError(
-                f"to-topic: the {self.settings.place.kind} has messages of {topic} itself, which"
-                " would be there twice; say --force if that is what you want"
+                f"to-topic: the {self.settings.place.kind} has messages of"
+                f" {self.settings.to_topic} itself, which would be there twice; say --force if that"
+                " is what you want"
             )
 
     def _rows(self, frame: DataFrame) -> DataFrame:
@@ -339,6 +340,8 @@ class _Replaying:
                 functions.create_map(functions.lit(name), functions.lit(value)),
             )
         coordinates = [functions.col(name).alias(own) for own, name in _NAMES.items()]
+        if self.notes.by_host:
+            coordinates.append(functions.col("store_host").alias("source_host"))
         sent = [functions.col(name) for name in _SENT if name != "properties"]
         place = ("topic", "broker", "queue_id")
         spread = frame.repartition(*place).sortWithinPartitions(*place, self.source.order)
@@ -352,7 +355,7 @@ def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
     place = settings.place
     if place.kind == ARCHIVE:
         return archive_source(spark, Folder(spark, place.path), settings.chosen_topic)
-    needed = (*_PLACE, *_SENT, "store_time", "physical_offset")
+    needed = (*_PLACE, *_SENT, *_STORED, "physical_offset")
     columns = "*" if settings.where else ",".join(needed)
     return store_source(
         spark, place.path, settings.chosen_topic, settings.broker, columns, settings.on_damage
@@ -378,10 +381,6 @@ def _pace(settings: ReplaySettings, run: Run) -> Pace | Tempo:
     if settings.speed and not run.dry_run:
         return Tempo(settings.times_as_fast, run)
     return Pace(0 if run.dry_run else settings.rate, run)
-
-
-def _may_go(pace: Pace | Tempo, piece: _Piece) -> bool:
-    return pace.wait(piece.stored_us) if isinstance(pace, Tempo) else pace.wait(piece.rows)
 
 
 JOB: Final = Job(

@@ -6,7 +6,7 @@ whether they still are (`first_messages`).
 
 Earlier versions knew messages by their places alone. What they sent is known by these still, so a
 replay that one of them began does not send it again. Notes say `by_time` of replays that were not
-begun so.
+begun so. Later ones did not look at the address of the broker; notes say `by_host` of what does.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _DAMAGED: Final = (
 
 
 def found_there(count: int, name: str) -> str:
-    """Say that messages were not sent, for those of their places and times were there before."""
+    """Say that messages were not sent: some of their places, times and addresses were there."""
     return (
         f"{count} messages were there before, sent by a replay called {name}: an earlier run, or"
         " one from a store or an archive of the same. If it was of another cluster, whose brokers"
-        " have the same names, these may be missing: replay both into a new topic, each with a"
-        " --name of its own"
+        " have the same names and addresses, these may be missing: replay both into a new topic,"
+        " each with a --name of its own"
     )
 
 
@@ -126,6 +126,8 @@ class Notes:
     """The identity of what they are about, as far as it has one."""
     by_time: bool = True
     """Whether no earlier version has sent anything."""
+    by_host: bool = True
+    """Whether what was sent is known by the addresses of its brokers, too."""
     firsts: dict[Queue, First] = field(default_factory=dict[Queue, First])
     """First messages of the topic that is written to."""
 
@@ -151,6 +153,7 @@ class Notes:
         self.done, self.reached = said["done"], said.get("reached", {})
         self.source = said.get("source", "")
         self.by_time = said.get("by_time", False)
+        self.by_host = said.get("by_host", False)
         self.firsts = {
             Queue(self.target.topic, broker, number): First(*first)
             for broker, number, *first in said.get("firsts", [])
@@ -169,7 +172,8 @@ class Notes:
         """Whether the topic was made anew since; then they say that nothing is done."""
         if not self.target.is_other(self.firsts):
             return False
-        self.done, self.reached, self.firsts, self.by_time = [], {}, {}, True
+        self.done, self.reached, self.firsts = [], {}, {}
+        self.by_time = self.by_host = True
         return True
 
     def write(self) -> None:
@@ -183,6 +187,7 @@ class Notes:
             "done": self.done,
             "reached": self.reached,
             "by_time": self.by_time,
+            "by_host": self.by_host,
             "firsts": [[queue.broker, queue.id, *first] for queue, first in self.firsts.items()],
         }
         self.folder.write(json.dumps(document, indent=2) + "\n", f"{self.name}.json")
