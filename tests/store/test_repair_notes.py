@@ -54,6 +54,22 @@ def test_a_cut_leaves_no_mark_behind_the_end() -> None:
     assert bodies(opened(disk), "Gone") == [b"new 0", b"new 1"]
 
 
+def test_a_cut_leaves_no_deleted_topic_in_the_list_of_queues() -> None:
+    """Its mark ends at the cut: the list would say that the log was on the disk behind that."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"old 0")
+    put(store, *ALL, topic="Gone")
+    assert store.close(1)
+    store = opened(disk)
+    store.delete_topics(["Gone"])
+    disk = disk.kill()
+    damage(disk, ALL[1])
+    repaired(disk, ROOT, CONFIG, cut=True)
+    store = opened(disk)
+    assert (bodies(store), bodies(store, "Gone")) == ([b"old 0"], [])
+
+
 def of_apache_without_a_checkpoint() -> SimulatedFileSystem:
     """A clean store that had a topic deleted, and has a damaged message."""
     disk = left(is_clean=True)

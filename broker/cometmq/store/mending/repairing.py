@@ -29,7 +29,11 @@ from cometmq.store.log.log_scan import NEVER
 from cometmq.store.mending.lost_messages import ends_to_keep, keep_entries
 from cometmq.store.mending.placeholders import fill
 from cometmq.store.mending.written_right import accept_blocks, write_places
-from cometmq.store.queues.queue_ends import remove_queue_ends, save_queue_ends
+from cometmq.store.queues.queue_ends import (
+    load_queue_ends,
+    remove_queue_ends,
+    save_queue_ends,
+)
 from cometmq.store.starting.folder import load_segments
 from cometmq.store.starting.log_repair import cut_behind, keep, sync_again, write_again
 from cometmq.store.starting.recovery import LogEnd
@@ -163,5 +167,6 @@ def _keep_ends(store: Inspected, plan: Plan) -> None:
         for key, end in store.ends.items()
         if cut_at is None or end.physical_offset < cut_at
     } | ends_to_keep(plan.lost)
-    if kept != store.ends:
+    # The file may name a deleted topic, too: its mark ends at the cut now, and hides that no more.
+    if kept != (load_queue_ends(filesystem, root) or {}):
         save_queue_ends(filesystem, root, kept, store.sizes)
