@@ -93,6 +93,14 @@ class Deletions:
             )
             self._replace(self.offsets)
 
+    def note_made_again(self, topic: str, offset: int) -> None:
+        """Count what a topic has in front of an offset as deleted; `save` makes it last."""
+        self.offsets = self.offsets | {topic.encode(): max(offset, self.deleted_to(topic))}
+
+    def save(self) -> None:
+        """Return once the disk has all marks."""
+        self._replace(self.offsets)
+
     def settle(self, first_offset: int, end_offset: int) -> None:
         """Forget marks in front of the log, and let none reach behind its end.
 

@@ -49,6 +49,7 @@ from cometmq.store.mending.foreign_files import (
     clear_beside,
 )
 from cometmq.store.mending.kept_queues import keep_expired
+from cometmq.store.mending.made_again import MadeAgain
 from cometmq.store.messages.dispatch import note_record, place_record
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.queues.entry_journal import EntryJournal
@@ -134,8 +135,7 @@ def rebuild(
     ones count. `CorruptionError` as well where the log lacks messages of a queue, or a record is
     not the message it says; with `accept_gaps` a queue begins behind its last gap.
     """
-    filesystem = store.filesystem
-    beside = f"{store.root}/{BESIDE}"
+    filesystem, beside = store.filesystem, f"{store.root}/{BESIDE}"
     clear_beside(filesystem, store.root)
     filesystem.make_directories(beside)
     try:
@@ -181,6 +181,7 @@ class _Work:
         """Topics without a mark whose records get no entry."""
         self._queues = ConsumeQueues(store.filesystem, beside, store.config, clean=True)
         self._index = Index(store.filesystem, beside, store.config, clean=True)
+        self._made_again = MadeAgain(store, self._queues, self._is_batch, rebuilt)
         self._extended = ExtendedEntries(store)
         self._in_the_way = InTheWay(store.filesystem, store.root)
         self._taken_to = store.segments.first_offset
@@ -205,6 +206,7 @@ class _Work:
                 break
             if message.physical_offset >= self._limit:
                 rebuilt.left_records += 1
+                self._made_again.look_at(message)
                 continue
             if self._heads is not None:
                 self._heads.take(message)
@@ -324,6 +326,7 @@ class _Work:
         got entries, by which the topic would be back.
         """
         before, store = self._claims, self._store
+        self._made_again.mark()
         # One of nobody's checkpoint would pass for one of ours by that.
         if before is not None or store.checkpoint.is_of_others:
             store.gone_topics.mark(self._gone, store.deletions, self._taken_to)
