@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import verified
+from tests.store.damaged_stores import content, flip, overwrite, repaired, verified
 from tests.store.held_stores import bodies, remove_all
 from tests.store.test_apache_deletions import take_our_notes
 from tests.store.test_deleted_long_ago import started, write_table
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
 from tests.store.test_rebuilding import rebuilt
+
+from cometmq.store.deletions import Deletions
+from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,14 +93,19 @@ def listed() -> SimulatedFileSystem:
     return disk
 
 
-def with_a_file() -> SimulatedFileSystem:
+def with_a_file(folder: str = SIMPLE_FOLDER) -> SimulatedFileSystem:
     """A send made it again, and the kill came before the table, and before the entry."""
-    disk = killed()
-    disk.make_directories(f"{ROOT}/consumequeue/Gone/1")
-    with closing(disk.open(f"{ROOT}/consumequeue/Gone/1/{0:020d}", create=True)) as file:
-        file.resize(CONFIG.consume_queue_file_size)
+    disk, is_batch = killed(), folder == BATCH_FOLDER
+    size = CONFIG.batch_consume_queue_file_size if is_batch else CONFIG.consume_queue_file_size
+    disk.make_directories(f"{ROOT}/{folder}/Gone/1")
+    with closing(disk.open(f"{ROOT}/{folder}/Gone/1/{0:020d}", create=True)) as file:
+        file.resize(size)
         file.sync()
     return disk
+
+
+def with_a_file_of_a_batch_queue() -> SimulatedFileSystem:
+    return with_a_file(BATCH_FOLDER)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +119,7 @@ def with_a_file() -> SimulatedFileSystem:
         (without_any_queue, ALL),
         (listed, ALL),
         (with_a_file, ALL),
+        (with_a_file_of_a_batch_queue, ALL),
     ],
 )
 def test_a_start_and_the_tools_agree(
@@ -137,3 +147,65 @@ def test_what_our_own_broker_deleted_is_said_of_no_other(caplog: pytest.LogCaptu
     write_table(disk, "T")
     assert rebuilt(disk, ROOT, CONFIG).deleted_topics == {"Gone": len(ALL)}
     assert not [each for each in caplog.messages if "another broker" in each]
+
+
+def test_what_the_list_of_queues_names_has_only_lost_its_files() -> None:
+    """The table may be of an older copy: a topic of ours that was deleted is not in the list."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, *ALL, topic="Gone")
+    put(store, b"old 0")
+    assert store.close(1)
+    write_table(disk, "T")
+    remove_all(disk, f"{ROOT}/consumequeue/Gone/0")
+    report = verified(disk, ROOT, CONFIG)
+    assert report.records_of_deleted_topics == 0
+    assert len(report.findings) >= len(ALL)
+    assert not rebuilt(disk, ROOT, CONFIG).deleted_topics
+    assert bodies(started(disk), "Gone") == ALL
+
+
+def test_a_start_takes_none_for_deleted_that_the_broker_knows() -> None:
+    """As its own topics, which are in no table as long as nobody changed them."""
+    store = MessageStore.open(
+        ROOT,
+        CONFIG,
+        now_ms=1,
+        filesystem=killed(),
+        is_batch_topic=lambda topic: False if topic == "Gone" else None,
+        threads=False,
+    )
+    assert bodies(store, "Gone") == ALL
+
+
+@pytest.mark.parametrize("is_repair", [False, True])
+def test_no_tool_leaves_a_mark_behind_the_end_of_the_log(*, is_repair: bool) -> None:
+    """Apache's broker may open the store next, and write messages of that name there."""
+    disk = shut_down()
+    end = opened(disk.kill()).end_offset
+    disk = shut_down()
+    if is_repair:
+        flip(disk, f"{ROOT}/commitlog/{0:020d}", 90)
+        repaired(disk, ROOT, CONFIG)
+    else:
+        rebuilt(disk, ROOT, CONFIG)
+    assert 0 < Deletions(disk, ROOT).deleted_to("Gone") <= end
+
+
+def test_the_first_record_behind_what_we_noted_may_be_of_a_topic_that_is_too_new() -> None:
+    """Apache was killed before it noted another: it left our number, which is where ours ended."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"old 0", b"old 1")
+    assert store.close(1)
+    checkpoint = content(disk, f"{ROOT}/checkpoint")
+    store = opened(disk)
+    put(store, b"new", topic="New")
+    assert store.close(1)
+    overwrite(disk, f"{ROOT}/checkpoint", 0, checkpoint)
+    overwrite(disk, f"{ROOT}/checkpoint", 0, (1000).to_bytes(8, "big"))
+    remove_all(disk, f"{ROOT}/consumequeue/New/0")
+    disk.open(f"{ROOT}/abort", create=True)
+    write_table(disk, "T")
+    assert verified(disk, ROOT, CONFIG).records_of_deleted_topics == 0
+    assert bodies(started(disk), "New") == [b"new"]

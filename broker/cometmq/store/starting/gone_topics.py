@@ -48,11 +48,11 @@ class GoneTopics:
         return self.made_to if self._found[topic] else 0
 
     def mark(self, topics: Iterable[str], deletions: Deletions, end_offset: int) -> None:
-        """Have those that are gone marked as deleted on the disk, for later no start can tell.
+        """Have topics that are gone marked as deleted on the disk, for later no start can tell.
 
         `end_offset` is where the log ends.
         """
-        deletions.note_gone(filter(self.gone_to, topics), min(self.made_to, end_offset))
+        deletions.note_gone(topics, min(self.made_to, end_offset))
         deletions.save_noted()
 
     def _is_gone(self, topic: str) -> bool:
