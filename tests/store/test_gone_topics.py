@@ -10,14 +10,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import content, flip, overwrite, repaired, verified
+from tests.store.damaged_stores import (
+    BATCHES,
+    INNER,
+    content,
+    flip,
+    overwrite,
+    repaired,
+    verified,
+)
 from tests.store.held_stores import bodies, remove_all
+from tests.store.records import HOST
 from tests.store.test_apache_deletions import take_our_notes
 from tests.store.test_deleted_long_ago import started, write_table
 from tests.store.test_deletions import CONFIG, ROOT, opened, put
 from tests.store.test_rebuilding import rebuilt
 
 from cometmq.store.deletions import Deletions
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 
@@ -209,3 +219,26 @@ def test_the_first_record_behind_what_we_noted_may_be_of_a_topic_that_is_too_new
     write_table(disk, "T")
     assert verified(disk, ROOT, CONFIG).records_of_deleted_topics == 0
     assert bodies(started(disk), "New") == [b"new"]
+
+
+def test_batches_of_a_topic_that_is_gone_are_no_records_that_say_what_they_are_not() -> None:
+    """It was an ordinary one first. Nothing says that its records hold more than a message."""
+    disk = SimulatedFileSystem()
+    store = started(disk)
+    put(store, b"old 0", b"old 1", topic=BATCHES)
+    store.delete_topics([BATCHES])
+    assert store.close(1)
+    store = opened(disk)
+    for _ in range(2):
+        store.put(BATCHES, 0, b"abc", INNER, Origin(1, 1, HOST, 0xC0))
+    put(store, b"single", topic=BATCHES)
+    store.delete_topics([BATCHES])
+    put(store, b"T 0")
+    end = store.end_offset
+    assert store.close(1)
+    take_our_notes(disk, end - 1)
+    disk.remove(f"{ROOT}/abort")
+    write_table(disk, "T")
+    assert not verified(disk, ROOT, CONFIG).findings
+    assert rebuilt(disk, ROOT, CONFIG).deleted_topics == {BATCHES: 5}
+    assert repaired(disk, ROOT, CONFIG).is_empty

@@ -102,13 +102,15 @@ class QueueCheck:
 
     def _track(self, topic: str, queue_id: int) -> QueueTrack:
         files = self.journal.files(QueueKey(is_batch=False, topic=topic, queue_id=queue_id))
-        return QueueTrack(AboutQueue(topic, queue_id, files), self._store.start.ours_from)
+        track = QueueTrack(AboutQueue(topic, queue_id, files), self._store.start.ours_from)
+        if not track.exists:
+            track.gone_to = self._store.gone_topics.gone_to(topic)
+        return track
 
     def _miss_all(self, track: QueueTrack, message: StoredMessage, topic: str) -> None:
         """Count a record whose queue has no files; one whose topic is gone needs none."""
         if not track.missed:
             track.missed.append(Missed(message.queue_offset, b"", NOTHING))
-            track.gone_to = self._store.gone_topics.gone_to(topic)
         if message.physical_offset < track.gone_to:
             self._report.records_of_deleted_topics += 1
         elif message.physical_offset >= self._settled or topic in self.journal.batch_topics:

@@ -59,12 +59,14 @@ class WrongHeads:
         """Note that a record does not follow in its queue.
 
         If the one in front of it did not either, and this one follows without it, the number of
-        that one is wrong: it stands where another belongs.
+        that one is wrong: it stands where another belongs. Not of a topic that is gone: nobody
+        knows how often it was made again, nor whether a record of it held one message.
         """
         if track.last < 0 and self._segments.first_offset:
             return  # Those in front of it have expired.
         number, (jumped, expected) = message.queue_offset, track.jumped
-        if jumped == track.last >= 0 and number == expected + 1 and jumped < self._promised_to:
+        is_doubted = jumped == track.last >= 0 and number == expected + 1
+        if is_doubted and track.gone_to <= jumped < self._promised_to:
             record = self._record_at(jumped)
             if record is not None:
                 key = message.topic_raw, message.queue_id
