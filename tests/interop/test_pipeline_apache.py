@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from cometmq.pipeline.batch_ends import by_time
 from cometmq.pipeline.bounds import survey
 from cometmq.pipeline.cluster import Bounds, Cluster, Survey
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
-from cometmq.pipeline.errors import ConnectionLostError, OptionError, SinkError
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError, SinkError
 from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import Credentials
@@ -33,7 +34,7 @@ from cometmq.pipeline.records import record_batches
 from cometmq.pipeline.rows import RowForm
 from cometmq.pipeline.sending import Sender
 from cometmq.pipeline.targets import Targets
-from cometmq.pipeline.wire import Settings
+from cometmq.pipeline.wire import Settings, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -246,6 +247,31 @@ def test_a_mirror_that_would_promise_it_is_refused_before_spark_starts(
     with pytest.raises(OptionError, match="is not CometMQ's"):
         MIRROR.look(settings)
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_wrong_secret_is_refused_before_spark_starts_and_a_user_who_may_write_is_not(
+    cluster: Cluster,
+) -> None:
+    """Jobs that only write ask nothing else; an open broker looks at no secret."""
+    another = Cluster(cluster.nameservers, replace(SIGNING, secret_key="another"))
+    if cluster.settings != SIGNING:
+        another.require()
+        return
+    with pytest.raises(RefusedError, match="refused with code 16: check signature failed"):
+        another.require()
+    make_user(cluster, "writer", SECRET, "Topic:spark-written")
+    Cluster(cluster.nameservers, replace(SIGNING, access_key="writer")).require()
+
+
+def make_user(cluster: Cluster, name: str, secret: str, resource: str) -> None:
+    """Make one who may do nothing but send there."""
+    (address,) = cluster.brokers().addresses
+    user = {"username": name, "password": secret, "userType": "Normal", "userStatus": "enable"}
+    allowed = {"resource": resource, "actions": ["Pub"], "sourceIps": [], "decision": "Allow"}
+    acl = {"subject": f"User:{name}", "policies": [{"policyType": "Custom", "entries": [allowed]}]}
+    with closing(Wire(address, cluster.settings)) as peer:
+        peer.expect(3001, {"username": name}, json.dumps(user).encode())
+        peer.expect(3006, {"subject": f"User:{name}"}, json.dumps(acl).encode())
 
 
 def test_a_topic_that_is_not_there_has_no_route(cluster: Cluster) -> None:

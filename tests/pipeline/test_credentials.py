@@ -114,6 +114,25 @@ def test_another_secret_is_refused_and_shown_nowhere(
     assert settings == []
 
 
+@pytest.mark.parametrize("line", LINES)
+def test_another_secret_is_refused_before_spark_is_started(
+    there: Guarded, settings: list[Any], monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Of `mirror` that of the cluster that is written to; name servers of Apache's ask nobody."""
+    given, variable = there.arguments(), "COMETMQ_SECRET_KEY"
+    if line.startswith("mirror"):
+        line, variable = line.replace("UNGUARDED", there.nameserver), "COMETMQ_TO_SECRET_KEY"
+        given = [f"--nameserver={there.cluster.nameserver}", *there.arguments("to-")[1:]]
+    monkeypatch.setenv(variable, "another")
+    monkeypatch.setattr(there.fronts[0], "_secret", "another")
+    done = CliRunner().invoke(program, ["pipeline", *line.split(), *given])
+    assert done.exit_code == 3, done.output
+    refused = f"{there.fronts[1].address} refused with code 16: no\n"
+    hint = "Started again it is refused again, until its credentials are others, or may do more.\n"
+    assert done.stderr.endswith(refused + hint)
+    assert settings == []
+
+
 @pytest.fixture
 def stranger(tmp_path: Path) -> Path:
     """A certificate that signed none of the fronts'."""

@@ -131,13 +131,16 @@ class Cluster:
         return found
 
     def require(self) -> None:
-        """Raise a `ConnectionLostError` unless one of its brokers answers, whatever it says."""
+        """Raise a `ConnectionLostError` unless one of its brokers answers.
+
+        And a `RefusedError` if that does not know who asks; what he may do is not asked.
+        """
         addresses = sorted(self.brokers().addresses)
         if not addresses:
             raise no_broker_yet(";".join(self.nameservers))
         for address in addresses:
             try:
-                self.ask(address, GET_BROKER_RUNTIME_INFO, {})
+                self.ask(address, GET_BROKER_RUNTIME_INFO, {}).expect_known(address)
             except ConnectionLostError:
                 if address == addresses[-1]:
                     raise

@@ -19,12 +19,14 @@ from cometmq.pipeline.command_options import options_of, settings_of
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import (
+    NO_PERMISSION,
     DamagedFileError,
     DataLossError,
     HeldError,
     JavaError,
     OptionError,
     PipelineError,
+    RefusedError,
     SparkStartError,
 )
 from cometmq.pipeline.jobs import JOBS
@@ -65,6 +67,9 @@ _FILES: Final = ("receipts", "html")
 """Options that name a file which is written."""
 _AS_BEFORE: Final = (DamagedFileError, DataLossError, HeldError, JavaError, SparkStartError)
 """What is no other when a job is started again as it was, or says itself when it will be."""
+_OTHER_CREDENTIALS: Final = (
+    "Started again it is refused again, until its credentials are others, or may do more."
+)
 _SILENT: Final = SILENT.lower()
 
 
@@ -246,6 +251,8 @@ def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> R
     after = f"Started again it {'goes on where it was' if job.goes_on else 'begins anew'}."
     if not has_begun:
         after = "Nothing was done; start it again."
+    if isinstance(error, RefusedError) and error.code == NO_PERMISSION:
+        after = _OTHER_CREDENTIALS
     _say(f"cometmq pipeline {job.name}: {text}" + f"\n{after}" * began, err=True)
     done.outcome = outcome
     done.details["error"] = text

@@ -24,6 +24,9 @@ from __future__ import annotations
 
 from typing import Final
 
+NO_PERMISSION: Final = 16
+"""The code of a refusal of who asks: he is not known, or may not do it."""
+
 
 class PipelineError(Exception):
     """Any error of the pipeline's own."""

@@ -36,6 +36,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline.errors import (
+    NO_PERMISSION,
     BusyError,
     ConnectionLostError,
     OptionError,
@@ -118,6 +119,11 @@ class Answer(NamedTuple):
         if self.remark:
             raise self.refusal(address)
         return self.expect(address)
+
+    def expect_known(self, address: str) -> None:
+        """Raise its refusal if it does not know who asks, whatever else it says."""
+        if self.code == NO_PERMISSION:
+            raise self.refusal(address)
 
     def refusal(self, address: str) -> RefusedError:
         """Return the error that says so of an answer that says no."""
