@@ -549,6 +549,8 @@ def test_results_have_one_place_to_go_to(more: dict[str, Any], said: str) -> Non
     "more",
     [
         {"key": "nobody"},
+        {"key": "rand()"},
+        {"key": "current_date()"},
         {"time": "nobody"},
         {"time": "key"},
         {"window": "1 month"},
@@ -563,6 +565,7 @@ def test_results_have_one_place_to_go_to(more: dict[str, Any], said: str) -> Non
         {"aggregations": "sum(nobody)"},
         {"aggregations": "count, count( Distinct key)"},
         {"schema": "DOUBLE"},
+        {"schema": "a INT, b INT, A INT"},
     ],
 )
 def test_windows_that_cannot_be_are_refused_before_a_stream_begins(

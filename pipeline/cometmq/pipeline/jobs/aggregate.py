@@ -36,6 +36,7 @@ from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
+from cometmq.pipeline.jobs.repeatable import require_same
 from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.streams import (
     ONCE,
@@ -266,7 +267,9 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
     groups: list[Any] = [window]
     if settings.key:
         with told_as("key"):
-            groups.append(functions.expr(settings.key).alias("key"))
+            key = functions.expr(settings.key).alias("key")
+            require_same(timed.select(key), "key")
+            groups.append(key)
             timed_rows.groupBy(*groups).count()
     with told_as("aggregations"):
         columns = aggregations.columns(settings.aggregations)
@@ -294,6 +297,10 @@ def _fitting(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
             f"schema: {settings.schema!r} names no fields; write such as 'id BIGINT, amount DOUBLE'"
         )
     fields = {name.lower() for name in kind.names}
+    if len(fields) < len(kind.names):
+        raise OptionError(
+            f"schema: {settings.schema!r} has a name twice; to Spark capitals are the same"
+        )
     if settings.time == _TIME and _TIME in fields:
         raise OptionError(
             f"time: {_TIME} is a field of --schema, too; write cast({_TIME} AS timestamp), or"

@@ -25,6 +25,9 @@ _TIMES: Final = ("CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimesta
 _PLACED_BY: Final = ("topic", "broker", "queue_id", "queue_offset", "to_topic", "sharding_key")
 """Columns that say which row it is, and where it goes to."""
 
+_CHANGES: Final = "is another when a batch is repeated"
+_INSTEAD: Final = "go by what the message says, such as store_time or crc32(key)"
+
 
 def require_repeatable(selected: DataFrame) -> None:
     """Refuse what was selected, if rows are chosen or placed by what may change."""
@@ -36,6 +39,16 @@ def require_repeatable(selected: DataFrame) -> None:
                 f"sql: {column.name()} may be another when a batch is repeated, and its messages"
                 f" would be there twice: {_say(loose[column.exprId().id()])}"
             )
+
+
+def require_same(selected: DataFrame, option: str) -> None:
+    """Refuse an expression of an option, the only column here, if it may change."""
+    plan = selected._jdf.queryExecution().analyzed()  # As above.
+    (column,) = _listed(plan.output())
+    if why := _loose(plan).get(column.exprId().id()):
+        raise OptionError(
+            f"{option}: {why} {_CHANGES}, and its results would be there twice; {_INSTEAD}"
+        )
 
 
 def _loose(plan: Any) -> dict[int, str]:
@@ -96,10 +109,7 @@ def _chosen(why: str) -> OptionError:
 
 
 def _say(why: str) -> str:
-    return (
-        f"{why} is another when a batch is repeated; go by what the message says, such as"
-        " store_time or crc32(key), or put it into the body alone"
-    )
+    return f"{why} {_CHANGES}; {_INSTEAD}, or put it into the body alone"
 
 
 def _listed(sequence: Any) -> list[Any]:
