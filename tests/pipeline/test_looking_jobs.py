@@ -455,6 +455,20 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     assert [each.count() for each in frames] == [8, 8, 3]
 
 
+def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: Tables) -> None:
+    """As that of a topic which was deleted and made anew."""
+    tables.fill("made-shorter", 4)
+    tables.cluster.admin.create_group("ahead")
+    options = read_options({"nameserver": tables.cluster.nameserver, "topic": "made-shorter"})
+    cluster = options.cluster()
+    survey = bounds.survey(cluster, options, whole=True)
+    first, second = sorted(survey.queues)
+    cluster.commit("ahead", {first: 7, second: 1}, survey.addresses)
+    lag = measured(tables, topic="made-shorter", groups="ahead")["lag"]
+    found = [(each["queue_id"], each["messages"], each["ahead"]) for each in lag]
+    assert found == [(second.id, 1, 0), (first.id, 0, 5)]
+
+
 def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:
     before = names_in(tables.spark)
     found = measured(tables, trace_topic="RMQ_SYS_TRACE_TOPIC")

@@ -231,6 +231,7 @@ def test_a_topic_that_an_archive_found_empty_is_compared(
 def test_a_dry_run_counts(tables: Tables, topic: str) -> None:
     settings = ReconcileSettings(left=place(tables, topic), right=place(tables, topic))
     report = reconcile(tables.spark, settings, Run(dry_run=True))
+    assert report.rows == 40
     assert (report.details["left_rows"], report.details["right_rows"]) == (40, 40)
     assert report.offsets == {topic: {"broker-a": {"0": [0, 20], "1": [0, 20]}}}
 

@@ -37,6 +37,8 @@ def test_a_file_may_be_there_or_be_made_in_a_folder(tmp_path: Path) -> None:
         require_file("report", str(tmp_path / "no" / "new"))
     with pytest.raises(OptionError, match=r"a folder, and no file$"):
         require_file("report", str(tmp_path))
+    with pytest.raises(OptionError, match=r"^report: -: is no file; /dev/stdout is what"):
+        require_file("report", "-")
 
 
 @pytest.mark.parametrize(

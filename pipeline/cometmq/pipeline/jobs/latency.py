@@ -321,7 +321,8 @@ class _Measuring:
         joined: DataFrame = there.join(oldest, key, "left").selectExpr(
             *key,
             "has_begun",
-            "end - at AS messages",
+            "greatest(end - at, 0) AS messages",
+            "greatest(at - end, 0) AS ahead",
             "waits_since",
             "round((unix_millis(now()) - unix_millis(waits_since)) / 1000, 3) AS seconds",
         )

@@ -172,6 +172,7 @@ class _Reconciling:
             queues = by_queue(frame).collect()
             self.report.details[f"{side}_rows"] = sum(each["rows"] for each in queues)
             if side == "left":
+                self.report.rows = self.report.details["left_rows"]
                 self._cover(queues)
 
     def blocks(self, run: Run) -> DataFrame | None:

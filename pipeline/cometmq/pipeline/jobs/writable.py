@@ -32,6 +32,8 @@ def require_file(option: str, path: str, *, is_read: bool = False) -> None:
     """
     if not path:
         return
+    if path == "-":
+        raise OptionError(f"{option}: -: is no file; /dev/stdout is what is printed to")
     file = Path(path)
     place = Path(realpath(path))  # Where a link leads to.
     parent = place.parent
