@@ -896,6 +896,15 @@ def test_a_rebuild_counts_as_people_do_and_says_which_options_count() -> None:
     assert explained.count("of an index file; needed where the files do not tell.") == 2
 
 
+def test_dump_names_the_queues_of_a_topic_that_has_none_of_that_number() -> None:
+    disk = small_store()
+    nothing = run("dump", "--topic", "T", "--queue", "99", *SHAPE, ROOT, disk=disk)
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert nothing.stderr.endswith("no record matches; queues of T here: 0, 1\n")
+    other = run("dump", "--topic", "t", "--queue", "0", *SHAPE, ROOT, disk=disk)
+    assert "no record matches; topics here: Batches, SCHEDULE_TOPIC_XXXX, T\n" in other.stderr
+
+
 def test_a_topic_that_is_no_text_is_looked_for_as_it_is() -> None:
     nothing = run("dump", "--topic", "\udcff", *SHAPE, ROOT, disk=small_store())
     assert (nothing.exit_code, nothing.stdout) == (0, "")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cometmq.store.looking.log_check import Damage
 
 NAMED_MAX: Final = 20
-"""Topics that are named when no record matches."""
+"""Topics, or queues of one, that are named when no record matches."""
 
 BODY_SIZE_MAX: Final = 64 << 20
 """What a body may decompress to."""
@@ -140,7 +140,7 @@ def dump(
             break
     is_damaged = _warn_of_damage(selection.log.damages, at or 0, end)
     if physical is None and not count:
-        warn(f"no record matches; topics here: {_topics_text(inspected)}")
+        warn(f"no record matches; {_there_text(inspected, topic)}")
     if physical is not None and not count:
         place = f"begins at {at}" if end is None else f"reaches into {at}..{end}"
         raise click.ClickException(f"no record that is wanted {place}")
@@ -168,11 +168,14 @@ def _warn_of_damage(damages: Sequence[Damage], at: int, end: int | None) -> bool
     return bool(named)
 
 
-def _topics_text(inspected: Inspected) -> str:
-    """Name the topics that have queues."""
+def _there_text(inspected: Inspected, topic: str | None) -> str:
+    """Name the queues of a topic, or, where it has none, the topics that have queues."""
     folders = (f"{inspected.root}/{folder}" for folder in (SIMPLE_FOLDER, BATCH_FOLDER))
-    found = {t for each in folders for t, _, _ in queue_folders(inspected.filesystem, each)}
-    return some_of(sorted(found), NAMED_MAX) or "none"
+    found = {(t, q) for each in folders for t, q, _ in queue_folders(inspected.filesystem, each)}
+    if queues := sorted(number for name, number in found if name == topic):
+        return f"queues of {topic} here: {some_of(list(map(str, queues)), NAMED_MAX)}"
+    topics = sorted({name for name, _ in found})
+    return f"topics here: {some_of(topics, NAMED_MAX) or 'none'}"
 
 
 _ROW: Final = "{:>14}  {:>8}  {:<24}  {:>5}  {:>10}  {:<24}  {:<12}  {}"
