@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -18,8 +17,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 import pyspark
-from tests.pipeline.kills import free_port
 from tests.pipeline.programs import as_users_have_it
+from tests.pipeline.workers import standalone
 
 from cometmq.pipeline.shipping import write_wheel
 
@@ -81,25 +80,7 @@ spark.stop()
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """A master and two workers, with a core each."""
-    launcher = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    environment = {**as_users_have_it(), "SPARK_LOCAL_IP": "127.0.0.1"}
-    url = f"spark://127.0.0.1:{free_port()}"
-    deploy = "org.apache.spark.deploy"
-    port = url.rpartition(":")[2]
-    listening = ["--host", "127.0.0.1", "--port", port, "--webui-port", str(free_port())]
-    commands = [[launcher, f"{deploy}.master.Master", *listening]]
-    for number in range(2):
-        work = ["--work-dir", str(tmp_path / f"work-{number}")]
-        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "600m", *work]
-        commands.append([launcher, f"{deploy}.worker.Worker", *options, url])
-    with ExitStack() as stack:
-        for number, command in enumerate(commands):
-            log = stack.enter_context((tmp_path / f"{number}.log").open("w"))
-            process = stack.enter_context(
-                subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-            )
-            stack.callback(process.terminate)
+    with standalone(tmp_path, "127.0.0.1", "127.0.0.1") as url:
         yield url
 
 
