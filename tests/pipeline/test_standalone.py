@@ -77,6 +77,17 @@ print("workers", len({place for place, _ in places}), "wheel", all(".whl" in f f
 spark.stop()
 """
 
+MISTAKEN = """
+import sys
+from cometmq.pipeline import session
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+spark = session()
+nameserver, how, to = sys.argv[1:]
+if how == "read":
+    spark.read.format("cometmq").options(nameserver=nameserver, topik="orders").load()
+archive(spark, ArchiveSettings(nameserver=nameserver, topic="not-there", to=to))
+"""
+
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
@@ -135,6 +146,40 @@ def test_a_program_of_spark_submit_that_takes_the_wheel_along(
     said = run_driver(tmp_path, THEIR_SESSION, command, rocketmq_session.nameserver)
     assert "rows 20000 tasks 4" in said, said
     assert "workers 2 wheel True" in said
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("read", "topik: there is no such option; did you mean topic?"),
+        ("job", "topic: not-there: no such topic on "),
+    ],
+)
+def test_what_is_wrong_is_in_the_last_lines_of_spark_submit(
+    rocketmq_session: Cluster, tmp_path: Path, how: str, said: str
+) -> None:
+    """On its stdout: it puts a program's stderr there."""
+    (tmp_path / "mistaken.py").write_text(MISTAKEN)
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    command = [submit, "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+    command += ["--py-files", write_wheel(str(tmp_path)), str(tmp_path / "mistaken.py")]
+    done = subprocess.run(
+        [*command, rocketmq_session.nameserver, how, str(tmp_path / "to")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={
+            **as_users_have_it(),
+            "PYTHONPATH": os.pathsep.join(ROOTS),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+    )
+    assert done.returncode == 1, done.stderr[-3000:]
+    last = [line for line in done.stdout.splitlines() if line.strip()][-2:]
+    assert any(f"cometmq.pipeline.errors.OptionError: {said}" in line for line in last), last
+    assert "\tat " not in done.stdout + done.stderr
 
 
 def test_the_wheel_has_an_entry_for_each_folder(tmp_path: Path) -> None:
