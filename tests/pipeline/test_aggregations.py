@@ -16,6 +16,7 @@ from cometmq.pipeline.jobs import aggregations
         ("sum(`a)b`), count", ["sum__a_b_", "count"]),
         ("sum(`a'b`), sum(`c'd`)", ["sum__a_b_", "sum__c_d_"]),
         ("max(distinct)", ["max_distinct"]),
+        ("max(if(tag = '(distinct ', 1, 0))", ["max_if_tag_distinct_1_0_"]),
     ],
 )
 def test_commas_part_them_but_for_those_in_parentheses_and_in_quotes(

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from pyspark.errors import AnalysisException
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.errors import HeldError, OptionError, PipelineError
@@ -648,10 +649,43 @@ def test_trap_15_another_aggregation_needs_another_checkpoint(
         "checkpoint": str(tmp_path),
     }
     aggregate(tables.spark, AggregateSettings(**given))  # type: ignore[arg-type]  # texts
-    with pytest.raises(OptionError, match="window: was '1 minute'"):
-        aggregate(tables.spark, AggregateSettings(**given, window="1 hour"))  # type: ignore[arg-type]  # as above
+    others = {
+        "schema": "n INT",
+        "key": "tag",
+        "window": "1 hour",
+        "slide": "10 seconds",
+        "time": "born_time",
+        "aggregations": "count,max(flag)",
+        "mode": "update",
+        "watermark": "2 minutes",
+    }
+    for name, other in others.items():
+        with pytest.raises(OptionError, match=f"^{name}: was .* when"):
+            aggregate(tables.spark, AggregateSettings(**given, **{name: other}))  # type: ignore[arg-type]  # as above
     with pytest.raises(OptionError, match="aggregations: 'sum' is none of"):
         aggregate(tables.spark, AggregateSettings(**given, aggregations="sum"))  # type: ignore[arg-type]  # as above
+
+
+def test_what_spark_does_not_begin_binds_no_checkpoint(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("not-begun", 1)
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="not-begun",
+        to_topic="not-begun-out",
+        aggregations="sum(count(*)) over ()",
+        checkpoint=str(tmp_path),
+    )
+    with pytest.raises(AnalysisException, match="NON_TIME_WINDOW"):
+        aggregate(tables.spark, settings)
+    assert aggregate(tables.spark, replace(settings, aggregations="count")).rows == 1
+    for torn in (
+        (),
+        ("offsets/0", "commits/0", "metadata"),
+    ):  # A power cut leaves what it reckoned.
+        for note in torn:
+            (tmp_path / note).write_bytes(b"")
+        with pytest.raises(OptionError, match=r"^aggregations: was 'count' when"):
+            aggregate(tables.spark, settings)
 
 
 def test_a_dry_run_counts_a_batch_that_a_power_cut_has_left_as_not_done(

@@ -43,6 +43,7 @@ from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     check_checkpoint,
     counted,
+    last_begun,
     look_for_topics,
     next_batch,
     query_id,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 _TIME: Final = "store_time"
 _PLAN: Final = "cometmq-aggregate.json"
+_STATE: Final = "state"
+"""In a checkpoint: where Spark keeps what it reckoned."""
 _OWNER: Final = ("_owner", "aggregate.json")
 """In the folder of results: whose they are. Spark reads no file whose own name begins so."""
 
@@ -344,7 +347,9 @@ def _message(results: DataFrame, batch_id: int, *, in_order: bool) -> list[Any]:
 def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: bool) -> None:
     names = ("schema", "key", "window", "slide", "time", "aggregations", "mode", "watermark")
     plan = {name: getattr(settings, name) for name in names}
-    if checkpoint.exists(_PLAN):
+    # One that Spark would not begin has reckoned nothing, and may be another.
+    has_begun = last_begun(checkpoint) >= 0 or checkpoint.exists(_STATE)
+    if has_begun and checkpoint.exists(_PLAN):
         before = checkpoint.read_json(
             _PLAN, if_damaged="put it back from a copy, or use a new --checkpoint"
         )

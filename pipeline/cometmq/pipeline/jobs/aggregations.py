@@ -42,7 +42,7 @@ def _read(text: str) -> tuple[str, str]:
             f"aggregations: {text.strip()!r} is none of count, sum(x), avg(x), min(x), max(x)"
             " and p95(x)"
         )
-    if _DISTINCT.search(text):
+    if _DISTINCT.search("".join(sign for sign in _SIGN.findall(text) if len(sign) == 1)):
         raise OptionError(
             f"aggregations: {text.strip()!r}: Spark has no DISTINCT in a stream; with that as --key"
             " each of its values has a row of its own"
