@@ -305,6 +305,15 @@ def test_a_redrive_whose_broker_goes_away_says_so(
     assert (told.details["chosen"], told.details["redriven"]) == (4, 0)
 
 
+def test_dead_letters_that_a_broker_does_not_take_back_are_a_failure(tables: Tables) -> None:
+    group, run = gave_up(tables, "takes-none-back"), Run()
+    tables.cluster.admin.create_topic("takes-none-back", permission="r")
+    with pytest.raises(PipelineError, match=r", and 4 in all, not redriven: .*takes-none-back"):
+        looked(tables, group, run, redrive="true")
+    told = run.report_so_far("dlq").details
+    assert (told["redriven"], told["earlier"], len(told["failed"])) == (0, 0, 4)
+
+
 def test_a_file_that_cannot_be_made_is_told_before_anything_is_read(
     tables: Tables, died: str
 ) -> None:
@@ -435,7 +444,8 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     cluster = options.cluster()
     survey = bounds.survey(cluster, options, whole=True)
     first, second = sorted(survey.queues)
-    cluster.commit("nearly", {first: 3, second: 2}, survey.addresses)
+    # One is behind the end, as of a topic that was made anew.
+    cluster.commit("nearly", {first: 7, second: 2}, survey.addresses)
     tables.fill("lagging", 2, first=6)  # One behind the end of each.
     frames: list[DataFrame] = []
 
@@ -467,6 +477,20 @@ def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: 
     lag = measured(tables, topic="made-shorter", groups="ahead")["lag"]
     found = [(each["queue_id"], each["messages"], each["ahead"]) for each in lag]
     assert found == [(second.id, 1, 0), (first.id, 0, 5)]
+
+
+def test_since_takes_its_own_millisecond_and_until_does_not(tables: Tables) -> None:
+    for number in range(3):
+        tables.fill("between", 1, first=number, queues=1)
+        tables.cluster.clock.jump(1)
+    rows = tables.read("between").selectExpr("unix_millis(store_time) AS ms").collect()
+    _, second, third = sorted(str(row["ms"]) for row in rows)
+    for given, count in (
+        ({"since": second}, 2),
+        ({"until": second}, 1),
+        ({"since": second, "until": third}, 1),
+    ):
+        assert measured(tables, topic="between", **given)["rows"] == count
 
 
 def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:
