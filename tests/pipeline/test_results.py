@@ -176,6 +176,17 @@ def test_to_look_whether_a_folder_can_be_written_to_leaves_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_dry_run_leaves_what_a_run_had_begun_that_was_killed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(results(tmp_path), spark.range(1))
+    (tmp_path / "_staging").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with results(tmp_path).held(spark, Run(dry_run=True)):
+        pass
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def write(into: Results, frame: DataFrame, table: str = "") -> None:
     with into.held(frame.sparkSession, Run()):
         into.write(frame, table)
