@@ -71,8 +71,9 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         report.details["redriven"] = 0
         report.details["last"] = [{"at": datetime(2026, 11, 21, 12), "key": None}]
         raise PipelineError("it went away")
-    if settings.nameserver == "shut":
-        run.report_of("toy").rows = 7
+    if settings.nameserver in ("shut", "passed"):  # Of one batch no row was wanted.
+        report = run.report_of("toy")
+        report.rows, report.batches = {"shut": (7, []), "passed": (0, [0])}[settings.nameserver]
         raise OptionError("topic: t: none of its brokers lets write")
     if settings.nameserver == "away":
         raise PipelineError("it is away")
@@ -137,6 +138,7 @@ def test_a_job_goes_on_where_nobody_reads_what_it_says(
         (["--nameserver", "without-java"], 3),
         (["--nameserver", "damaged"], 3),
         (["--nameserver", "shut"], 3),  # What was written before is no wrong command's.
+        (["--nameserver", "passed"], 3),
         (["--nameserver", "shut", "--dry-run"], 2),
         (["--nameserver", "crash"], 3),  # And not 1, which says that it ran to its end.
     ],
@@ -934,6 +936,12 @@ def test_a_word_means_the_same_in_each_job() -> None:
             kinds.setdefault(each.name, set()).add(kind)
     # `cometmq dlq redrive` says `--to`, too.
     assert {name for name, said in kinds.items() if len(said) > 1} == {"to"}
+
+
+def test_only_jobs_that_write_no_messages_begin_anew() -> None:
+    jobs = {name: import_module(module).JOB for name, module in JOBS.items()}
+    anew = {name for name, job in jobs.items() if not job.goes_on}
+    assert anew == {"audit", "latency", "reconcile"}
 
 
 def test_java_is_taken_from_java_home_first(tmp_path: Path) -> None:

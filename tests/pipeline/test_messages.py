@@ -15,9 +15,10 @@ from hypothesis import example, given, strategies as st
 
 from cometmq.pipeline.columns import PROPERTIES
 from cometmq.pipeline.errors import SinkError
-from cometmq.pipeline.identities import CoordinateIds, FreshIds, KeyIds, spread_of
+from cometmq.pipeline.identities import CoordinateIds, FreshIds, Identities, KeyIds, spread_of
 from cometmq.pipeline.marks import MARKS_MAX, Marks, sent_twice
 from cometmq.pipeline.messages import Forming, Messages
+from cometmq.pipeline.planning import STRETCH
 from cometmq.pipeline.records.slices import parts_of
 from cometmq.pipeline.rows import RESERVED, RowForm
 from cometmq.proto.batch import split_batch
@@ -41,6 +42,7 @@ TYPES: dict[str, pa.DataType] = {
     "source_queue_id": pa.int32(),
     "source_offset": pa.int64(),
     "source_host": pa.string(),
+    "store_time": pa.timestamp("us", tz="UTC"),
     "id": pa.int64(),
 }
 
@@ -270,6 +272,88 @@ def test_other_queues_topics_and_sinks_have_other_ids() -> None:
     assert made.spreads[1] == made.spreads[0] + 1
 
 
+ONE: dict[str, Any] = {"to": "T", "topic": "S", "broker": "a", "queue": 0, "offset": 7}
+
+
+def ids_of(sink: str, at_ms: int | None, *rows: dict[str, Any]) -> Identities:
+    """Return who rows like `ONE` are, that say when all of their messages were stored, or none."""
+    columns = {name: [{**ONE, **row}[name] for row in rows] for name in ONE}
+    to, *places = (pa.array(each) for each in columns.values())
+    times = None if at_ms is None else pa.array([at_ms * 1000] * len(rows), pa.int64())
+    return CoordinateIds(sink).of(places, to.dictionary_encode(), times)
+
+
+@pytest.mark.parametrize("at_ms", [None, 1_700_000_000_000], ids=["untimed", "timed"])
+def test_each_part_of_where_a_message_was_tells_it_from_others(at_ms: int | None) -> None:
+    """Where nothing else differs, and in one batch of rows, of which runs are known together."""
+    others: list[dict[str, Any]] = [
+        {"to": "U"},
+        {"topic": "R"},
+        {"broker": "b"},
+        {"queue": 1},
+        {"offset": 8},
+    ]
+    others += [{"offset": 7 + STRETCH}, {"topic": "Sa", "broker": ""}]
+    rows: list[dict[str, Any]] = [{}, *others]
+    made = ids_of("sink", at_ms, *rows)
+    ids = [each.tobytes() for each in made.ids]
+    assert len(set(ids)) == len(ids)
+    assert [ids_of("sink", at_ms, each).ids[0].tobytes() for each in rows] == ids
+    pairs = [ids_of("sink", at_ms, rows[0], each).ids[1].tobytes() for each in others]
+    assert pairs == ids[1:]
+    assert ids_of("another", at_ms, {}).ids[0].tobytes() not in ids
+    # A queue's messages stay together, and those of two brokers, or topics, need not.
+    spreads = made.spreads.tolist()
+    assert spreads[0] == spreads[1] == spreads[5] == spreads[6]
+    assert len(set(spreads)) == 5
+
+
+def test_times_count_in_milliseconds_and_apart_from_offsets() -> None:
+    """A producer counts up: behind a time, an offset alone would pass for one that came before."""
+    at_ms = 1_700_000_000_000
+    timed, later = (ids_of("sink", each, {}).ids[0].tobytes() for each in (at_ms, at_ms + 1))
+    untimed = ids_of("sink", None, {}).ids[0].tobytes()
+    assert timed[:-12] == later[:-12] != untimed[:-12]
+    for unique_id, time_ms in ((timed, at_ms), (later, at_ms + 1)):
+        assert unique_id[-12:] == b"%012X" % ((time_ms * STRETCH + 7) % (1 << 48))
+
+
+def test_of_rows_that_are_parted_each_keeps_who_it_is() -> None:
+    stored = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(4)]
+    rows = [
+        {**place(offset), "to_topic": "ab"[offset % 2], "store_time": stored[offset]}
+        for offset in range(4)
+    ]
+    names = tuple(rows[0])
+    batch = pa.record_batch(
+        [pa.array([row[name] for row in rows], TYPES[name]) for name in names], names=list(names)
+    )
+    for always_timed in (False, True):
+        form = RowForm(names, "", "to_topic", COORDINATES, "", always_timed)
+        whole = Forming(form, "sink").messages(batch)
+        assert whole.ids is not None
+        assert whole.stored_ms is not None
+        assert (whole.untimed_ids is None) is always_timed
+        parts = dict(whole.by_topic())
+        for first, topic in enumerate("ab"):
+            part = parts[topic]
+            assert part.ids is not None
+            assert part.ids.tolist() == whole.ids[first::2].tolist()
+            assert part.stored_ms is not None
+            assert part.stored_ms.tolist() == [
+                int(each.timestamp() * 1000) for each in stored[first::2]
+            ]
+            if whole.untimed_ids is not None:
+                assert part.untimed_ids is not None
+                assert part.untimed_ids.tolist() == whole.untimed_ids[first::2].tolist()
+
+
+def test_a_row_that_does_not_say_where_its_message_was_is_refused() -> None:
+    for name in COORDINATES:
+        with pytest.raises(SinkError, match="source_offset: null in one of them"):
+            messages([place(0), {**place(1), name: None}])
+
+
 def test_equal_keys_have_equal_ids_whatever_their_type() -> None:
     made = messages([{"body": b"x", "id": each} for each in (7, 8, 7)], dedup_key="id")
     assert made.ids is not None
@@ -277,6 +361,7 @@ def test_equal_keys_have_equal_ids_whatever_their_type() -> None:
     assert ids[0] == ids[2] != ids[1]
     assert made.spreads[0] == made.spreads[2] != made.spreads[1]
     assert KeyIds("sink").of("id", pa.array([b"7"]), "T").ids[0].tobytes() == ids[0]
+    assert KeyIds("another").of("id", pa.array([7]), "T").ids[0].tobytes() != ids[0]
     assert ids[0].endswith(b"000000000001")
     with pytest.raises(SinkError, match="column id: null"):
         messages([{"body": b"x", "id": None}], dedup_key="id")
@@ -365,8 +450,9 @@ def test_two_rows_of_one_place_and_two_times_are_two() -> None:
     places = [pa.array(["S"] * 2), pa.array(["b"] * 2), pa.array([0] * 2, pa.int32())]
     places += [pa.array([7, 7], pa.int64())]
     times = pa.array([1_700_000_000_000_000, 1_700_000_005_000_000], pa.int64())
-    first, second = (each.tobytes() for each in CoordinateIds("sink").of(places, "T", times).ids)
-    assert first != second
+    made = CoordinateIds("sink").of(places, "T", times)
+    assert made.ids[0].tobytes() != made.ids[1].tobytes()
+    assert made.twins is None
     for same in (pa.array([5_000_000] * 2, pa.int64()), None):
         told = str(CoordinateIds("sink").of(places, "T", same).twins)
         assert "two rows for topic T are of one message" in told

@@ -61,6 +61,16 @@ def test_a_delayed_row_is_delivered_later(tables: Tables) -> None:
     assert len(tables.cluster.sent("delayed", count=1)) == 1
 
 
+def test_a_delayed_row_that_is_written_again_is_delivered_once(tables: Tables) -> None:
+    frame = tables.spark.sql("SELECT 'x' AS body, 3 AS delay_level, id FROM range(2)")
+    for _ in range(2):
+        tables.write(frame, "delayed-once", dedupKey="id", sinkId="nightly", delivery="idempotent")
+    tables.cluster.clock.jump(60)
+    assert len(tables.cluster.sent("delayed-once", count=2)) == 2
+    tables.write(tables.spark.sql("SELECT 'y' AS body"), "delayed-once")
+    assert len(tables.cluster.sent("delayed-once", count=3)) == 3
+
+
 def test_a_time_of_delivery_is_refused_with_what_there_is_in_its_place(tables: Tables) -> None:
     frame = tables.spark.sql("SELECT 'x' AS body, now() + INTERVAL 1 HOUR AS deliver_time")
     with pytest.raises(PySparkException, match="write a delay_level in its place"):

@@ -29,6 +29,7 @@ from cometmq.pipeline.errors import (
     PipelineError,
     RefusedError,
 )
+from cometmq.pipeline.jobs.tables import taking_conditions
 from cometmq.pipeline.offsets import read_stream_offset
 from cometmq.pipeline.options import PUSHDOWN, read_options, write_options
 from cometmq.pipeline.records.rows import Reading
@@ -195,6 +196,9 @@ def test_trap_7_spark_tells_the_sink_which_query_it_writes_for(
     tables.copy(frame, tmp_path / "one", "trap7-out", delivery="idempotent")
     tables.copy(frame, tmp_path / "two", "trap7-out", delivery="idempotent")
     assert tables.bodies("trap7-out") == sorted(numbers(0, 3) * 2)
+    for name in ("three", "four"):  # Unless it is told another name for it.
+        tables.copy(frame, tmp_path / name, "trap7-out", sinkId="nightly")
+    assert tables.bodies("trap7-out") == sorted(numbers(0, 3) * 3)
 
 
 def test_trap_7_where_spark_does_not_tell_the_query_it_is_said_what_to_do(tables: Tables) -> None:
@@ -233,9 +237,13 @@ def test_trap_9_a_session_without_pushdown_reads_all_the_same(tables: Tables) ->
     pushing = CometMQSource({**options, "filterpushdown": "true"}).reader(schema=BODY)
     assert type(pushing).pushFilters is not DataSourceReader.pushFilters
     tables.fill("trap9", 4)
+    assert taking_conditions(tables.spark) == {"filterPushdown": "true"}
     tables.spark.conf.set(PUSHDOWN, False)
     try:
         assert tables.read("trap9").where("queue_offset = 1").count() == 2
+        # Nor do jobs ask for it in the session of a caller that has it off.
+        options = taking_conditions(tables.spark)
+        assert tables.read("trap9", **options).where("queue_offset = 1").count() == 2
     finally:
         tables.spark.conf.set(PUSHDOWN, True)
 
