@@ -147,6 +147,31 @@ def test_trap_5_a_broker_that_is_away_for_a_moment_ends_no_query(
     assert bodies(stream, start, stream.latestOffset(start, ALL)) == numbers(0, 3)
 
 
+def test_trap_5_a_topic_of_which_a_broker_says_nothing_waits_where_it_is(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("trap5-silent", "trap5-told"):
+        tables.fill(topic, 3, queues=1)
+    stream = reader(tables, "trap5-silent,trap5-told", startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    look = stream._survey  # pyright: ignore[reportPrivateUsage]  # The seam to a cluster.
+
+    def partly(*, whole: bool) -> Survey:
+        found = look(whole=whole)
+        found.queues = {q: each for q, each in found.queues.items() if q.topic == "trap5-told"}
+        found.topics = found.topics - {"trap5-silent"}
+        found.missing = {"broker-b": ConnectionLostError("away")}
+        return found
+
+    tables.fill("trap5-silent", 1, first=3, queues=1)
+    tables.fill("trap5-told", 1, first=4, queues=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "_survey", partly)
+        later = through_json(stream.latestOffset(end, ALL))
+    assert bodies(stream, end, later) == ["4"]
+    assert bodies(stream, later, stream.latestOffset(later, ALL)) == ["3"]
+
+
 def test_trap_6_and_8_a_task_that_fails_and_runs_again_stores_its_rows_once(
     tables: Tables, tmp_path: Path
 ) -> None:
