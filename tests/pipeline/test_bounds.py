@@ -146,3 +146,22 @@ def test_an_offset_that_is_not_there_is_told_with_the_one_that_would_be_taken(
     read = reached(failOnDataLoss="false")
     assert (read.first if does == "begins" else read.end) == nearest
     assert caplog.messages[-1].endswith(f"; {said}")
+
+
+def test_a_broker_that_says_nothing_is_an_error_where_all_is_to_be_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = read_options({"nameserver": "a:1", "topic": "T", "fetchoffset.numretries": "0"})
+    cluster = options.cluster()
+    queues = {Queue("T", "b", 0): Bounds(0, 1)}
+
+    def found(_topics: Sequence[str]) -> Survey:
+        return Survey(dict(queues), {}, {"T"}, {"a": ConnectionLostError("a is away")})
+
+    monkeypatch.setattr(cluster, "bounds", found)
+    assert bounds.survey(cluster, options, whole=False).queues == queues
+    with pytest.raises(ConnectionLostError, match="a is away"):
+        bounds.survey(cluster, options, whole=True)
+    queues.clear()
+    with pytest.raises(ConnectionLostError, match="a is away"):
+        bounds.survey(cluster, options, whole=False)
