@@ -532,6 +532,27 @@ def test_what_came_too_late_is_told(tables: Tables, tmp_path: Path) -> None:
     assert [each["late_rows"] for each in told if "batch" in each] == [1]
 
 
+def test_a_batch_that_is_repeated_has_the_same_time_and_a_key_may_have_it(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """Spark notes it: else the results would be there twice."""
+    tables.fill("at-what-time", 3)
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="at-what-time",
+        to_topic="at-what-time-out",
+        checkpoint=str(tmp_path),
+        window="1 day",
+        mode="update",
+        key="cast(current_timestamp() AS string)",
+    )
+    for _ in range(2):  # The second run repeats the batch of the first.
+        assert aggregate(tables.spark, settings).batches == [0]
+        (tmp_path / "commits/0").unlink()
+        (tmp_path / "commits/.0.crc").unlink(missing_ok=True)
+    assert tables.read("at-what-time-out").count() == 1
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -551,7 +572,7 @@ def test_results_have_one_place_to_go_to(more: dict[str, Any], said: str) -> Non
     [
         {"key": "nobody"},
         {"key": "rand()"},
-        {"key": "current_date()"},
+        {"key": "concat(current_date(), uuid())"},
         {"time": "nobody"},
         {"time": "key"},
         {"window": "1 month"},

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -42,10 +42,12 @@ def require_repeatable(selected: DataFrame) -> None:
 
 
 def require_same(selected: DataFrame, option: str) -> None:
-    """Refuse an expression of an option, the only column here, if it may change."""
-    plan = selected._jdf.queryExecution().analyzed()  # As above.
-    (column,) = _listed(plan.output())
-    if why := _loose(plan).get(column.exprId().id()):
+    """Refuse an expression of an option, the only column of a stream, if it may change.
+
+    Times may be in it: Spark notes that of each batch of a stream, and repeats it.
+    """
+    (expression,) = _listed(selected._jdf.queryExecution().analyzed().expressions())  # As above.
+    if why := _why(expression, {}, ()):
         raise OptionError(
             f"{option}: {why} {_CHANGES}, and its results would be there twice; {_INSTEAD}"
         )
@@ -84,7 +86,7 @@ def _united(plan: Any, loose: dict[int, str]) -> dict[int, str]:
     return found
 
 
-def _why(expression: Any, loose: dict[int, str]) -> str:
+def _why(expression: Any, loose: dict[int, str], times: Collection[str] = _TIMES) -> str:
     """Return what makes an expression loose; nothing if it is none."""
     for column in _listed(expression.references().toSeq()):
         if why := loose.get(column.exprId().id()):
@@ -93,7 +95,7 @@ def _why(expression: Any, loose: dict[int, str]) -> str:
         is_random = not each.deterministic() and all(
             child.deterministic() for child in _listed(each.children())
         )
-        if is_random or each.getClass().getSimpleName() in _TIMES:
+        if is_random or each.getClass().getSimpleName() in times:
             return str(each.prettyName()) + "()"
     return ""
 
