@@ -233,6 +233,24 @@ def test_a_flipped_bit_anywhere_shows_in_the_checksum_of_the_record() -> None:
     assert check_record_crc(record()) is None
 
 
+def test_a_flipped_bit_at_either_end_of_that_property_makes_it_a_wrong_one() -> None:
+    for properties in (b"", b"a\x01b\x02"):
+        encoded = record(properties=properties, record_crc=True)
+        for at in (*range(len(encoded) - 11, len(encoded)), *range(90)):
+            flipped = encoded[:at] + bytes([encoded[at] ^ 0x10]) + encoded[at + 1 :]
+            assert check_record_crc(flipped) is False
+    at = len(encoded) - RECORD_CRC_SIZE - 1
+    assert encoded[at] == 2
+    assert check_record_crc(encoded[:at] + b"\x12" + encoded[at + 1 :]) is False
+
+
+@pytest.mark.parametrize("begin", [b"x", b"a\x01b\x02x", b"a\x01"])
+def test_a_property_that_only_ends_like_a_checksum_is_none(begin: bytes) -> None:
+    properties = begin + b"__CRC32#\x010123456789\x02"
+    assert check_record_crc(record(properties=properties)) is None
+    assert check_record_crc(record(properties=properties, record_crc=True)) is True
+
+
 def test_what_follows_a_record_and_what_precedes_it_do_not_matter() -> None:
     encoded = record()
     message = read_message(b"before" + encoded + b"after", 6)

@@ -360,17 +360,57 @@ def test_messages_over_a_limit_are_refused_and_change_nothing(opened: Opened) ->
     assert len(opened.bodies("%RETRY%" + "x" * 248)) == 1
 
 
-def test_a_checksum_that_the_sender_made_up_is_not_stored(opened: Opened) -> None:
-    made_up = b"A\x01b\x02__CRC32#\x010123456789\x02"
-    opened.put(properties=made_up)
-    opened.sync()
-    record = opened.store.find_record(0)
-    assert record is not None
-    assert not isinstance(record, Cold)
-    assert read_message(bytes(record)).properties == {"A": "b"}
+MADE_UP = b"__CRC32#\x010123456789\x02"
+
+
+@pytest.mark.parametrize("before", [b"", b"A\x01b\x02"])
+@pytest.mark.parametrize("topic", ["T", BATCHES, "x" * 127])
+def test_a_checksum_that_the_sender_made_up_is_not_stored(
+    opened: Opened, before: bytes, topic: str
+) -> None:
+    opened.put(properties=before + MADE_UP, topic=topic)
+    assert stored_properties(opened, topic) == [before]
+    opened.disk = opened.disk.kill()
+    opened.store = opened.open()
+    assert opened.bodies(topic) == [b"body"]
+
+
+def test_nor_is_one_of_a_message_of_a_batch(opened: Opened) -> None:
+    made_up = [(0, b"body", MADE_UP), (0, b"body", b""), (0, b"body", b"A\x01b\x02" + MADE_UP)]
+    opened.store.put_batch("T", 0, made_up, Origin(1, 1, HOST))
+    assert stored_properties(opened, "T") == [b"", b"", b"A\x01b\x02"]
+    opened.disk = opened.disk.kill()
+    opened.store = opened.open()
+    assert opened.bodies() == [b"body"] * 3
+
+
+@pytest.mark.parametrize("begin", [b"x", b"A\x01b\x02x", b"A\x01"])
+def test_a_property_that_only_ends_like_one_is_stored_and_refuses_no_start(
+    opened: Opened, begin: bytes
+) -> None:
+    opened.put(properties=begin + MADE_UP)
+    assert stored_properties(opened, "T") == [begin + MADE_UP]
     opened.disk = opened.disk.kill()
     opened.store = opened.open()
     assert opened.bodies() == [b"body"]
+
+
+def test_properties_are_measured_without_such_a_checksum(opened: Opened) -> None:
+    opened.config = replace(CONFIG, segment_size=65536)
+    opened.disk = SimulatedFileSystem()
+    opened.store = opened.open()
+    longest = b"A\x01" + b"x" * 32764 + b"\x02"
+    opened.put(properties=longest + MADE_UP)
+    with pytest.raises(PropertiesTooLongError, match="32768 bytes, over 32767"):
+        opened.put(properties=b"B" + longest + MADE_UP)
+    assert stored_properties(opened, "T") == [longest]
+
+
+def stored_properties(opened: Opened, topic: str) -> list[bytes]:
+    """Bring to the disk what was put; the properties of all messages of a queue."""
+    opened.sync()
+    found = opened.store.read(topic, 0, 0, 32)
+    return [message.properties_raw for message in messages_in(found.slices)]
 
 
 def test_each_record_may_end_with_its_own_checksum() -> None:

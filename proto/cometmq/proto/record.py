@@ -117,10 +117,12 @@ RECORD_CRC_NAME: Final = names.CRC32.encode()
 """The name of the checksum among the properties of a record."""
 
 RECORD_CRC_HEAD: Final = RECORD_CRC_NAME + b"\x01"
-"""What the checksum begins with, and what nobody's properties may have in them."""
+"""What the checksum begins with; a property of a sender may only end like it."""
 
 _RECORD_CRC_BLANK: Final = RECORD_CRC_HEAD + b"0" * RECORD_CRC_DIGITS + b"\x02"
 assert len(_RECORD_CRC_BLANK) == RECORD_CRC_SIZE
+_SIZE_OF_CRC_ALONE: Final = RECORD_CRC_SIZE.to_bytes(2, "big")
+"""What stands before it in a record without other properties."""
 
 RECORD_SIZE_MIN: Final = HEAD_SIZE + 1 + 2
 """Of a record without topic, body and properties: it still has the sizes of the first and last."""
@@ -306,9 +308,20 @@ def _digits(crc: int) -> bytes:
 
 
 def check_record_crc(record: bytes) -> bool | None:
-    """Return whether a record's own checksum is right; `None` if it does not end with one."""
+    """Return whether a record's own checksum is right; `None` if it does not end with one.
+
+    A property of a sender may end like it, and is none: its name is longer, or it stands in a
+    value. A checksum whose separator from the property before is damaged is a wrong one.
+    """
     end = record[-RECORD_CRC_SIZE:]
-    if not end.startswith(RECORD_CRC_NAME + b"\x01"):
+    if not end.startswith(RECORD_CRC_HEAD):
         return None
     covered = record[:-RECORD_CRC_SIZE]
-    return end[len(RECORD_CRC_NAME) + 1 :] == _digits(crc31(covered)) + b"\x02"
+    if _fits(end, covered):
+        return True
+    is_property = covered.endswith((b"\x02", _SIZE_OF_CRC_ALONE))
+    return False if is_property or _fits(end, covered[:-1] + b"\x02") else None
+
+
+def _fits(end: bytes, covered: bytes) -> bool:
+    return end[len(RECORD_CRC_HEAD) :] == _digits(crc31(covered)) + b"\x02"
