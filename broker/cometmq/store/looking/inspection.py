@@ -19,6 +19,7 @@ from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.index.index_folder import INDEX_FOLDER
+from cometmq.store.index.index_off import load_off
 from cometmq.store.index.index_shape import find_shape
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.log_batches import LogBatches
@@ -220,6 +221,7 @@ def inspect(
     )
     topics, batch_topics, from_backup = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
+    load_off(filesystem, root)  # No tool works on what a newer version noted, this one neither.
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     known = {topic: topic in batch_topics for topic in topics or ()}
     ends = {} if ends is None else without_deleted(ends, deletions, known.get)

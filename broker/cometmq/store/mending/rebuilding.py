@@ -35,7 +35,7 @@ from cometmq.store.errors import (
 )
 from cometmq.store.index.index import Index
 from cometmq.store.index.index_folder import INDEX_FOLDER
-from cometmq.store.index.index_off import forget_off, load_off
+from cometmq.store.index.index_off import forget_off
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Progress
@@ -97,16 +97,14 @@ def check_rebuildable(store: Inspected) -> None:
     """Refuse when the log may not be read, or the shape of the new index files is unknown.
 
     Where it is known, a file of another size is replaced as all others are. Refused as well:
-    folders that cannot be replaced, what lies in the place of a queue that is known, a note of a
-    newer version that the index was off, which would go, and a damaged table of topics, which alone
-    says of some that they were deleted, or have batch queues.
+    folders that cannot be replaced, what lies in the place of a queue that is known, and a damaged
+    table of topics, which alone says of some that they were deleted, or have batch queues.
     """
     check_folders(store.filesystem, store.root)
     path = f"{store.root}/config/{TOPICS}"
     if (damage := store.damaged_tables.refused.get(path)) is not None:
         raise StoreFormatError(damage.removeprefix(f"{path}: "), path)
     InTheWay(store.filesystem, store.root).refuse_known(store.ends)
-    load_off(store.filesystem, store.root)
     for segment in store.segments:
         store.filesystem.open(segment.path, read_only=True).close()
     files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
