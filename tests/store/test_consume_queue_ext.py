@@ -87,6 +87,12 @@ def test_a_damaged_unit_is_not_taken_for_one(content: bytes) -> None:
     assert extension(content, file_size=file_size).unit("t", 0, ADDRESS_OF_FIRST) is None
 
 
+def test_the_largest_address_is_one_and_the_smallest_hash_of_tags_is_none() -> None:
+    assert is_address(-2147483649)
+    assert not is_address(-2147483648)
+    assert ConsumeQueueExt(SimulatedFileSystem(), "/store").tags_code("t", 0, -2147483649) == 0
+
+
 def test_an_ordinary_tags_code_is_itself() -> None:
     ext = ConsumeQueueExt(SimulatedFileSystem(), "/store")
     assert not ext.exists()

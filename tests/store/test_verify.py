@@ -244,9 +244,16 @@ def test_checksums_of_another_format_cover_nothing_and_that_is_said() -> None:
         f"{path} is of version 2, this program's is 1: its checksums cover nothing"
     ]
     flip(disk, path, 9)
-    assert verified(disk).notes == [
-        f"{path} has a damaged header, or one of another segment: its checksums cover nothing"
-    ]
+    damaged = f"{path} has a damaged header, or one of another segment: its checksums cover nothing"
+    assert verified(disk).notes == [damaged]
+    disk = small_store()
+    flip(disk, path, 35)
+    assert verified(disk).notes == [damaged]
+    disk = small_store()
+    overwrite(disk, path, 0, content(disk, f"{ROOT}/integrity/{4096:020d}")[:64])
+    assert verified(disk).notes == [damaged]
+    disk.open(path).resize(63)
+    assert verified(disk).notes == [damaged]
 
 
 @pytest.mark.parametrize("folder", ["consumequeue", "batchconsumequeue", "index"])
