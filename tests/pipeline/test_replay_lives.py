@@ -120,18 +120,24 @@ def of_earlier_version(monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
     monkeypatch.setattr(module._Replaying, "_rows", without)  # pyright: ignore[reportPrivateUsage]  # As above.
 
 
+def begun_earlier(
+    tables: Tables, archived: Path, to_topic: str, patch: pytest.MonkeyPatch, *unknown: str
+) -> tuple[Path, dict[str, Any]]:
+    """Replay an archive as an earlier version did; return the notes as if it was killed first."""
+    with patch.context() as earlier:
+        of_earlier_version(earlier, *unknown)
+        replayed(tables, f"archive:{archived}", to_topic=to_topic)
+    notes = archived / "_replays" / f"to-{to_topic}.json"
+    return notes, json.loads(notes.read_text()) | {"done": []}
+
+
 @pytest.mark.slow
 def test_what_an_earlier_version_sent_is_not_sent_again_and_what_it_cannot_tell_is_refused(
     tables: Tables, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live_once(tables, topic, tmp_path)
     given: dict[str, Any] = {"to_topic": f"{topic}-again"}
-    with monkeypatch.context() as patch:
-        of_earlier_version(patch)
-        replayed(tables, f"archive:{tmp_path}", **given)
-    notes = tmp_path / "_replays" / f"to-{topic}-again.json"
-    said = json.loads(notes.read_text())
-    said |= {"done": []}  # It was killed in front of the note.
+    notes, said = begun_earlier(tables, tmp_path, f"{topic}-again", monkeypatch)
     del said["by_time"], said["by_host"], said["firsts"]
     notes.write_text(json.dumps(said))
     assert replayed(tables, f"archive:{tmp_path}", **given).rows == 10
@@ -151,11 +157,7 @@ def test_what_was_sent_before_the_address_of_the_broker_told_is_not_sent_again(
 ) -> None:
     live_once(tables, topic, tmp_path)
     given: dict[str, Any] = {"to_topic": f"{topic}-again"}
-    with monkeypatch.context() as patch:
-        of_earlier_version(patch, "source_host")
-        replayed(tables, f"archive:{tmp_path}", **given)
-    notes = tmp_path / "_replays" / f"to-{topic}-again.json"
-    said = json.loads(notes.read_text()) | {"done": []}  # It was killed in front of the note.
+    notes, said = begun_earlier(tables, tmp_path, f"{topic}-again", monkeypatch, "source_host")
     del said["by_host"]
     notes.write_text(json.dumps(said))
     assert replayed(tables, f"archive:{tmp_path}", **given).details["there_before"] == 10

@@ -24,22 +24,28 @@ SYNCED_NOTE = 512
 OLD = [b"old 0", b"old 1", b"old 2"]
 
 
-def made_again(new: int) -> tuple[SimulatedFileSystem, MessageStore]:
-    """Return a store of ours that has a topic which Apache deleted, and some new messages of it.
-
-    No start read the old ones back, so no mark names the topic.
-    """
+def taken_over(*, is_deleted: bool) -> tuple[SimulatedFileSystem, MessageStore]:
+    """Return a store that was Apache's, and a topic of it that may have lost its queue there."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, *OLD, topic="Made")
-    store.delete_topics(["Made"])
+    if is_deleted:
+        store.delete_topics(["Made"])
     put(store, b"T 0", b"T 1", b"T 2")
     end = store.end_offset
     assert store.close(1)
     take_our_notes(disk, end - 1)
     disk.remove(f"{ROOT}/abort")
     write_table(disk, "T", "Made")
-    store = started(disk)
+    return disk, started(disk)
+
+
+def made_again(new: int) -> tuple[SimulatedFileSystem, MessageStore]:
+    """Return a store of ours that has a topic which Apache deleted, and some new messages of it.
+
+    No start read the old ones back, so no mark names the topic.
+    """
+    disk, store = taken_over(is_deleted=True)
     put(store, *(b"new %d" % number for number in range(new)), topic="Made")
     put(store, b"T 3")
     return disk, store
@@ -90,16 +96,7 @@ def test_nor_does_it_believe_a_torn_record_of_a_topic_that_was_not_deleted(seed:
 @pytest.mark.parametrize("is_torn", [False, True])
 def test_nor_does_it_take_one_for_made_again_that_lost_its_files(*, is_torn: bool) -> None:
     """The record that is left goes on behind the old ones, or the list names the queue."""
-    disk = SimulatedFileSystem()
-    store = opened(disk)
-    put(store, *OLD, topic="Made")
-    put(store, b"T 0", b"T 1", b"T 2")
-    end = store.end_offset
-    assert store.close(1)
-    take_our_notes(disk, end - 1)
-    disk.remove(f"{ROOT}/abort")
-    write_table(disk, "T", "Made")
-    store = started(disk)
+    disk, store = taken_over(is_deleted=False)
     if is_torn:
         assert store.close(1)
         store = started(disk)
