@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from cometmq.pipeline.cluster import Cluster, Survey
+
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 TRACED = ClientConfig(trace=True, producer_group="shop")
@@ -435,17 +437,23 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     assert (of_none["rows"], [each["waits_since"] for each in of_none["lag"]]) == (0, waits)
 
 
+def with_a_group(tables: Tables, topic: str, group: str, *at: int) -> tuple[Cluster, Survey]:
+    """Have a group that read each queue of a topic so far; return what is there."""
+    tables.cluster.admin.create_group(group)
+    options = read_options({"nameserver": tables.cluster.nameserver, "topic": topic})
+    cluster = options.cluster()
+    survey = bounds.survey(cluster, options, whole=True)
+    cluster.commit(group, dict(zip(sorted(survey.queues), at, strict=True)), survey.addresses)
+    return cluster, survey
+
+
 def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables.fill("lagging", 6)
-    tables.cluster.admin.create_group("nearly")
-    options = read_options({"nameserver": tables.cluster.nameserver, "topic": "lagging"})
-    cluster = options.cluster()
-    survey = bounds.survey(cluster, options, whole=True)
-    first, second = sorted(survey.queues)
     # One is behind the end, as of a topic that was made anew.
-    cluster.commit("nearly", {first: 7, second: 2}, survey.addresses)
+    cluster, survey = with_a_group(tables, "lagging", "nearly", 7, 2)
+    first, second = sorted(survey.queues)
     tables.fill("lagging", 2, first=6)  # One behind the end of each.
     frames: list[DataFrame] = []
 
@@ -468,12 +476,8 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
 def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: Tables) -> None:
     """As that of a topic which was deleted and made anew."""
     tables.fill("made-shorter", 4)
-    tables.cluster.admin.create_group("ahead")
-    options = read_options({"nameserver": tables.cluster.nameserver, "topic": "made-shorter"})
-    cluster = options.cluster()
-    survey = bounds.survey(cluster, options, whole=True)
+    _, survey = with_a_group(tables, "made-shorter", "ahead", 7, 1)
     first, second = sorted(survey.queues)
-    cluster.commit("ahead", {first: 7, second: 1}, survey.addresses)
     lag = measured(tables, topic="made-shorter", groups="ahead")["lag"]
     found = [(each["queue_id"], each["messages"], each["ahead"]) for each in lag]
     assert found == [(second.id, 1, 0), (first.id, 0, 5)]

@@ -88,11 +88,31 @@ if how == "read":
 archive(spark, ArchiveSettings(nameserver=nameserver, topic="not-there", to=to))
 """
 
+SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     with standalone(tmp_path, "127.0.0.1", "127.0.0.1") as url:
         yield url
+
+
+def run(command: list[str], executors_python: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that starts Spark; who looks at its status says what is wrong."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={
+            **as_users_have_it(),
+            "PYTHONPATH": os.pathsep.join(ROOTS),
+            "PYSPARK_PYTHON": executors_python,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+    )
 
 
 def run_driver(tmp_path: Path, session: str, command: list[str], *arguments: str) -> str:
@@ -103,20 +123,7 @@ def run_driver(tmp_path: Path, session: str, command: list[str], *arguments: str
     python.write_text(POOR_PYTHON.format(poor=tmp_path, python=sys.executable))
     python.chmod(0o755)
     began = time.monotonic()
-    done = subprocess.run(
-        [*command, str(tmp_path / "driver.py"), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={
-            **as_users_have_it(),
-            "PYTHONPATH": os.pathsep.join(ROOTS),
-            "PYSPARK_PYTHON": str(python),
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-    )
+    done = run([*command, str(tmp_path / "driver.py"), *arguments], str(python))
     return f"{done.stdout}{done.stderr[-3000:]}{time.monotonic() - began:.0f} s"
 
 
@@ -133,8 +140,7 @@ def test_a_program_of_spark_submit_that_takes_the_wheel_along(
 ) -> None:
     """As `docs/pipeline.md` says it is done by hand."""
     wheel = write_wheel(str(tmp_path))
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
-    command += ["--py-files", wheel]
+    command = [SUBMIT, "--master", master, "--py-files", wheel]
     for setting in (
         f"spark.executorEnv.PYTHONPATH={Path(wheel).name}",
         "spark.executor.memory=512m",
@@ -160,22 +166,10 @@ def test_what_is_wrong_is_in_the_last_lines_of_spark_submit(
 ) -> None:
     """On its stdout: it puts a program's stderr there."""
     (tmp_path / "mistaken.py").write_text(MISTAKEN)
-    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
-    command = [submit, "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+    command = [SUBMIT, "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
     command += ["--py-files", write_wheel(str(tmp_path)), str(tmp_path / "mistaken.py")]
-    done = subprocess.run(
-        [*command, rocketmq_session.nameserver, how, str(tmp_path / "to")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={
-            **as_users_have_it(),
-            "PYTHONPATH": os.pathsep.join(ROOTS),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-    )
+    command += [rocketmq_session.nameserver, how, str(tmp_path / "to")]
+    done = run(command, sys.executable)
     assert done.returncode == 1, done.stderr[-3000:]
     last = [line for line in done.stdout.splitlines() if line.strip()][-2:]
     assert any(f"cometmq.pipeline.errors.OptionError: {said}" in line for line in last), last
