@@ -137,7 +137,13 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
         if topic not in brokers_of:
             raise OptionError(f"{option}: topic {topic!r} is not read, or does not exist")
         for broker, of_broker in _brokers(option, brokers, topic, brokers_of[topic]):
-            for queue_id, offset in _object(option, of_broker, f"of {topic}'s queues").items():
+            numbers = _object(option, of_broker, f"of {topic}'s queues")
+            if broker not in brokers_of[topic]:
+                raise OptionError(
+                    f"{option}: no queue of {topic} is on a broker {broker!r}; `cometmq topic"
+                    f" status {topic}` shows where they are"
+                )
+            for queue_id, offset in numbers.items():
                 queue = Queue(topic, broker, _queue_id(option, queue_id))
                 if queue not in known:
                     raise OptionError(
