@@ -70,6 +70,18 @@ def test_a_topic_deleted_and_made_again_does_not_get_its_messages_back(
         assert bodies(again, topic) == [b"new 0", b"new 1"]
 
 
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+def test_a_topic_that_is_deleted_a_second_time_gets_nothing_of_both_lives_back(topic: str) -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    for body in (b"first", b"second"):
+        put(store, body, topic=topic)
+        store.delete_topics([topic])
+    put(store, b"third", topic=topic)
+    for after in (disk.kill(), *(disk.power_cut(Random(seed)) for seed in range(4))):
+        assert bodies(opened(after), topic) == [b"third"]
+
+
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("number", range(1, 14))
 def test_a_deletion_that_is_cut_off_is_done_or_was_not_begun(number: int, moment: Moment) -> None:

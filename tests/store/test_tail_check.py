@@ -173,6 +173,21 @@ def test_an_undamaged_tail_stays_whole() -> None:
     assert store.kept is None
 
 
+def test_an_undamaged_tail_of_batches_stays_whole() -> None:
+    """The number of the next one is behind all messages of the one before it."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"promised", topic="Batches")
+    batch = Origin(1, 1, HOST, int(SysFlag.INNER_BATCH))
+    for body in (b"late 0", b"late 1"):
+        store.put("Batches", 0, body, b"INNER_NUM\x013\x02", batch)
+    store.commit()
+    store = opened(disk.kill())
+    assert bodies(store, "Batches") == [b"promised", b"late 0", b"late 1"]
+    assert store.max_offset("Batches", 0) == 7
+    assert store.kept is None
+
+
 def test_a_torn_entry_of_a_queue_ends_no_sound_tail() -> None:
     """It may look as if it stood below any cut, and as if its queue went on behind it."""
     disk, _, _ = with_unsynced(b"late 0", b"late 1")
