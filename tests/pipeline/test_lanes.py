@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from cometmq.pipeline import sending
-from cometmq.pipeline.errors import BusyError, ConnectionLostError, SinkError
+from cometmq.pipeline.errors import BusyError, ConnectionLostError, RefusedError, SinkError
 from cometmq.pipeline.lanes import (
     SEND_BATCH_MESSAGE,
     SEND_BATCH_ONCE,
@@ -35,6 +35,7 @@ from cometmq.testing import Cluster as Running
 
 BUSY = 2
 ILLEGAL = 13
+NO_PERMISSION = 16
 COORDINATES = ("source_topic", "source_broker", "source_queue_id", "source_offset")
 
 
@@ -131,6 +132,22 @@ def test_a_broker_that_stays_busy_is_given_up(
         send(lane, 20)
     assert pauses == [0.2, 0.4, 0.8]
     lane.close()
+
+
+@pytest.mark.parametrize("code", [SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_BATCH_ONCE])
+def test_what_is_refused_for_good_is_told_and_does_not_count_as_stored(
+    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float], code: int
+) -> None:
+    """As by a topic that nobody may write to since the task began."""
+    broker = start(lambda _asked: NO_PERMISSION, 1)
+    lane = lane_to(broker)
+    try:
+        lane.submit(Request(code, "T", 0, "", 0, b"x"))
+        with pytest.raises(RefusedError, match="refused with code 16"):
+            lane.finish()
+    finally:
+        lane.close()
+    assert (broker.asked, pauses) == (1, [])
 
 
 def test_a_broker_that_was_busy_for_long_may_be_so_again(

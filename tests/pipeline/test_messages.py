@@ -308,6 +308,32 @@ def test_each_part_of_where_a_message_was_tells_it_from_others(at_ms: int | None
     assert len(set(spreads)) == 5
 
 
+@pytest.mark.parametrize(
+    ("at_ms", "host", "unique_id"),
+    [
+        (None, "", "AD922D39A75C879C85583D7CB60F84BF000000000008"),
+        (1_700_000_000_000, "", "10FEA4CF9888A2083537484A2248C294BCFE56800007"),
+        (1_700_000_000_000, "10.0.0.1:10911", "8214105FBE59C83A4884021DD3C75F58BCFE56800007"),
+    ],
+)
+def test_who_a_row_is_stays_what_it_was_in_earlier_versions(
+    at_ms: int | None, host: str, unique_id: str
+) -> None:
+    """What a stream had sent when it was stopped would be sent again by another version."""
+    places = [pa.array([value]) for value in ("S", "a", 0, 7)]
+    times = None if at_ms is None else pa.array([at_ms * 1000], pa.int64())
+    for hosts in [pa.array([host])] if host else [None, pa.array([""]), pa.nulls(1, pa.string())]:
+        made = CoordinateIds("sink").of(places, "T", times, hosts)
+        assert made.ids[0].tobytes().decode() == unique_id
+        assert made.spreads.tolist() == [6461911673573558336]
+
+
+def test_what_a_key_makes_of_a_row_stays_what_it_was_in_earlier_versions() -> None:
+    made = KeyIds("sink").of("id", pa.array(["7"]), "T")
+    assert made.ids[0].tobytes() == b"C0A841E139E03C6DF169A3A1FBEC1A0F73256CBD601D040D000000000001"
+    assert made.spreads.tolist() == [3555615114671871609]
+
+
 def test_times_count_in_milliseconds_and_apart_from_offsets() -> None:
     """A producer counts up: behind a time, an offset alone would pass for one that came before."""
     at_ms = 1_700_000_000_000
