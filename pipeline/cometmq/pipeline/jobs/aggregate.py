@@ -262,7 +262,9 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
     slide = settings.slide or settings.window
     at = _free_name("at", stream)
     with told_as("time"):
-        timed = stream.withColumn(at, functions.expr(settings.time))
+        time = functions.expr(settings.time)
+        require_same(stream.select(time), "time")
+        timed = stream.withColumn(at, time)
         seen = timed.observe("times", functions.expr(f"count_if({at} IS NULL)").alias("untimed"))
         timed_rows = seen.withWatermark(at, settings.watermark)
         window = functions.window(at, settings.window, slide).alias("window")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _TIMES: Final = ("CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now")
 """Expressions that Spark takes for the same all the time, which they are within one batch."""
+_NOT_NOTED: Final = ("CurrentTime", "Now")
+"""Those of which a stream does not note what they were in a batch, as it does of the others."""
 _PLACED_BY: Final = ("topic", "broker", "queue_id", "queue_offset", "to_topic", "sharding_key")
 """Columns that say which row it is, and where it goes to."""
 
@@ -44,10 +46,11 @@ def require_repeatable(selected: DataFrame) -> None:
 def require_same(selected: DataFrame, option: str) -> None:
     """Refuse an expression of an option, the only column of a stream, if it may change.
 
-    Times may be in it: Spark notes that of each batch of a stream, and repeats it.
+    Times may be in it, such as `current_timestamp()`: Spark notes that of each batch of a stream,
+    and repeats it. But not for `now()` and `current_time()`.
     """
     (expression,) = _listed(selected._jdf.queryExecution().analyzed().expressions())  # As above.
-    if why := _why(expression, {}, ()):
+    if why := _why(expression, {}, _NOT_NOTED):
         raise OptionError(
             f"{option}: {why} {_CHANGES}, and its results would be there twice; {_INSTEAD}"
         )
