@@ -29,6 +29,7 @@ from cometmq.pipeline.errors import (
     JavaError,
     OptionError,
     PipelineError,
+    RefusedError,
     WorkerLateError,
 )
 from cometmq.pipeline.java import find_java, make_shim
@@ -61,6 +62,14 @@ class ToySettings:
     careful: bool = setting("Whether.", True)
 
 
+ENDINGS: Mapping[str, PipelineError] = {
+    "without-java": JavaError("there is no Java here"),
+    "damaged": DamagedFileError("a is damaged: put it back"),
+    "held": HeldError("path: a: archive is at work there"),
+    "expired": DataLossError("what comes next expired"),
+}
+
+
 def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
     """End as the settings say."""
     if settings.nameserver == "wrong":
@@ -77,14 +86,12 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         raise OptionError("topic: t: none of its brokers lets write")
     if settings.nameserver == "away":
         raise PipelineError("it is away")
-    if settings.nameserver == "without-java":
-        raise JavaError("there is no Java here")
-    if settings.nameserver == "damaged":
-        raise DamagedFileError("a is damaged: put it back")
-    if settings.nameserver == "held":
-        raise HeldError("path: a: archive is at work there")
-    if settings.nameserver == "expired":
-        raise DataLossError("what comes next expired")
+    if settings.nameserver in ENDINGS:
+        raise ENDINGS[settings.nameserver]
+    if settings.nameserver.startswith("refused"):  # As Spark says it.
+        run.report_of("toy").rows = 7
+        said = f"127.0.0.1:9 refused with code {settings.nameserver.partition('-')[2]}: no"
+        raise ours(RuntimeError(f"it\ncometmq.pipeline.errors.RefusedError: {said}\n\tat x"))
     if settings.nameserver == "crash":
         raise ZeroDivisionError
     run.tell(step=1)
@@ -222,6 +229,8 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
         (TOY, ["-n", "without-java"], "toy: there is no Java here"),  # Starting again mends none.
         (TOY, ["-n", "shut"], "Started again it goes on where it was."),
         (replace(TOY, goes_on=False), ["-n", "shut"], "none of its brokers lets write"),
+        (TOY, ["-n", "refused-16"], "until its credentials are others, or may do more."),
+        (TOY, ["-n", "refused-1"], "Started again it goes on where it was."),
         (TOY, ["-n", "held"], "toy: path: a: archive is at work there"),  # It says when to start.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
@@ -1068,6 +1077,11 @@ def test_what_ended_the_users_own_sql_or_function_is_told_with_its_place(
         ("boom\ncometmq.pipeline.errors.DataLossError: it expired", DataLossError, "it expired"),
         ("boom\ncometmq.pipeline.errors.DamagedFileError: a: is", DamagedFileError, "a: is"),
         ("boom\ncometmq.pipeline.errors.RefusedError: it refused", PipelineError, "it refused"),
+        (
+            "boom\ncometmq.pipeline.errors.RefusedError: 127.0.0.1:9 refused with code 16: no: pw",
+            RefusedError,
+            "127.0.0.1:9 refused with code 16: no: pw",
+        ),
         ("[SPARK] it\nfailed\n\tat org.apache", PipelineError, "[SPARK] it\nfailed"),
         ("An error occurred while calling o1.do.\n: disk full\n\tat x", PipelineError, "disk full"),
         (

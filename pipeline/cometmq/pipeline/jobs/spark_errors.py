@@ -18,6 +18,7 @@ from cometmq.pipeline.errors import (
     DataLossError,
     OptionError,
     PipelineError,
+    RefusedError,
     UntrustedError,
     WorkerLateError,
 )
@@ -34,6 +35,8 @@ _TOLD_APART: Final = {
     for each in (DamagedFileError, DataLossError, OptionError, UntrustedError)
 }
 """Of ours, those of which a command says something else than that it failed, by their names."""
+_REFUSED: Final = re.compile(r"(\S+) refused with code ([0-9]+): (.*)")
+"""What a refusal says of itself."""
 _WORKER_LATE: Final = "Python worker failed to connect back"
 _RAISED: Final = re.compile(r"^pyspark\.errors\.exceptions\.captured\.\w+: ", re.MULTILINE)
 """Behind a traceback: what follows is what was raised in front of all others."""
@@ -62,6 +65,8 @@ def ours(error: Exception, written: str = "") -> PipelineError:
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("cometmq.pipeline.errors."):
+            if refused := _REFUSED.fullmatch(rest):
+                return RefusedError(refused[1], int(refused[2]), refused[3])
             return _TOLD_APART.get(name, PipelineError)(rest)
     if full := about_full(error, written):
         return PipelineError(full)
