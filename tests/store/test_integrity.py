@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from random import Random
 
 import pytest
+from crc32c import crc32c
 from tests.crash.disk import SimulatedFileSystem
 
 from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
@@ -67,6 +69,23 @@ def test_whole_synced_blocks_are_sealed_and_the_rest_is_not(blocks_max: int) -> 
     assert integrity.advance(2 * SEGMENT, log.read, 1)
     assert not integrity.advance(2 * SEGMENT, log.read)
     assert states(integrity, log) == "ssssss" + "ssssss"
+
+
+def test_a_sidecar_is_laid_out_as_version_1_is() -> None:
+    """What is on the disks of others: who changes it raises the version."""
+    size, start = 3 * 65536 + 1000, 3 * 65536 + 1000
+    data, disk = Random(1).randbytes(2 * size), SimulatedFileSystem()
+    integrity = Integrity(disk, FOLDER, size)
+    integrity.begin(start)
+    while integrity.advance(2 * size, lambda offset, count: data[offset : offset + count]):
+        pass
+    header = b"CMQBLOCK" + struct.pack(">iiqq", 1, 65536, start, size)
+    expected = header + struct.pack(">I28x", crc32c(header))
+    for at in range(start, 2 * size, 65536):
+        crc = crc32c(data[at : min(at + 65536, 2 * size)])
+        expected += struct.pack(">II", crc, crc32c(struct.pack(">qI", at, crc)))
+    file = disk.open(f"{FOLDER}/{start:020d}")
+    assert file.read(1000, 0) == expected
 
 
 def test_every_changed_byte_is_found_in_its_block() -> None:

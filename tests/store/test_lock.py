@@ -25,8 +25,6 @@ from cometmq.store.errors import StoreLockedError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cometmq.store.disk.real_files import RealFile
-
 HOLD = """
 import sys
 from cometmq.store.disk.filesystem import RealFileSystem
@@ -81,20 +79,23 @@ def test_the_pid_is_known_before_anything_is_written(tmp_path: Path) -> None:
     acquire_lock(RealFileSystem(), str(tmp_path)).close()
 
 
-def test_who_waited_for_a_lock_that_was_removed_locks_the_new_one(tmp_path: Path) -> None:
-    class Slow(RealFileSystem):
-        """In between of opening the file and locking it, its owner gives it up."""
+def test_who_waited_for_a_lock_that_was_removed_locks_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In between of opening the file and locking it, its owner gives it up."""
+    path, open_, opened = str(tmp_path / "lock"), os.open, list[int]()
 
-        opened = 0
-
-        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
-            file = super().open(path, create=create, read_only=read_only)
-            self.opened += 1
-            if self.opened == 1:
+    def slow_open(name: str, flags: int, mode: int = 0o777) -> int:
+        descriptor = open_(name, flags, mode)
+        if name == path:
+            opened.append(descriptor)
+            if len(opened) == 1:
                 (tmp_path / "lock").unlink()
-            return file
+        return descriptor
 
-    lock = acquire_lock(Slow(), str(tmp_path))
+    monkeypatch.setattr(os, "open", slow_open)
+    lock = acquire_lock(RealFileSystem(), str(tmp_path))
+    assert len(opened) == 2
     assert (tmp_path / "lock").exists()
     give_up_lock(RealFileSystem(), str(tmp_path), lock, is_made=True)
     assert not (tmp_path / "lock").exists()

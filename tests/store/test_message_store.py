@@ -520,6 +520,7 @@ def test_records_of_a_read_share_a_slice_neighbours_in_the_log_or_not(opened: Op
     opened.put_all(b"3", b"4")
     result = opened.store.read("T", 0, 0, 3)
     assert (len(result.slices), result.record_count) == (1, 3)
+    assert isinstance(result.slices[0], memoryview)  # Of the map: a copy is of bytes.
     result = opened.store.read("T", 0, 0, 32)
     assert (len(result.slices), result.record_count, result.next_begin_offset) == (1, 5, 5)
     assert bodies_of(result) == [b"0", b"1", b"2", b"3", b"4"]
@@ -585,6 +586,17 @@ def test_cold_records_are_fetched_by_the_caller_and_then_returned() -> None:
     while (result := opened.store.read("T", 0, 0, 9, wanted=wanted, fetched=fetched)).cold:
         fetched += [opened.store.fetch(cold) for cold in result.cold]
     assert bodies_of(result) == [b"7"]
+
+
+def test_entries_that_are_cold_are_fetched_by_the_caller_as_well() -> None:
+    opened = Opened(CONFIG)  # All records are hot.
+    opened.put_all(*[b"%d" % number for number in range(20)])
+    opened.reopen()
+    opened.disk.is_cold = True
+    (cold,) = opened.store.read("T", 0, 3, 8).cold
+    assert (cold.path, cold.position, cold.size) == (f"{ROOT}/consumequeue/T/0/{0:020d}", 60, 160)
+    result = opened.store.read("T", 0, 3, 8, fetched=[opened.store.fetch(cold)])
+    assert bodies_of(result) == [b"%d" % number for number in range(3, 11)]
 
 
 @pytest.mark.parametrize("topics", [["T"], ["T", "U"]], ids=["neighbours", "apart"])

@@ -158,6 +158,19 @@ def test_segments_over_the_quota_go_and_the_rest_of_the_store_follows_each() -> 
     assert store.retention.removed == {Q: 3}
 
 
+def test_the_hour_is_the_one_on_the_clocks_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    hour = time.gmtime(NOW_MS / 1000).tm_hour
+    try:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("TZ", "EAST-03:00")
+            time.tzset()
+            assert Store(2, retention_hours_of_day=(hour,)).round() == []
+            store = Store(2, retention_hours_of_day=((hour + 3) % 24,))
+            assert [removal.reason for removal in store.round()] == [A]
+    finally:
+        time.tzset()
+
+
 def test_old_segments_go_in_the_hour_and_for_some_rounds_after_an_operator_asked() -> None:
     hour = time.localtime(NOW_MS / 1000).tm_hour
     store = Store(3, retention_hours_of_day=(hour,), retention_files_max=1)

@@ -202,6 +202,14 @@ def test_damage_without_a_good_backup_is_an_error_that_names_the_file_and_nothin
     assert disk.operations == before
 
 
+def test_what_is_damaged_does_not_become_the_backup_of_who_saves_without_a_look_at_it() -> None:
+    disk = SimulatedFileSystem()
+    put_text(disk, TOPICS, b'{"topicConfigTable":')
+    save(new_file(disk), 8)
+    assert saved(disk) == 8
+    assert not disk.exists(f"{FOLDER}/{TOPICS}.bak")
+
+
 def test_names_without_content_are_an_empty_table() -> None:
     disk = SimulatedFileSystem()
     put_text(disk, TOPICS, b"")
