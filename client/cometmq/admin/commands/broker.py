@@ -19,6 +19,7 @@ from cometmq.admin.daemons import (
     shared_options,
     store_options,
 )
+from cometmq.admin.open_files import raised_limit, within_limit
 from cometmq.admin.sources import BROKER
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def broker(
     settings = gathered(BROKER, {BROKER: flags}, file=file, pairs=pairs, tls=tls)
     config = broker_config(BrokerConfig(metrics_port=METRICS_PORT), settings)
     begin_logs(settings, level=log_level, form=log_format)
+    config = within_limit(config, raised_limit())
     if not config.nameservers:
         log.warning("no name server (-n): clients will not find this broker")
     with failures_told():

@@ -17,6 +17,7 @@ from cometmq.admin.daemons import (
     run_one,
     shared_options,
 )
+from cometmq.admin.open_files import raised_limit
 from cometmq.admin.sources import NAMESERVER
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def nameserver(
     settings = gathered(NAMESERVER, {NAMESERVER: flags}, file=file, pairs=pairs, tls=tls)
     config = nameserver_config(NameServerConfig(metrics_port=NAMESERVER_METRICS_PORT), settings)
     begin_logs(settings, level=log_level, form=log_format)
+    raised_limit()
     with failures_told():
         run(config, open_metrics(config))
 

@@ -26,6 +26,7 @@ from cometmq.admin.daemons import (
     shared_options,
     store_options,
 )
+from cometmq.admin.open_files import raised_limit, within_limit
 from cometmq.admin.sources import BROKER, NAMESERVER
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def up(
             " choose another"
         )
     begin_logs(settings, level=log_level, form=log_format)
+    broker = within_limit(broker, raised_limit())
     may_differ = "metrics_port" not in settings.of[BROKER]
     with failures_told():
         # Before the name server looks for its table there: it would name a file that nobody has.
