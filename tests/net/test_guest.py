@@ -205,3 +205,29 @@ def test_what_is_awaited_on_the_loop_is_cancelled_with_the_task_that_awaits_it(
 
     run(main, use_uvloop=use_uvloop)
     assert ended == ["cancelled"]
+
+
+WITHOUT_THREADS = """
+import sys, trio
+from cometmq.net.guest import run
+
+def refuse(*_, **__):
+    raise RuntimeError("can't start new thread")
+
+async def main(_):
+    trio._core._run.start_thread_soon = refuse
+    await trio.sleep(0.01)
+
+run(main, use_uvloop=sys.argv[1] == "True")
+"""
+
+
+@both_loops
+def test_a_thread_that_cannot_be_had_ends_the_process_and_does_not_leave_it_standing(
+    use_uvloop: bool,
+) -> None:
+    """As where its memory, or the number of its threads, is limited."""
+    command = [sys.executable, "-c", WITHOUT_THREADS, str(use_uvloop)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert "RuntimeError: can't start new thread" in ended.stderr

@@ -130,11 +130,18 @@ async def _host(
             requests.heed_the_second()  # Also where the loop stands still.
             stop.set()
 
+    def step(function: Callable[[], object]) -> None:
+        try:
+            function()
+        except BaseException as error:  # trio comes to nothing any more, not even to its end.
+            if not done.done():
+                done.set_exception(error)
+
     trio.lowlevel.start_guest_run(
         main,
         stop,
-        run_sync_soon_threadsafe=loop.call_soon_threadsafe,
-        run_sync_soon_not_threadsafe=loop.call_soon,
+        run_sync_soon_threadsafe=lambda function: loop.call_soon_threadsafe(step, function),
+        run_sync_soon_not_threadsafe=lambda function: loop.call_soon(step, function),
         done_callback=done.set_result,
         host_uses_signal_set_wakeup_fd=True,
     )
