@@ -83,6 +83,10 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
         lambda disk: disk.remove(f"{ROOT}/commitlog/{4096:020d}"),
         "restore it from a copy",
     ),
+    "a segment of another store far behind": (
+        lambda disk: make(disk, f"{ROOT}/commitlog/{1 << 40:020d}", b"", 4096),
+        f"while {1 << 40:020d} behind it is there; restore it from a copy, or move what is behind",
+    ),
     "a foreign file among segments": (
         lambda disk: make(disk, f"{ROOT}/commitlog/notes.txt", b"hello"),
         "move it elsewhere",

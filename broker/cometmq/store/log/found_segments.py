@@ -57,8 +57,9 @@ def found_segments(
             )
         if lengths and start - size not in lengths:
             raise StoreFormatError(
-                "missing, while those before and behind it are there; restore it from a copy;"
-                f" without one, make it of {size} {zeros}",
+                f"missing, while {start:020d} behind it is there; restore it from a copy, or move"
+                " what is behind it elsewhere if it is not of this store;"
+                f" without a copy, make it of {size} {zeros}",
                 f"{directory}/{start - size:020d}",
             )
         lengths[start] = length
