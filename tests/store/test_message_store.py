@@ -631,6 +631,35 @@ def test_queue_offsets_are_found_by_time(opened: Opened) -> None:
     assert opened.store.offset_by_time("U", 0, 1005, Boundary.LOWER) == 0
 
 
+@pytest.mark.parametrize(
+    ("topic", "folder"), [("T", "consumequeue"), (BATCHES, "batchconsumequeue")]
+)
+def test_neither_a_time_nor_a_message_is_found_by_waiting_for_the_disk(
+    topic: str, folder: str
+) -> None:
+    opened = Opened(replace(CONFIG, hot_size=1))
+    for number in range(10):  # Stored at 1001 to 1010.
+        opened.put(b"%d" % number, topic=topic)
+    opened.sync()
+    opened.reopen()
+    opened.disk.is_cold = True
+    opened.store.tick(opened.now_ms)
+    fetched: list[tuple[Cold, bytes]] = []
+    while isinstance(
+        found := opened.store.offset_by_time(topic, 0, 1005, Boundary.LOWER, fetched), Cold
+    ):
+        fetched.append(opened.store.fetch(found))
+    assert found == 4
+    assert fetched[0][0].path.startswith(f"{ROOT}/{folder}/{topic}/0/")
+    assert len(set(fetched)) == len(fetched)
+    fetched = []
+    while (result := opened.store.read(topic, 0, 7, 1, fetched=fetched or None)).cold:
+        fetched += [opened.store.fetch(cold) for cold in result.cold]
+    assert bodies_of(result) == [b"7"]
+    assert fetched[0][0].path.startswith(f"{ROOT}/{folder}/{topic}/0/")
+    assert len(set(fetched)) == len(fetched)
+
+
 def test_messages_are_found_by_key_right_after_their_commit(opened: Opened) -> None:
     for number in range(5):
         opened.put(b"%d" % number, properties=b"KEYS\x01k%d all\x02" % number)

@@ -22,8 +22,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cometmq.proto.errors import MessageError
-from cometmq.proto.message import read_message
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.config import Flush
 from cometmq.store.disk.filesystem import RealFileSystem
@@ -31,8 +29,8 @@ from cometmq.store.disk.lock import mark_shut_down
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
 from cometmq.store.figures import figures_of
 from cometmq.store.log.commit_log import Cold, fetch
+from cometmq.store.messages.without_waiting import offset_by_time
 from cometmq.store.put_gate import PutGate
-from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
 from cometmq.store.starting.opening import Opening
 
 if TYPE_CHECKING:
@@ -51,14 +49,6 @@ _STORE_TIMES_SIZE: Final = 76
 
 _PAGE_SIZE: Final = 4096
 _EVERYTHING: Final = 1 << 62
-
-
-class _NeedsDiskError(Exception):
-    """What a lookup needs is cold; caught where the lookup began."""
-
-    def __init__(self, cold: Cold) -> None:
-        super().__init__(cold)
-        self.cold = cold
 
 
 class MessageStore:
@@ -327,34 +317,15 @@ class MessageStore:
         boundary: Boundary,
         fetched: Fetched | None = None,
     ) -> int | Cold:
-        """Return the queue offset for a store timestamp; `Cold` when a record must be fetched.
+        """Return the queue offset for a store timestamp; `Cold` when something must be fetched.
 
-        Each record that was fetched must be given again with the next call, too.
+        All that was fetched must be given again with the next call, too.
         """
         queue = self.queues.find(topic, queue_id)
         if queue is None:
             return 0
-        if isinstance(queue, BatchConsumeQueue):
-            return queue.offset_by_time(timestamp, boundary)
-        try:
-            return queue.offset_by_time(
-                timestamp, boundary, lambda offset, size: self._store_time(offset, size, fetched)
-            )
-        except _NeedsDiskError as needs:
-            return needs.cold
-
-    def _store_time(self, physical_offset: int, size: int, fetched: Fetched | None) -> int:
-        if not self.first_offset <= physical_offset <= self.readable_offset - size:
-            return -1
-        piece = self._parts.reader.piece(physical_offset, size, fetched)
-        if isinstance(piece, Cold):
-            raise _NeedsDiskError(piece)
-        if piece is None:
-            return -1
-        try:
-            return read_message(bytes(piece)).store_timestamp
-        except MessageError:
-            return -1
+        log = range(self.first_offset, self.readable_offset)
+        return offset_by_time(self._parts.reader, queue, log, timestamp, boundary, fetched)
 
     def query(
         self,

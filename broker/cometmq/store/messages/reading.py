@@ -26,6 +26,7 @@ from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.log.commit_log import Cold
 from cometmq.store.messages.damaged import in_front, told
 from cometmq.store.messages.picking import Selection, check_head, picked
+from cometmq.store.messages.without_waiting import look_at
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.log.commit_log import CommitLog
     from cometmq.store.messages.bulk_reading import BulkReader
-    from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue, BatchEntry
     from cometmq.store.queues.consume_queues import ConsumeQueues
 
 _first: Final = Struct(">q").unpack_from  # The physical offset of an entry, see `consume_queue`.
@@ -268,10 +269,17 @@ class QueueReader:
         wanted: Filter | None,
         fetched: Fetched | None,
     ) -> ReadResult:
-        min_offset, max_offset = queue.min_offset, queue.max_offset
+        count = min(count_max, self._hot[0])
+
+        def look() -> tuple[int, int, list[BatchEntry]]:
+            return queue.min_offset, queue.max_offset, queue.read(queue_offset, count)
+
+        found = look_at(queue, fetched, look)
+        if isinstance(found, Cold):
+            return ReadResult(ReadStatus.FOUND, queue_offset, 0, 0, [], cold=(found,))
+        min_offset, max_offset, entries = found
         if not min_offset <= queue_offset < max_offset:
             return outside(queue_offset, min_offset, max_offset)
-        entries = queue.read(queue_offset, min(count_max, self._hot[0]))
         records = [entry[:3] for entry in entries]
         ends = [entry.end_offset for entry in entries]
         bounds = (queue_offset, min_offset, max_offset)

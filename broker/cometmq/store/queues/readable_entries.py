@@ -21,6 +21,16 @@ _LOOK_ENTRIES: Final = 512
 """Looked at behind a queue's end: more than two pages of zeros are."""
 
 
+class ColdEntriesError(Exception):
+    """The disk alone has entries that were to be read without waiting for it."""
+
+    def __init__(self, path: str, position: int, size: int) -> None:
+        super().__init__(path, position, size)
+        self.path = path
+        self.position = position
+        self.size = size
+
+
 class ReadableEntries:
     """What `entry_files` reads of a queue; that module has the picture."""
 
@@ -34,6 +44,7 @@ class ReadableEntries:
         "_shelf",
         "_tail",
         "end",
+        "fetched",
         "queue_id",
         "topic",
     )
@@ -43,6 +54,8 @@ class ReadableEntries:
         self.topic = topic
         self.queue_id = queue_id
         self.end: int = 0
+        self.fetched: frozenset[tuple[str, int]] | None = None
+        """Places of files from which entries were fetched; None where reads wait for the disk."""
         self._first: int | None = None  # The first file's first entry, once there is a file.
         self._tail: Tail = b""
         self._min: int = 0
@@ -94,8 +107,15 @@ class ReadableEntries:
     def read_entries(self, index: int, count: int) -> bytes:
         """Return up to `count` entries from `index` on, none from behind the end of a file.
 
-        Empty when there is nothing at `index`, or its file is gone, or ends there.
+        Empty when there is nothing at `index`, or its file is gone, or ends there. It waits for the
+        disk, or raises `ColdEntriesError` where `fetched` is set.
         """
+        if self.fetched is not None:
+            if (data := self.read_entries_cached(index, count)) is not None:
+                return bytes(data)
+            path, position = self.place_of(index)
+            if (path, position) not in self.fetched:
+                raise ColdEntriesError(path, position, count * self._shelf.entry_size)
         return bytes(self._read(index, count, waits=True) or b"")
 
     def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
