@@ -57,8 +57,34 @@ def test_the_store_keeps_its_files_where_the_limit_is_low(
         files,
     )
     assert len(caplog.messages) == (connections < 10_000)
-    few = replace(BrokerConfig(), limits=replace(config.limits, connections_max=9))
-    assert within_limit(few, limit) == few
+
+
+@pytest.mark.parametrize(
+    ("limit", "connections_max", "files_max", "files"),
+    [
+        (1024, 9, 512, 512),
+        (256, 9, 512, 64),
+        (256, 9, 50, 50),
+        (65_536, 10_000, 60_000, 16_384),
+        (resource.RLIM_INFINITY, 10_000, 60_000, 60_000),
+    ],
+)
+def test_the_store_opens_no_more_than_there_are_where_its_clients_are_few(
+    limit: int,
+    connections_max: int,
+    files_max: int,
+    files: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = BrokerConfig()
+    few = replace(
+        config,
+        store=replace(config.store, consume_queue_files_max=files_max),
+        limits=replace(config.limits, connections_max=connections_max),
+    )
+    store = replace(few.store, consume_queue_files_max=files)
+    assert within_limit(few, limit) == replace(few, store=store)
+    assert not caplog.messages
 
 
 def test_sends_go_on_when_clients_have_all_connections(tmp_path: Path) -> None:

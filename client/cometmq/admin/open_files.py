@@ -37,18 +37,20 @@ def within_limit(config: BrokerConfig, limit: int) -> BrokerConfig:
     store, limits = config.store, config.limits
     if limit in (resource.RLIM_INFINITY, -1):
         return config
-    files = min(store.consume_queue_files_max, max(limit // 4, 1))
-    room = limit - files - store.segment_maps_max - _OTHERS
-    connections = min(limits.connections_max, max(room, limit // 4, 1))
-    if connections == limits.connections_max:
+    others = store.segment_maps_max + _OTHERS
+    if limits.connections_max + store.consume_queue_files_max + others <= limit:
         return config
-    log.warning(
-        "this process may have %d files open (`ulimit -n`; LimitNOFILE of systemd): clients get %d"
-        " connections instead of the %d of connections_max, or the store could not open its files",
-        limit,
-        connections,
-        limits.connections_max,
-    )
+    files = min(store.consume_queue_files_max, max(limit // 4, 1))
+    connections = min(limits.connections_max, max(limit - files - others, limit // 4, 1))
+    if connections < limits.connections_max:
+        log.warning(
+            "this process may have %d files open (`ulimit -n`; LimitNOFILE of systemd): clients get"
+            " %d connections instead of the %d of connections_max, or the store could not open its"
+            " files",
+            limit,
+            connections,
+            limits.connections_max,
+        )
     return replace(
         config,
         store=replace(store, consume_queue_files_max=files),
