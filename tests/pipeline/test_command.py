@@ -90,7 +90,7 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         raise ENDINGS[settings.nameserver]
     if settings.nameserver.startswith("refused"):  # As Spark says it.
         run.report_of("toy").rows = 7
-        said = f"127.0.0.1:9 refused with code {settings.nameserver.partition('-')[2]}: no"
+        said = RefusedError("127.0.0.1:9", int(settings.nameserver.partition("-")[2]), "no")
         raise ours(RuntimeError(f"it\ncometmq.pipeline.errors.RefusedError: {said}\n\tat x"))
     if settings.nameserver == "crash":
         raise ZeroDivisionError
