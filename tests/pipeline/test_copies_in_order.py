@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from pyspark.sql.readwriter import DataFrameWriter
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql import DataFrameWriter
+from pyspark.sql.streaming import DataStreamWriter
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
