@@ -298,3 +298,20 @@ def test_what_needs_spark_is_where_it_is_looked_for() -> None:
         if REPOSITORY / "tests" / "pipeline" not in path.parents and marked.search(path.read_text())
     ]
     assert elsewhere == []
+
+
+def test_types_are_checked_alike_with_and_without_spark() -> None:
+    """Where it is not installed, as at first in CI, `typings` is all that pyright knows of it."""
+    spark = [
+        each
+        for path in CODE
+        for each in imports(path)
+        if each.name.split(".")[0] in ("pyspark", "py4j")
+    ]
+    unknown: list[str] = []
+    for path, line, name in spark:
+        stub = REPOSITORY / "typings" / name.replace(".", "/")
+        if not (stub.with_suffix(".pyi").is_file() or (stub / "__init__.pyi").is_file()):
+            unknown.append(f"{relative(path)}:{line} {name}")
+    assert spark
+    assert unknown == []
