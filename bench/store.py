@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from bench import memory, store_appends, store_queues
 from bench.store_appends import per_mille
 from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.disk.cold import Cold
 from cometmq.store.disk.filesystem import RealFileSystem
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
 from cometmq.store.upkeep.checkpoint import CheckpointFile, Claims, Longs

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,26 +14,29 @@ import pytest
 from tests.broker.captured import STORED_MS, fill
 from tests.broker.running import PATIENCE_SECONDS, config_of, pull_request
 from tests.broker.wired import Wired, WiredPeer
-from tests.crash.disk import SimulatedFileSystem
+from tests.crash.disk import SimulatedFile, SimulatedFileSystem
 
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered, answered_in_slices
 from cometmq.broker.session import Session
 from cometmq.net import Later
-from cometmq.proto.bodies import ConsumeStats, KVTable, TopicConfig, TopicStats
+from cometmq.proto.bodies import ConsumeStats, KVTable, TopicConfig, TopicStats, UniqueKeys
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import (
+    FindUniqueKeys,
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeResponse,
     GetTopicStatsInfo,
     QueryConsumerOffset,
+    QueryMessage,
 )
 from cometmq.proto.commands.consumer import ResetOffset
 from cometmq.proto.commands.group import GetConsumeStats
 from cometmq.proto.commands.send import ConsumerSendMsgBack
+from cometmq.proto.message_list import MessageList
+from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.log.commit_log import Cold
 
 if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
@@ -99,10 +104,15 @@ def check_reset(answer: Command) -> None:
     assert b'"queueId":0,"topic":"T"}:3' in bytes(answer.body or b"")
 
 
+def check_by_key(answer: Command) -> None:
+    assert [bytes(each.body) for each in MessageList(bytes(answer.body or b""))] == [b"1", b"1"]
+
+
 def check_empty(answer: Command) -> None:
     assert answer.body is None
 
 
+BY_KEY = QueryMessage("T", "k", 9, 0, 1 << 60)
 REQUESTS: dict[str, tuple[Command, Callable[[Command], None]]] = {
     "stats": (Command.request(Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfo("T")), check_stats),
     "progress": (Command.request(Code.GET_CONSUME_STATS, GetConsumeStats("g")), check_progress),
@@ -118,6 +128,7 @@ REQUESTS: dict[str, tuple[Command, Callable[[Command], None]]] = {
         ),
         check_reset,
     ),
+    "by key": (Command.request(Code.QUERY_MESSAGE, BY_KEY), check_by_key),
     "sent back": (
         Command.request(
             Code.CONSUMER_SEND_MSG_BACK,
@@ -134,6 +145,34 @@ def test_what_is_cold_is_fetched_before_the_answer(wired: Wired, name: str) -> N
     answer = ask_patiently(wired, request)
     assert answer.code == 0, answer.remark
     check(answer)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Command.request(Code.QUERY_MESSAGE, BY_KEY),
+        Command.request(
+            Code.FIND_UNIQUE_KEYS, FindUniqueKeys("T"), body=UniqueKeys(keys=("k",)).encode()
+        ),
+    ],
+    ids=["key", "unique keys"],
+)
+def test_the_loop_does_not_wait_for_the_index(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch, request_: Command
+) -> None:
+    readers: list[threading.Thread] = []
+    read = SimulatedFile.read
+
+    def note(self: SimulatedFile, count: int, position: int) -> bytes:
+        if "/index/" in self.path:
+            readers.append(threading.current_thread())
+        return read(self, count, position)
+
+    monkeypatch.setattr(SimulatedFile, "read", note)
+    assert ask_patiently(wired, request_).code == 0
+    loop = threading.current_thread()
+    assert readers[0] is not loop
+    assert all(before is not loop for before, reader in pairwise(readers) if reader is loop)
 
 
 def test_a_first_message_that_is_only_on_the_disk_is_not_where_a_new_group_begins(

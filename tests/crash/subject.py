@@ -15,8 +15,8 @@ from cometmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.cold import Cold
     from cometmq.store.disk.filesystem import FileSystem
-    from cometmq.store.log.commit_log import Cold
     from cometmq.store.log.turn import Appended
 
 HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"

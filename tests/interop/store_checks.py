@@ -32,7 +32,7 @@ from tests.interop.store_content import (
 from tests.interop.store_sessions import now_ms
 
 from cometmq.proto.message import StoredMessage, read_message
-from cometmq.store.log.commit_log import Cold
+from cometmq.store.disk.cold import Cold
 from cometmq.store.message_store import MessageStore
 from cometmq.store.messages.reading import ReadStatus
 from cometmq.store.queues.consume_queue import Boundary

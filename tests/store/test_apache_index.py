@@ -66,7 +66,7 @@ def test_every_record_is_found_in_apaches_index_by_each_of_its_keys(
         keys += [(properties["UNIQ_KEY"], "")] if "UNIQ_KEY" in properties else []
         keys += [(properties["TAGS"], "T")] if "TAGS" in properties else []
         for key, kind in keys:
-            found = index.query(
+            found = index.search(
                 line["topic"],
                 key,
                 64,
@@ -74,7 +74,7 @@ def test_every_record_is_found_in_apaches_index_by_each_of_its_keys(
                 end_ms=time,
                 kind=kind,
                 accept={offset}.__contains__,
-            )
+            ).run()
             assert found == [offset], (line["topic"], key, kind)
             asked += 1
     assert asked > 100

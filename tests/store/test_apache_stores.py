@@ -17,9 +17,9 @@ from tests.store.damaged_stores import contents, overwrite
 from cometmq.proto.java import tags_code
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.store.config import StoreConfig
+from cometmq.store.disk.cold import Cold
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import CorruptionError
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
 from cometmq.store.messages.reading import Filter, ReadStatus

@@ -12,8 +12,8 @@ from tests.store.records import messages_in
 from tests.store.test_message_store import BATCHES, CONFIG, Opened
 
 from cometmq.proto.java import string_hash
+from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import CorruptionError
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.messages import bulk_reading
 from cometmq.store.messages.bulk_reading import RangeSize
 from cometmq.store.messages.reading import Filter, ReadStatus

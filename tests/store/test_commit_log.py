@@ -10,9 +10,10 @@ from tests.crash.disk import Moment, Operation, Partial, SimulatedFileSystem
 from tests.store.records import record, refuse
 
 from cometmq.proto.message import read_message
+from cometmq.store.disk.cold import Cold, fetch
 from cometmq.store.disk.sync import Syncer
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
-from cometmq.store.log.commit_log import Cold, CommitLog, fetch
+from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.log.record_search import data_end
 from cometmq.store.log.segments import Segments

@@ -14,7 +14,7 @@ from cometmq.store.looking.store_reader import StoreReader
 from cometmq.store.messages.reading import Filter
 
 if TYPE_CHECKING:
-    from cometmq.store.log.commit_log import Cold
+    from cometmq.store.disk.cold import Cold
 
 WHOLE = 1 << 30
 QUEUE = f"{ROOT}/consumequeue/T/0"

@@ -99,4 +99,4 @@ def test_a_rolled_back_message_has_no_keys(transaction: TransactionType) -> None
     note_record(index, record(properties=b"KEYS\x01k\x02", sys_flag=transaction))
     index.build(1, 0)
     wanted = [] if transaction is TransactionType.ROLLED_BACK else [4096]
-    assert index.query("t", "k", 9) == wanted
+    assert index.search("t", "k", 9).run() == wanted

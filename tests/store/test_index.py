@@ -50,7 +50,7 @@ def test_an_index_has_no_file_before_its_first_key() -> None:
     index.add(b"t", b"WAIT\x01true\x02", 0, 1)
     assert index.finish(NOW_MS)
     assert files_below(disk, "/store") == {}
-    assert index.query("t", "id0", 9) == []
+    assert index.search("t", "id0", 9).run() == []
 
 
 def test_a_header_that_was_never_written_is_that_of_an_empty_file() -> None:
@@ -70,9 +70,9 @@ def test_files_are_named_by_time_and_always_in_order() -> None:
 def test_a_query_returns_the_newest_records_first() -> None:
     index = filled(SimulatedFileSystem(), 12)
     index.build(100, NOW_MS)
-    assert index.query("t", "all", 3) == [1100, 1000, 900]
-    assert index.query("t", "id4", 3) == [400]
-    assert index.query("other", "id4", 3) == []
+    assert index.search("t", "all", 3).run() == [1100, 1000, 900]
+    assert index.search("t", "id4", 3).run() == [400]
+    assert index.search("other", "id4", 3).run() == []
 
 
 def test_a_query_can_be_bounded_by_time() -> None:
@@ -80,9 +80,11 @@ def test_a_query_can_be_bounded_by_time() -> None:
     for n in range(12):
         index.add(b"t", b"KEYS\x01all\x02", n * 100, NOW_MS + n * 10_000)
     index.build(100, NOW_MS)
-    assert index.query("t", "all", 99, end_ms=NOW_MS + 25_000) == [200, 100, 0]
-    assert index.query("t", "all", 99, begin_ms=NOW_MS + 95_000) == [1100, 1000]
-    assert index.query("t", "all", 99, begin_ms=NOW_MS + 10_000, end_ms=NOW_MS + 10_000) == [100]
+    assert index.search("t", "all", 99, end_ms=NOW_MS + 25_000).run() == [200, 100, 0]
+    assert index.search("t", "all", 99, begin_ms=NOW_MS + 95_000).run() == [1100, 1000]
+    assert index.search("t", "all", 99, begin_ms=NOW_MS + 10_000, end_ms=NOW_MS + 10_000).run() == [
+        100
+    ]
 
 
 def test_who_reads_what_another_process_writes_finds_the_same_by_time() -> None:
@@ -94,13 +96,13 @@ def test_who_reads_what_another_process_writes_finds_the_same_by_time() -> None:
     reader = Index(disk, "/store", CONFIG, clean=False, read_only=True)
     for n in range(24):  # The first item of each file has its time from the file, not from itself.
         at = NOW_MS + n * 10_000
-        assert reader.query("t", "all", 1, end_ms=at) == [n * 100]
+        assert reader.search("t", "all", 1, end_ms=at).run() == [n * 100]
 
 
 def test_the_caller_says_which_records_count() -> None:
     index = filled(SimulatedFileSystem(), 12)
     index.build(100, NOW_MS)
-    assert index.query("t", "all", 2, accept=lambda offset: offset % 300 == 0) == [900, 600]
+    assert index.search("t", "all", 2, accept=lambda offset: offset % 300 == 0).run() == [900, 600]
 
 
 def test_files_whose_records_are_gone_are_given_up_but_for_the_newest() -> None:
@@ -110,7 +112,7 @@ def test_files_whose_records_are_gone_are_given_up_but_for_the_newest() -> None:
     for path in (expired := index.expire(401)):
         disk.remove(path)
     assert len(expired) == 1
-    assert index.query("t", "all", 99) == [1100, 1000, 900, 800, 700, 600, 500, 400]
+    assert index.search("t", "all", 99).run() == [1100, 1000, 900, 800, 700, 600, 500, 400]
     for path in (expired := index.expire(1 << 60)):
         disk.remove(path)
     assert len(expired) == 1
@@ -142,7 +144,7 @@ def test_a_full_file_whose_slots_were_not_written_gets_them_after_a_kill() -> No
     again = Index(disk.kill(), "/store", config, clean=False)
     assert again.recover(20_000, synced=False) == 19_900
     for n in range(199):
-        assert again.query("t", f"{n * 7919**5:032d}", 9) == [n * 100]
+        assert again.search("t", f"{n * 7919**5:032d}", 9).run() == [n * 100]
 
 
 def test_the_newest_file_of_the_checkpoint_is_doubted_though_it_is_full_and_another_follows() -> (
@@ -160,7 +162,7 @@ def test_the_newest_file_of_the_checkpoint_is_doubted_though_it_is_full_and_anot
     again = Index(disk.kill(), "/store", config, clean=False)
     assert again.recover(15_000, synced=True) == 15_000
     for n in range(149):
-        assert again.query("t", f"{n * 7919**5:032d}", 9) == [n * 100]
+        assert again.search("t", f"{n * 7919**5:032d}", 9).run() == [n * 100]
 
 
 def test_a_torn_header_does_not_hide_the_newest_file_of_the_checkpoint() -> None:
@@ -192,7 +194,7 @@ def test_a_file_whose_header_a_power_cut_has_torn_goes_and_its_keys_come_back() 
     for n in range(start // 100, 24):
         again.add(b"t", b"UNIQ_KEY\x01id%d\x02KEYS\x01all\x02" % n, n * 100, NOW_MS + n)
     assert again.finish(NOW_MS)
-    assert again.query("t", "all", 99) == [n * 100 for n in reversed(range(24))]
+    assert again.search("t", "all", 99).run() == [n * 100 for n in reversed(range(24))]
     assert len(files_below(disk, "/store")) == len(paths)
 
 
@@ -216,7 +218,7 @@ def test_no_query_has_to_build_more_than_a_few_thousand_records_first() -> None:
         assert index.waiting <= WAITING_MAX
     assert index.settled_offset == 9000 - WAITING_MAX
     assert index.finish(NOW_MS)
-    assert [index.query("t", f"id{n}", 9) for n in (0, 4903, 8999)] == [[0], [4903], [8999]]
+    assert [index.search("t", f"id{n}", 9).run() for n in (0, 4903, 8999)] == [[0], [4903], [8999]]
 
 
 def test_beyond_what_may_wait_many_records_are_built_at_once_however_few_come() -> None:
@@ -244,7 +246,7 @@ def test_what_takes_long_is_prepared_for_the_first_record() -> None:
     index.prepare()
     assert not index.needs_preparation
     assert index.build(1, NOW_MS)
-    assert index.query("t", "id5", 9) == [500]
+    assert index.search("t", "id5", 9).run() == [500]
 
 
 def test_without_files_an_index_that_was_synced_resumes_where_the_store_does() -> None:
@@ -298,7 +300,7 @@ def test_an_index_file_that_is_gone_is_made_again(number: int) -> None:
     if number == 2:
         assert list(files_below(disk, "/store").values()) == list(before.values())
     else:  # One in the middle is not missed: the files behind it are whole.
-        assert index.query("t", "id11", 9) == [1100]
+        assert index.search("t", "id11", 9).run() == [1100]
 
 
 @pytest.mark.parametrize("kept", range(13))
@@ -329,7 +331,7 @@ def test_an_item_of_an_older_record_is_where_an_index_ends() -> None:
     disk.open(path).write(ITEM.pack(77, 50, 0, 0), torn)
     index = opened(disk, clean=False)
     index.recover(400, synced=True)
-    assert index.query("t", "all", 9) == [100, 0]
+    assert index.search("t", "all", 9).run() == [100, 0]
 
 
 def test_a_torn_item_that_names_no_record_is_where_an_index_ends() -> None:
@@ -372,7 +374,7 @@ def test_a_torn_item_that_names_the_record_before_is_where_an_index_ends() -> No
     again = opened(disk, clean=False)
     assert again.recover(100, synced=True, count_sound=lambda _, hashes: min(2, len(hashes))) == 100
     assert again.finish(NOW_MS)
-    assert again.query("t", "all", 9) == [0]
+    assert again.search("t", "all", 9).run() == [0]
     assert file.read(FILE_SIZE, 0)[32:] == whole[32:]
 
 
@@ -383,7 +385,7 @@ def test_a_slot_that_leads_nowhere_is_taken_for_an_empty_one() -> None:
     disk.open(path).write(SLOT.pack(9) * 25 + SLOT.pack(-9) * 25, HEADER_SIZE)
     index = filled(disk, 2, start=1)
     index.build(9, NOW_MS)
-    assert index.query("t", "all", 9) == [200, 100]
+    assert index.search("t", "all", 9).run() == [200, 100]
     content = files_below(disk, "/store")[path]
     items = [
         ITEM.unpack_from(content, IndexShape(50, 10).items_at + n * ITEM_SIZE) for n in range(3, 7)
@@ -403,7 +405,7 @@ def test_files_of_which_nothing_is_known_are_synced_after_a_start(seed: int) -> 
     again.take_unsynced().sync()
     after = opened(disk.power_cut(Random(seed)), clean=False)
     after.recover(3900, synced=True)
-    assert after.query("t", "all", 99) == [n * 100 for n in reversed(range(39))]
+    assert after.search("t", "all", 99).run() == [n * 100 for n in reversed(range(39))]
 
 
 @pytest.mark.parametrize("verb", ["create", "resize"])
@@ -417,7 +419,7 @@ def test_a_file_that_could_not_be_made_leaves_nothing_in_front_of_the_next(verb:
     assert len(files_below(disk, "/store")) == 1
     again = opened(disk.kill(), clean=False)
     assert again.recover(200, synced=True) == 200
-    assert again.query("t", "all", 9) == [100, 0]
+    assert again.search("t", "all", 9).run() == [100, 0]
 
 
 def test_an_empty_file_in_front_of_others_costs_none_of_their_keys() -> None:
@@ -425,7 +427,7 @@ def test_an_empty_file_in_front_of_others_costs_none_of_their_keys() -> None:
     disk, _ = with_half_made_file()
     again = opened(disk.kill(), clean=False)
     assert again.recover(200, synced=True) == 200
-    assert again.query("t", "all", 9) == [100, 0]
+    assert again.search("t", "all", 9).run() == [100, 0]
 
 
 def test_a_clean_stop_leaves_no_empty_file() -> None:
@@ -438,7 +440,7 @@ def test_a_clean_stop_leaves_no_empty_file() -> None:
     index.take_unsynced().sync()
     assert len(files_below(disk, "/store")) == 1
     again = opened(disk.power_cut(Random(0)))
-    assert again.query("t", "all", 9) == [100, 0]
+    assert again.search("t", "all", 9).run() == [100, 0]
 
 
 def with_half_made_file() -> tuple[SimulatedFileSystem, Index]:

@@ -116,14 +116,14 @@ class IndexAgainstALog(RuleBasedStateMachine):
         record = data.draw(st.sampled_from(self.log))
         begin, end = record.time - data.draw(st.integers(0, 3)), record.time
         for word, kind in [(record.unique_id, ""), *((w, "") for w in record.words)]:
-            found = self.index.query(
+            found = self.index.search(
                 "topic", word, 1000, begin_ms=begin, end_ms=end, kind=kind, accept=self._has(word)
-            )
+            ).run()
             wanted = [r.offset for r in self.log if f"topic#{word}" in r.keys]
             assert record.offset in found
             assert found == [offset for offset in reversed(wanted) if offset in found]
-            assert self.index.query("topic", word, 1000) == list(reversed(wanted))
-            assert self.index.query("topic", word, 2) == list(reversed(wanted))[:2]
+            assert self.index.search("topic", word, 1000).run() == list(reversed(wanted))
+            assert self.index.search("topic", word, 2).run() == list(reversed(wanted))[:2]
 
     def _has(self, word: str) -> Callable[[int], bool]:
         offsets = {record.offset for record in self.log if f"topic#{word}" in record.keys}

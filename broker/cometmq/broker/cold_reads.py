@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cometmq.store.log.commit_log import Cold
+    from cometmq.store.disk.cold import Cold
     from cometmq.store.message_store import MessageStore
 
     Fetched: TypeAlias = "Sequence[tuple[Cold, bytes]]"

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.log.commit_log import Cold
+from cometmq.store.disk.cold import Cold
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,8 +21,8 @@ from cometmq.broker.traffic import Flow
 from cometmq.net.pages import Breather
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
+from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.messages.reading import ReadStatus
 from cometmq.store.queues.consume_queues import Span
 

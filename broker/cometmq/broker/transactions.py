@@ -39,8 +39,8 @@ from cometmq.broker.transaction_records import (
 from cometmq.broker.transaction_table import Open, Place, Progress, TransactionTable
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.errors import MessageError
+from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFilesError
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.config import Flush
+from cometmq.store.disk.cold import Cold, fetch
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.disk.lock import mark_shut_down
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
 from cometmq.store.figures import figures_of
-from cometmq.store.log.commit_log import Cold, fetch
 from cometmq.store.messages.without_waiting import offset_by_time
 from cometmq.store.put_gate import PutGate
 from cometmq.store.starting.opening import Opening
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.index.key_search import KeySearch
     from cometmq.store.messages.reading import Fetched
     from cometmq.store.opened import Opened
     from cometmq.store.queues.consume_queue import Boundary
@@ -275,8 +276,9 @@ class MessageStore:
     # Reading: `read`, see `QueueReader.read`, and
 
     def fetch(self, cold: Cold) -> tuple[Cold, bytes]:
-        """Read what is cold, from any thread, waiting for the disk."""
-        return cold, fetch(self._filesystem, cold)
+        """Read what is cold, from any thread, waiting for the disk; only the log's is returned."""
+        data = fetch(self._filesystem, cold)
+        return cold, data if cold.physical_offset >= 0 else b""  # Of the page cache from now on.
 
     def find_record(
         self, physical_offset: int, fetched: Fetched | None = None
@@ -327,6 +329,28 @@ class MessageStore:
         log = range(self.first_offset, self.readable_offset)
         return offset_by_time(self._parts.reader, queue, log, timestamp, boundary, fetched)
 
+    def search(
+        self,
+        topic: str,
+        key: str,
+        count: int,
+        *,
+        begin_ms: int,
+        end_ms: int,
+        now_ms: int,
+        kind: str = "",
+    ) -> KeySearch | None:
+        """Begin to search the records that may have a key; None where there is no index.
+
+        Only hashes are compared, as Apache's brokers do: whoever reads the records has to look at
+        the key itself.
+        """
+        if (index := self._parts.index) is None:
+            return None
+        if self._gate.is_ours:  # A child that was forked finds what was built before.
+            index.build(index.waiting, now_ms)
+        return index.search(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
+
     def query(
         self,
         topic: str,
@@ -338,16 +362,11 @@ class MessageStore:
         now_ms: int,
         kind: str = "",
     ) -> list[int]:
-        """Return physical offsets of records that may have a key, newest first.
-
-        Only hashes are compared, as Apache's brokers do: whoever reads the records has to look at
-        the key itself. Waits for the disk.
-        """
-        if (index := self._parts.index) is None:
-            return []
-        if self._gate.is_ours:  # A child that was forked finds what was built before.
-            index.build(index.waiting, now_ms)
-        return index.query(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
+        """Return what `search` finds, newest first; waits for the disk."""
+        search = self.search(
+            topic, key, count, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms, kind=kind
+        )
+        return [] if search is None else search.run()
 
     def delete_topics(self, topics: Sequence[str]) -> None:
         """Delete topics with all their queues, for good; they can be put to again, from offset 0.

@@ -14,8 +14,8 @@ from cometmq.broker.errors import RequestError
 from cometmq.broker.filter.errors import FilterError
 from cometmq.broker.filter.subscriptions import filter_of
 from cometmq.broker.handlers.pull_checks import forbidden
-from cometmq.broker.handlers.query import check_indexed
-from cometmq.broker.handlers.reading import answered
+from cometmq.broker.handlers.query import NO_LIMIT, go_on_with, search
+from cometmq.broker.handlers.reading import answered, answered_in_slices
 from cometmq.broker.refusals import no_topic
 from cometmq.broker.topics import READ
 from cometmq.proto.bodies import (
@@ -37,12 +37,12 @@ from cometmq.proto.commands.bulk import (
 from cometmq.proto.commands.pull import ForbiddenType
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
+from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import CorruptionError
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.messages.reading import ReadStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session, State
@@ -60,8 +60,6 @@ are copies of the message."""
 
 _NOT_FOUND: Final = {ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.OFFSET_FOUND_NULL}
 _TO_REPEAT: Final = {ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING}
-_NO_LIMIT: Final = 1 << 62
-"""Bytes, or a time in ms, that nothing reaches."""
 
 
 def get_queue_ranges(request: Command, session: Session) -> Command:
@@ -130,7 +128,7 @@ def get_range_size(request: Command, session: Session) -> Command | Later:
     state = session.state
     _check_queue(header.queue_id, _topic(header.topic, state))
     reader = state.store.reader.in_bulk
-    size_max = _NO_LIMIT if header.max_bytes is None else max(header.max_bytes, 0)
+    size_max = NO_LIMIT if header.max_bytes is None else max(header.max_bytes, 0)
 
     def count(fetched: Fetched) -> Command | Sequence[Cold]:
         found = reader.size_of(
@@ -155,7 +153,6 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
     header = request.read(FindUniqueKeys)
     keys = UniqueKeys.decode(request.body).keys
     state = session.state
-    check_indexed(state)
     most = state.config.unique_keys_max
     if len(keys) > most:
         raise RequestError(
@@ -163,14 +160,18 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
         )
     if state.topics.find(header.topic) is None:  # Who only writes to it may ask, too.
         raise no_topic(header.topic)
-    offsets = {key: _offsets(key, header, state) for key in keys}
+    since = header.begin_timestamp or 0
+    begun = {key: search(state, header.topic, key, ALIKE_MAX, begin_ms=since) for key in keys}
     topic, deletions = header.topic.encode(), state.store.deletions
 
-    def look(fetched: Fetched) -> Command | Sequence[Cold]:
-        cold: list[Cold] = []
+    def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
+        cold = yield from go_on_with(begun.values())
+        if cold:
+            return cold
         found: list[FoundMessage] = []
-        for key, places in offsets.items():
-            for record in _records(places, state, fetched, cold):
+        for key, places in begun.items():
+            yield
+            for record in _records(places.found[::-1], state, fetched, cold):
                 if (
                     record.unique_id == key
                     and record.topic_raw == topic
@@ -181,20 +182,7 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
         body = FoundMessages(messages=tuple(found)).encode()
         return cold or request.answer(ResponseCode.SUCCESS, body=body)
 
-    return answered(request, session, look)
-
-
-def _offsets(key: str, header: FindUniqueKeys, state: State) -> list[int]:
-    """Return where records may have a key, the first one first."""
-    found = state.store.query(
-        header.topic,
-        key,
-        ALIKE_MAX,
-        begin_ms=header.begin_timestamp or 0,
-        end_ms=_NO_LIMIT,
-        now_ms=state.now_ms(),
-    )
-    return found[::-1]
+    return answered_in_slices(request, session, look)
 
 
 def _records(

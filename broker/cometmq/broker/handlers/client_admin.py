@@ -24,7 +24,7 @@ from cometmq.proto.commands.consumer import (
 from cometmq.proto.errors import LocalProtocolError, MessageError, RemoteProtocolError
 from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.version import version_name
-from cometmq.store.log.commit_log import Cold
+from cometmq.store.disk.cold import Cold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

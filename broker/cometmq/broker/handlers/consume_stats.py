@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cometmq.broker.session import Session, State
     from cometmq.net import Later
     from cometmq.proto.command import Command
-    from cometmq.store.log.commit_log import Cold
+    from cometmq.store.disk.cold import Cold
     from cometmq.store.queues.consume_queues import Span
 
 

@@ -18,7 +18,7 @@ from cometmq.proto.commands.offset import (
     UpdateConsumerOffset,
 )
 from cometmq.proto.errors import FieldError
-from cometmq.store.log.commit_log import Cold
+from cometmq.store.disk.cold import Cold
 from cometmq.store.messages.reading import ReadStatus
 from cometmq.store.queues.consume_queue import Boundary
 

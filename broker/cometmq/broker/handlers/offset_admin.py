@@ -23,7 +23,7 @@ from cometmq.proto.codes import Language, RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands.consumer import ResetOffset
 from cometmq.proto.commands.group import CloneGroupOffset, QueryCorrectionOffset
-from cometmq.store.log.commit_log import Cold
+from cometmq.store.disk.cold import Cold
 from cometmq.store.queues.consume_queue import Boundary
 
 if TYPE_CHECKING:

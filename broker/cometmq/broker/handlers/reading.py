@@ -17,9 +17,9 @@ from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.record import STORE_TIMESTAMP_AT
 from cometmq.proto.sysflag import SysFlag
+from cometmq.store.disk.cold import Cold
 from cometmq.store.disk.names import some_of
 from cometmq.store.errors import PutRefusedError, StoreFilesError
-from cometmq.store.log.commit_log import Cold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

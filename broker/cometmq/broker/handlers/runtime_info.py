@@ -12,7 +12,7 @@ from cometmq.broker.handlers.reading import answered, store_time_of
 from cometmq.proto.bodies import KVTable
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.version import CURRENT_VERSION, version_name
-from cometmq.store.log.commit_log import Cold
+from cometmq.store.disk.cold import Cold
 from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:

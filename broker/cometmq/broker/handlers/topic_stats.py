@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cometmq.broker.session import Session
     from cometmq.net import Later
     from cometmq.proto.command import Command
-    from cometmq.store.log.commit_log import Cold
+    from cometmq.store.disk.cold import Cold
 
 
 def get_topic_stats_info(request: Command, session: Session) -> Command | Later:

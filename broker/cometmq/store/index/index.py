@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.java import string_hash
 from cometmq.store.index.index_folder import INDEX_FOLDER, IndexFolder
-from cometmq.store.index.index_format import HEADER_SIZE, SLOT_SIZE, positive_hash, walk_chain
+from cometmq.store.index.index_format import positive_hash
 from cometmq.store.index.index_keys import all_sound, query_key
 from cometmq.store.index.index_recovery import recover_files
 from cometmq.store.index.index_waiting import WaitingRecords
+from cometmq.store.index.key_search import KeySearch, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
@@ -54,7 +55,7 @@ class Index:
         self._shape = config.index_shape
         self._folder = IndexFolder(filesystem, f"{root}/{INDEX_FOLDER}", self._shape, clean=clean)
         self._files = self._folder.files
-        self._searched_files = 2 if read_only and not clean else 0  # See `index_search`.
+        self._files_without_slots = 2 if read_only and not clean else 0
         self._waiting = WaitingRecords()
         self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
         self.write_error: OSError | None = None
@@ -174,7 +175,7 @@ class Index:
 
     # Asking
 
-    def query(
+    def search(
         self,
         topic: str,
         key: str,
@@ -184,44 +185,16 @@ class Index:
         end_ms: int = _EVERYTHING,
         kind: str = "",
         accept: Callable[[int], bool] | None = None,
-    ) -> list[int]:
-        """Return the physical offsets of records that may have a key, newest first.
+    ) -> KeySearch:
+        """Begin to search the records that may have a key.
 
         Only hashes are compared, and times only to the second: `accept` says by the record itself
         whether it counts. With `kind` "T" the key is the tags of records. What waits to be built
         is not found: build it first.
         """
         hashed = positive_hash(string_hash(query_key(topic, key, kind)))
-        found: list[int] = []
-        for known in reversed(self._files if count > 0 else ()):
-            header = known.header
-            if header.begin_time <= end_ms and begin_ms <= header.end_time:
-                for key_hash, offset, at in self._chain(known, hashed, begin_ms):
-                    if key_hash != hashed or at > end_ms or offset in found[-1:]:
-                        continue
-                    if accept is None or accept(offset):
-                        found.append(offset)
-                        if len(found) >= count:
-                            return found
-            if header.begin_time < begin_ms:
-                break
-        return found
-
-    def _chain(
-        self, known: KnownFile, hashed: int, begin_ms: int
-    ) -> Iterator[tuple[int, int, int]]:
-        number = self._files.index(known)
-        file = self._folder.to_read(number)
-        if number >= len(self._files) - self._searched_files:
-            from cometmq.store.index.index_search import search_items  # It needs numpy.
-
-            return search_items(file, self._shape, known.header, hashed)
-        if known.open is not None:
-            newest = known.open.slot(hashed)
-        else:
-            data = file.read(SLOT_SIZE, HEADER_SIZE + hashed % self._shape.slots * SLOT_SIZE)
-            newest = int.from_bytes(data, "big")
-        return walk_chain(file, self._shape, known.header, newest, begin_ms)
+        wanted = Wanted(hashed, count, begin_ms, end_ms)
+        return KeySearch(self._folder, wanted, accept, self._files_without_slots)
 
     # The disk
 

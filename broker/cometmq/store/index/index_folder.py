@@ -85,12 +85,12 @@ class IndexFolder:
             known.open = IndexFile(file, self.shape, known.header)
         return known.open
 
-    def to_read(self, number: int) -> File:
-        """Return a file, by its number, that is only read; it stays open for a while."""
-        file = self._open_files.get(self, number)
+    def to_read(self, known: KnownFile) -> File:
+        """Return a file that is only read; it stays open for a while."""
+        file = self._open_files.get(known, 0)
         if file is None:
-            file = self._filesystem.open(self.path(self.files[number]), read_only=True)
-            self._open_files.put(self, number, file)
+            file = self._filesystem.open(self.path(known), read_only=True)
+            self._open_files.put(known, 0, file)
         return file
 
     def touch(self, known: KnownFile) -> None:
@@ -115,7 +115,7 @@ class IndexFolder:
     def forget(self, known: KnownFile) -> None:
         """Take a file out of the row; removing it is up to the caller."""
         known.close()
-        self._open_files.close_all()  # They are known by number, and numbers move.
+        self._open_files.close(known, 0)
         self._unsynced_files.discard(self.path(known))
         self._unsynced_directories.add(self.root)
         self.files.remove(known)

@@ -36,9 +36,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from cometmq.store.disk.filesystem import File
+    from collections.abc import Sequence
 
 HEADER: Final = Struct(">qqqqii")
 HEADER_SIZE: Final = 40
@@ -125,29 +123,6 @@ def begun_before(headers: Sequence[IndexHeader], physical_offset: int) -> list[i
 def positive_hash(java_hash: int) -> int:
     """Return a string's hash as the index has it: Java's absolute value, 0 for the one without."""
     return 0 if java_hash == -0x80000000 else abs(java_hash)
-
-
-def walk_chain(
-    file: File, shape: IndexShape, header: IndexHeader, number: int, least_time: int
-) -> Iterator[tuple[int, int, int]]:
-    """Walk the items of a slot from its newest: hash, physical offset, earliest store time.
-
-    An item knows its time to the second only: the record is up to 999 ms younger. Ends at the
-    first item that is too old for `least_time`, and wherever the chain does not go back.
-    """
-    while 0 < number < header.next_item:
-        data = file.read(ITEM_SIZE, shape.items_at + number * ITEM_SIZE)
-        if len(data) < ITEM_SIZE:
-            return
-        key_hash, physical_offset, seconds, previous = ITEM.unpack(data)
-        # The first item's seconds count from the begin of the file before.
-        time = header.begin_time + (0 if number == 1 else seconds * 1000)
-        if time + 999 < least_time:
-            return
-        yield key_hash, physical_offset, time
-        if previous >= number:
-            return
-        number = previous
 
 
 def index_name(now_ms: int) -> str:

@@ -1,36 +1,47 @@
-"""Searching an index file by its items, for who reads a store that another process has open.
-
-That process has the slots of the newest files in memory, so their chains have no beginning on the
-disk; after a kill neither. The items are there.
-"""
+"""Searching a stretch of an index file at once: apart from `key_search`, for it needs numpy."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cometmq.store.index.index_file import CHECKED_ITEMS, ITEM_FIELDS
+from cometmq.store.index.index_file import ITEM_FIELDS
 from cometmq.store.index.index_format import ITEM_SIZE
+from cometmq.store.index.key_search import TIME_GRAIN_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cometmq.store.disk.filesystem import File
-    from cometmq.store.index.index_format import IndexHeader, IndexShape
+    from cometmq.store.index.key_search import Wanted
 
 
-def search_items(
-    file: File, shape: IndexShape, header: IndexHeader, key_hash: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield the items of a hash as `walk_chain` does, newest first; 1 ms for 40,000 of the file."""
-    end = min(header.next_item, shape.items)
-    while end > 1:
-        start = max(1, end - CHECKED_ITEMS)
-        data = file.read((end - start) * ITEM_SIZE, shape.items_at + start * ITEM_SIZE)
-        items = np.frombuffer(data[: len(data) // ITEM_SIZE * ITEM_SIZE], ITEM_FIELDS)
-        for place in np.flatnonzero(items["hash"] == key_hash)[::-1].tolist():
-            # The first item's seconds count from the begin of the file before.
-            seconds = int(items["seconds"][place]) if start + place > 1 else 0
-            yield key_hash, int(items["offset"][place]), header.begin_time + seconds * 1000
-        end = start
+class Block(NamedTuple):
+    """What was found in a stretch of items, and where its slot's chain goes on."""
+
+    offsets: list[int]
+    """Of records, newest first."""
+    previous: int
+    """The item that the slot has before those in the stretch, 0 for none."""
+    is_too_old: bool
+    """Whether all before it is."""
+
+
+def search_block(
+    data: bytes | bytearray, first: int, begin_time: int, slots: int, wanted: Wanted
+) -> Block:
+    """Search items, of which the first has this number, of a file that begins at a time."""
+    items = np.frombuffer(data, ITEM_FIELDS, len(data) // ITEM_SIZE)
+    if not len(items):
+        return Block([], 0, is_too_old=False)
+    times = begin_time + items["seconds"].astype(np.int64) * 1000
+    if first == 1:
+        times[0] = begin_time  # Its seconds count from the begin of the file before.
+    hits = items["hash"] == wanted.key_hash
+    hits &= (times <= wanted.end_ms) & (times + TIME_GRAIN_MS >= wanted.begin_ms)
+    in_slot = np.flatnonzero(items["hash"] % np.int32(slots) == wanted.key_hash % slots)
+    oldest = int(in_slot[0]) if len(in_slot) else 0
+    previous = int(items["previous"][oldest])
+    return Block(
+        items["offset"][np.flatnonzero(hits)[::-1]].tolist(),
+        previous if previous < first + oldest else 0,
+        is_too_old=bool(times[oldest] + TIME_GRAIN_MS < wanted.begin_ms),
+    )

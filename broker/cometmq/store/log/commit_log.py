@@ -13,14 +13,15 @@ were written not long ago and are in memory; and where the kernel has just said 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError, disk_error_text
 from cometmq.store.log.warm import WarmBlocks
 
 if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
-    from cometmq.store.disk.filesystem import File, FileSystem
+    from cometmq.store.disk.filesystem import File
     from cometmq.store.disk.sync import Syncer
     from cometmq.store.log.segments import Segments
     from cometmq.store.log.turn import Turn
@@ -29,16 +30,6 @@ if TYPE_CHECKING:
 _ERASE_SIZE: Final = 65536
 _ZEROS: Final = bytes(_ERASE_SIZE)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
-
-class Cold(NamedTuple):
-    """Bytes that only the disk has."""
-
-    path: str
-    position: int
-    size: int
-    physical_offset: int
-    """Where they stand in the log; negative when they are not of the log."""
 
 
 class CommitLog:
@@ -222,18 +213,6 @@ def erase(file: File, position: int, size: int) -> bool:
             file.write(_ZEROS[: len(data)], place)
             dirty = True
     return dirty
-
-
-def fetch(filesystem: FileSystem, cold: Cold) -> bytes:
-    """Read what is cold, from any thread; empty when it has expired meanwhile."""
-    try:
-        file = filesystem.open(cold.path, read_only=True)
-    except FileNotFoundError:
-        return b""
-    try:
-        return file.read(cold.size, cold.position)
-    finally:
-        file.close()
 
 
 def _not_writeable(error: OSError) -> StoreNotWriteableError:

@@ -19,11 +19,12 @@ from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from cometmq.store.config import StoreConfig
+from cometmq.store.disk.cold import Cold, fetch
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.disk.sync import Syncer
 from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.index.index import Index
-from cometmq.store.log.commit_log import Cold, CommitLog, fetch
+from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.waiting_entries import attach_journals
@@ -235,9 +236,9 @@ class StoreReader:
         with closing(
             Index(store.filesystem, self.root, store.config, clean=store.is_clean, read_only=True)
         ) as index:
-            return index.query(
+            return index.search(
                 topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind, accept=accept
-            )
+            ).run()
 
 
 def _true_ends(store: Inspected) -> Ends:

@@ -11,8 +11,8 @@ from cometmq.proto.java import tags_code
 from cometmq.proto.message import read_message
 from cometmq.proto.properties import find_property
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
+from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import CorruptionError
-from cometmq.store.log.commit_log import Cold
 from cometmq.store.queues.consume_queue_ext import ADDRESS_MAX
 
 if TYPE_CHECKING:

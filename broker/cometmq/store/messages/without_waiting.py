@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
-from cometmq.store.log.commit_log import Cold
+from cometmq.store.disk.cold import Cold, ColdError
 from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
-from cometmq.store.queues.readable_entries import ColdEntriesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +18,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-class _ColdRecordError(Exception):
-    """What a look needs next is cold; caught where it began."""
-
-    def __init__(self, cold: Cold) -> None:
-        super().__init__(cold)
-        self.cold = cold
-
-
 def look_at(
     queue: ConsumeQueue | BatchConsumeQueue, fetched: Fetched | None, look: Callable[[], T]
 ) -> T | Cold:
@@ -34,15 +25,14 @@ def look_at(
 
     All that was fetched for it must be given each time.
     """
-    queue.fetched = frozenset((cold.path, cold.position) for cold, _ in fetched or ())
-    try:
-        return look()
-    except ColdEntriesError as needs:
-        return Cold(needs.path, needs.position, needs.size, -1)
-    except _ColdRecordError as needs:
-        return needs.cold
-    finally:
-        queue.fetched = None
+    return queue.without_waiting(look, [cold for cold, _ in fetched or ()])
+
+
+def min_offset_of(queue: ConsumeQueue, fetched: Fetched | None) -> int | Cold:
+    """Return where a queue begins, which has to be found anew once a segment has expired."""
+    return (
+        queue.min_offset if queue.knows_min else look_at(queue, fetched, lambda: queue.min_offset)
+    )
 
 
 def offset_by_time(
@@ -60,7 +50,7 @@ def offset_by_time(
             return -1
         piece = reader.piece(physical_offset, size, fetched)
         if isinstance(piece, Cold):
-            raise _ColdRecordError(piece)
+            raise ColdError(piece)
         if piece is None:
             return -1
         try:

@@ -26,6 +26,7 @@ from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.queues.entry_disk import EntryDisk
 from cometmq.store.queues.entry_files import EntryFiles
 from cometmq.store.queues.entry_search import NO_CUT
+from cometmq.store.queues.letting_go import queues_letting_go
 from cometmq.store.queues.queue_ends import QueueKey, Sizes
 from cometmq.store.queues.queue_table import QueueTable, Shape
 from cometmq.store.queues.record_check import RecordCheck
@@ -301,11 +302,20 @@ class ConsumeQueues:
 
         Entries of records below `settled_offset` are on the disk. Before the first file goes, the
         list of where the queues begin and end is saved `in_thread`; no step may be taken before
-        that ended. What it does not let go stays.
+        that ended. What it does not let go stays. An `OSError` of a queue is raised behind the
+        last step: the others' files go.
         """
-        ends, going = self.ends, list[EntryFiles]()
-        for queue in self.walk_sound():
-            if queue is not None and queue.let_go(settled_offset):
+        ends, going, failed = self.ends, list[EntryFiles](), list[OSError]()
+
+        def lets_go(queue: EntryFiles) -> bool:
+            try:
+                return queue.let_go(settled_offset)
+            except OSError as error:
+                failed.append(error)
+                return False
+
+        for queue in queues_letting_go(self.walk_sound(), lets_go, in_thread):
+            if queue is not None:
                 going.append(queue)
             yield 0
         if going:
@@ -314,6 +324,8 @@ class ConsumeQueues:
             yield 0
         for gone in going:
             yield gone.expire() if ends.lets_go(gone) else 0
+        if failed:
+            raise failed[0]
 
     def destroy(self, topic: str, queue_id: int | None = None) -> None:
         """Remove the queues of a topic, or one of them, with their files."""

@@ -10,8 +10,9 @@ windows finds the border.
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,6 +150,42 @@ def first_kept(queue: ReadableEntries, low: int, offset: int) -> int:
                     break
         if found == at:
             return last + 1
+
+
+class Front(NamedTuple):
+    """Where a queue's first kept entry is searched for: what any thread may know of the queue."""
+
+    shelf: Shelf
+    topic: str
+    queue_id: int
+    low: int
+    end: int
+    offset: int
+
+    def warm(self) -> None:
+        """Read what `first_kept` and `let_go` look at, which then need not wait for the disk.
+
+        What cannot be read is left for them to meet.
+        """
+        shelf, per_file = self.shelf, self.shelf.file_entries
+        files: dict[int, File] = {}
+        with suppress(OSError), ExitStack() as opened:
+
+            def place_of(index: int) -> int:
+                number, place = divmod(index, per_file)
+                if (file := files.get(number)) is None:
+                    path = shelf.path(self.topic, self.queue_id, number)
+                    file = shelf.disk.filesystem.open(path, read_only=True)
+                    files[number] = opened.enter_context(closing(file))
+                data = file.read(shelf.entry_size, place * shelf.entry_size)
+                place_in_log, _ = shelf.heads.unpack(data.ljust(shelf.entry_size, b"\0"))
+                return int(place_in_log)
+
+            at = bisect_left(range(self.end), self.offset, lo=self.low, key=place_of)
+            starts = range(self.low // per_file * per_file, at + 1, per_file)
+            for index in (self.low, at - WINDOW_ENTRIES, at - 1, at, self.end - 1, *starts):
+                if self.low <= index < self.end:
+                    place_of(index)
 
 
 def _heads(queue: ReadableEntries, index: int, end: int) -> Iterator[tuple[int, int, int]]:

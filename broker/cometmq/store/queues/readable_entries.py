@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
 
+from cometmq.store.disk.cold import Cold, ColdError
 from cometmq.store.disk.names import is_offset_file
 from cometmq.store.errors import REBUILD, CorruptionError
-from cometmq.store.queues.entry_search import KEEPS_OFFSET, NO_CUT, WINDOW_ENTRIES, first_kept
+from cometmq.store.queues.entry_search import (
+    KEEPS_OFFSET,
+    NO_CUT,
+    WINDOW_ENTRIES,
+    Front,
+    first_kept,
+)
 from cometmq.store.queues.queue_ends import UNKNOWN, QueueKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.store.disk.filesystem import File
     from cometmq.store.queues.entry_disk import Shelf
     from cometmq.store.queues.entry_tail import Tail
     from cometmq.store.queues.queue_ends import QueueEnd
 
+    T = TypeVar("T")
+
 _LOOK_ENTRIES: Final = 512
 """Looked at behind a queue's end: more than two pages of zeros are."""
-
-
-class ColdEntriesError(Exception):
-    """The disk alone has entries that were to be read without waiting for it."""
-
-    def __init__(self, path: str, position: int, size: int) -> None:
-        super().__init__(path, position, size)
-        self.path = path
-        self.position = position
-        self.size = size
 
 
 class ReadableEntries:
@@ -54,8 +53,8 @@ class ReadableEntries:
         self.topic = topic
         self.queue_id = queue_id
         self.end: int = 0
-        self.fetched: frozenset[tuple[str, int]] | None = None
-        """Places of files from which entries were fetched; None where reads wait for the disk."""
+        self.fetched: frozenset[Cold] | None = None
+        """Entries that were fetched; None where reads wait for the disk."""
         self._first: int | None = None  # The first file's first entry, once there is a file.
         self._tail: Tail = b""
         self._min: int = 0
@@ -89,7 +88,7 @@ class ReadableEntries:
     @property
     def min_entry(self) -> int:
         """The first entry whose record is still in the log; `end` when none is."""
-        if self._min_physical_offset != self._shelf.disk.min_physical_offset:
+        if not self.knows_min:
             self._correct_min()
         return self._min
 
@@ -104,18 +103,42 @@ class ReadableEntries:
         known = self._known
         return NO_CUT if known is None or known.kept_from == UNKNOWN else known.kept_from
 
+    @property
+    def knows_min(self) -> bool:
+        """Whether `min_entry` needs no search, which may read at many places."""
+        return self._min_physical_offset == self._shelf.disk.min_physical_offset
+
+    @property
+    def front(self) -> Front:
+        """What a thread may warm of the queue, for the search of `min_entry`."""
+        offset = self._shelf.disk.min_physical_offset
+        return Front(self._shelf, self.topic, self.queue_id, self._min, self.written, offset)
+
+    def without_waiting(self, look: Callable[[], T], fetched: Iterable[Cold] = ()) -> T | Cold:
+        """Return what a look at the queue finds, or what it needs first.
+
+        All that was fetched for it must be given each time.
+        """
+        self.fetched = frozenset(fetched)
+        try:
+            return look()
+        except ColdError as needs:
+            return needs.cold
+        finally:
+            self.fetched = None
+
     def read_entries(self, index: int, count: int) -> bytes:
         """Return up to `count` entries from `index` on, none from behind the end of a file.
 
         Empty when there is nothing at `index`, or its file is gone, or ends there. It waits for the
-        disk, or raises `ColdEntriesError` where `fetched` is set.
+        disk, or raises `ColdError` where `fetched` is set.
         """
         if self.fetched is not None:
             if (data := self.read_entries_cached(index, count)) is not None:
                 return bytes(data)
-            path, position = self.place_of(index)
-            if (path, position) not in self.fetched:
-                raise ColdEntriesError(path, position, count * self._shelf.entry_size)
+            cold = Cold(*self.place_of(index), count * self._shelf.entry_size)
+            if cold not in self.fetched:
+                raise ColdError(cold)
         return bytes(self._read(index, count, waits=True) or b"")
 
     def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:

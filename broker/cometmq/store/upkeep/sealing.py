@@ -16,8 +16,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.disk.cold import Cold, fetch
 from cometmq.store.errors import CorruptionError, disk_error_text
-from cometmq.store.log.commit_log import Cold, fetch
 from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
 
 if TYPE_CHECKING:
