@@ -6,6 +6,7 @@ import errno
 from typing import Any
 
 import pytest
+from tests.crash.content import BLOCK
 from tests.crash.disk import Moment, Operation, Partial, SimulatedFileSystem
 from tests.store.records import record, refuse
 
@@ -152,6 +153,22 @@ def test_while_what_was_refused_cannot_be_erased_nothing_is_written() -> None:
     assert log.bodies() == [b"before", b"after"]
 
 
+def test_what_could_not_be_erased_at_once_is_erased_in_front_of_the_next_turn() -> None:
+    log = Log()
+    log.put(b"before")
+    left = [Partial(written, OSError(errno.EIO, "refused")) for written in (0, 300)]
+
+    def hook(operation: Operation) -> None:
+        if operation.verb == "write" and operation.moment is Moment.BEFORE and left:
+            raise left.pop()
+
+    log.disk.hook = hook
+    with pytest.raises(StoreNotWriteableError):
+        log.put(b"lost 1", b"lost 2", b"lost 3")
+    log.put(b"after")
+    assert log.bodies() == [b"before", b"after"]
+
+
 def test_when_the_erasing_cannot_be_synced_it_is_final() -> None:
     log = Log()
     log.put(b"before")
@@ -173,21 +190,22 @@ def test_when_the_erasing_cannot_be_synced_it_is_final() -> None:
 
 
 def test_a_sparse_segment_of_another_program_is_given_its_blocks_before_it_is_written() -> None:
-    log = Log()
-    file = log.disk.open(f"{LOG}/{0:020d}", create=True)
-    file.resize(SIZE)
+    log, size, path = Log(), 2 * BLOCK, f"{LOG}/{0:020d}"
+    file = log.disk.open(path, create=True)
+    file.resize(size)
     file.close()
-    log = _reopened(log)
-    log.disk.total = log.disk.total - log.disk.space("/").free
+    log = _reopened(log, size)
+    log.disk.total = log.disk.total - log.disk.space("/").free + BLOCK
     with pytest.raises(StoreNotWriteableError, match="the disk is full"):
-        log.put(b"x")
+        log.put(b"x")  # There would be room for that, but not for all that follows.
     log.disk.total += 1 << 20
     log.put(b"x")
     assert log.bodies() == [b"x"]
+    assert log.disk.room_of(path) == size
 
 
-def _reopened(log: Log) -> Log:
-    log.segments = Segments(log.disk, LOG, SIZE)
+def _reopened(log: Log, size: int) -> Log:
+    log.segments = Segments(log.disk, LOG, size)
     log.log = CommitLog(log.segments, log.syncer, 0, hot_size=1 << 20)
     return log
 
