@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -27,8 +28,8 @@ LOG = f"/s/{LOG_FOLDER}"
 CUTS = 60
 
 
-def opened(disk: SimulatedFileSystem) -> MessageStore:
-    return MessageStore.open("/s", CONFIG, now_ms=1, filesystem=disk, threads=False)
+def opened(disk: SimulatedFileSystem, config: StoreConfig = CONFIG) -> MessageStore:
+    return MessageStore.open("/s", config, now_ms=1, filesystem=disk, threads=False)
 
 
 def put(store: MessageStore, *bodies: bytes) -> None:
@@ -45,9 +46,9 @@ def with_one_message() -> tuple[SimulatedFileSystem, MessageStore]:
     return disk, store
 
 
-def assert_nothing_comes_back(disk: SimulatedFileSystem) -> None:
+def assert_nothing_comes_back(disk: SimulatedFileSystem, config: StoreConfig = CONFIG) -> None:
     """Neither behind the end, nor behind a message of the same size that is put there."""
-    store = opened(disk)
+    store = opened(disk, config)
     end = store.end_offset
     assert store.close(1)
     for seed in range(CUTS):
@@ -77,7 +78,9 @@ def test_a_refused_turn_whose_erasing_was_not_synced_stays_away() -> None:
     assert_nothing_comes_back(disk.kill())
 
 
-def test_a_torn_tail_whose_erasing_was_not_synced_stays_away() -> None:
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, turn_size_max=1024)])
+def test_a_torn_tail_whose_erasing_was_not_synced_stays_away(config: StoreConfig) -> None:
+    """Though it is longer than any turn: what was cut tells how long."""
     disk, store = with_one_message()
     end = store.end_offset
     path = f"{LOG}/{0:020d}"
@@ -96,10 +99,31 @@ def test_a_torn_tail_whose_erasing_was_not_synced_stays_away() -> None:
 
     disk.hook = fail
     with pytest.raises(OSError, match="refused"):
-        opened(disk)
+        opened(disk, config)
     assert seen
     disk.hook = None
-    assert_nothing_comes_back(disk.kill())
+    assert_nothing_comes_back(disk.kill(), config)
+
+
+def test_what_a_killed_repair_mended_in_memory_alone_is_brought_to_the_disk() -> None:
+    """Of a file in front of the tail, too, which a start only reads."""
+    disk, store = with_one_message()
+    for _ in range(3):
+        put(store, b"x" * 30_000)
+        store.run_jobs()
+    del store
+    disk = disk.kill()
+    file = disk.open(f"{LOG}/{0:020d}")
+    sound = file.read(SIZE, 0)
+    file.write(bytes(1000), 10_000)
+    file.sync()
+    file.write(sound[10_000:11_000], 10_000)
+    disk = disk.kill()
+    store = opened(disk)
+    assert len(store.segments) == 2
+    for seed in range(CUTS):
+        after = disk.power_cut(Random(seed))
+        assert after.open(f"{LOG}/{0:020d}").read(SIZE, 0) == sound
 
 
 @pytest.mark.parametrize("is_settled", [False, True])

@@ -210,6 +210,25 @@ def test_a_commit_that_is_refused_takes_every_offset_of_its_turn_back(opened: Op
     assert opened.bodies(queue_id=1) == [b"next"]
 
 
+def test_behind_a_refused_turn_of_the_next_file_no_record_crosses_the_end_of_this_one(
+    opened: Opened,
+) -> None:
+    bodies, unique = [b"x" * 3000] * 5, b"UNIQ_KEY\x01a\x02"
+    for body in bodies:
+        opened.put(body, properties=unique)
+    opened.sync()
+    opened.put(b"x" * 3000, properties=unique)
+    opened.disk.hook = refuse("write")
+    with pytest.raises(StoreNotWriteableError):
+        opened.store.commit()
+    for number in range(5):
+        bodies.append(b"%d" % number * 250)
+        opened.put(bodies[-1], properties=unique)
+    opened.sync()
+    opened.reopen()
+    assert opened.bodies() == bodies
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_a_refused_turn_that_is_erased_in_two_tries_is_erased_for_good(
     opened: Opened, seed: int
@@ -361,6 +380,27 @@ def test_messages_over_a_limit_are_refused_and_change_nothing(opened: Opened) ->
 
 
 MADE_UP = b"__CRC32#\x010123456789\x02"
+
+
+@pytest.mark.parametrize("room", range(12))
+def test_a_message_that_leaves_no_room_for_the_end_of_its_file_is_refused_or_kept(
+    room: int,
+) -> None:
+    """Also where its record has all that it may have: two hosts of IPv6, and a checksum."""
+    host = bytes(15) + b"\1\0\0\x2a\x9f"
+    opened = Opened(replace(CONFIG, segment_size=4096, record_crc=True, store_host=host))
+    opened.put(b"first")
+    opened.sync()
+    overhead = opened.store.end_offset - len(b"first")
+    body = b"x" * (4096 - overhead - len(host) + len(HOST) - room)
+    try:
+        opened.store.put("T", 0, body, b"", Origin(1, 1, host))
+    except MessageIllegalError:
+        body = b""
+        assert room <= 10
+    opened.sync()
+    opened.reopen()
+    assert opened.bodies() == [b"first", *filter(None, [body])]
 
 
 @pytest.mark.parametrize("before", [b"", b"A\x01b\x02"])

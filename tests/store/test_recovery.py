@@ -171,6 +171,9 @@ def test_the_start_is_chosen_by_offsets_alone() -> None:
     assert apache[:4] == (2 * SIZE, 2 * SIZE, None, False)
     since = choose_start(segments, Checkpoint(Longs(queues_offset=13000), None, claims))
     assert since[:2] == (2 * SIZE, 2 * SIZE)
+    assert since.least_end == 13000
+    behind = choose_start(segments, Checkpoint(Longs(queues_offset=5000), None, claims))
+    assert behind.least_end == 9500  # The log was on the disk so far when we had it.
     for offset in (0, -1, 99 * SIZE):
         unknown = choose_start(segments, Checkpoint(Longs(queues_offset=offset)))
         assert unknown[:3] == (0, 0, None)
