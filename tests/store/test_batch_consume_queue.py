@@ -72,6 +72,8 @@ def test_a_message_is_found_in_the_record_that_holds_it(
     assert (queue.min_offset, queue.max_offset) == (0, sum(batch_sizes))
     holding = [e for e in entries(batch_sizes) if e.base_offset <= offset < e.end_offset]
     assert queue.read(offset, 1) == holding
+    if holding:
+        assert queue.entry(queue.index_of(offset)) == holding[0]
 
 
 def test_a_read_goes_on_to_the_end_of_the_file() -> None:

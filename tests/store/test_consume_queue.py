@@ -183,6 +183,20 @@ def test_a_record_of_a_topic_made_again_replaces_the_old_entries() -> None:
     assert all_entries(queue) == [(1000, 50, 1)]
 
 
+def test_one_whose_messages_had_expired_is_served_from_its_first_again() -> None:
+    _, queues, queue = filled(5, written=3)
+    queues.correct_min(300)
+    assert queue.min_offset == 3
+    assert queue.place(1, 1000, 50, 1)
+    assert (queue.min_offset, queue.max_offset) == (1, 2)
+
+
+def test_an_entry_that_has_another_tag_is_replaced_with_all_behind_it() -> None:
+    _, _, queue = filled(5, written=3)
+    assert queue.place(3, 300, 100, 77)
+    assert all_entries(queue)[3:] == [(300, 100, 77)]
+
+
 def test_a_gap_is_refused_because_the_entries_would_stand_at_wrong_offsets() -> None:
     _, _, queue = filled(5)
     with pytest.raises(MissingEntriesError, match=r"ends at queue offset 5.*number 7"):
