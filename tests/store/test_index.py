@@ -87,6 +87,23 @@ def test_a_query_can_be_bounded_by_time() -> None:
     ]
 
 
+def test_a_time_that_several_files_share_bounds_none_of_them() -> None:
+    index = opened(SimulatedFileSystem())
+    for n in range(24):
+        index.add(b"t", b"KEYS\x01all\x02", n * 100, NOW_MS)
+    index.build(100, NOW_MS)
+    found = index.query("t", "all", 99, begin_ms=NOW_MS, end_ms=NOW_MS)
+    assert found == [n * 100 for n in reversed(range(24))]
+
+
+def test_a_record_that_has_a_key_several_times_is_found_once() -> None:
+    index = opened(SimulatedFileSystem())
+    index.add(b"t", b"UNIQ_KEY\x01a\x02KEYS\x01a b a\x02", 0, NOW_MS)
+    index.add(b"t", b"KEYS\x01a a\x02", 100, NOW_MS)
+    index.build(100, NOW_MS)
+    assert index.query("t", "a", 99) == [100, 0]
+
+
 def test_who_reads_what_another_process_writes_finds_the_same_by_time() -> None:
     disk = SimulatedFileSystem()
     index = opened(disk)
