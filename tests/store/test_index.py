@@ -126,6 +126,7 @@ def test_files_whose_records_are_gone_are_given_up_but_for_the_newest() -> None:
     disk = SimulatedFileSystem()
     index = filled(disk, 12)
     index.finish(NOW_MS)
+    assert index.expire(400) == []  # The first file has a key of the record there.
     for path in (expired := index.expire(401)):
         disk.remove(path)
     assert len(expired) == 1
@@ -136,6 +137,13 @@ def test_files_whose_records_are_gone_are_given_up_but_for_the_newest() -> None:
     assert index.expire(1 << 60) == []
     assert len(files_below(disk, "/store")) == 1
     index.take_unsynced().sync()
+
+
+def test_a_file_is_final_once_its_last_record_counts_as_safe() -> None:
+    index = filled(SimulatedFileSystem(), 12)
+    index.finish(NOW_MS)
+    assert index.sealed_below(400) == (0, 0)
+    assert index.sealed_below(401) == (NOW_MS + 4, 400)
 
 
 def test_a_full_file_holds_the_settled_offset_back_until_its_slots_are_written() -> None:
