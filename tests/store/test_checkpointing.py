@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import Moment, SimulatedFileSystem
 from tests.crash.subject import Subject
+from tests.store.queue_model import files_below
 from tests.store.records import refuse
 
 from cometmq.store.config import Flush, StoreConfig
@@ -111,10 +113,12 @@ def test_a_checkpoint_waits_for_a_slow_sync_of_the_log_and_then_claims_all_of_it
     """It would claim what was synced when it was due, and the next one is an interval away."""
     disk = SimulatedFileSystem()
     subject = Subject(disk, replace(CONFIG, flush=Flush.ASYNC), NOW_MS)
-    subject.upkeep(NOW_MS)
+    subject.put("T", 0, b"first", {}, NOW_MS)
+    subject.commit()
+    subject.checkpoint(NOW_MS)  # Nothing but the log has to be waited for from now on.
     subject.put("T", 0, b"body", {}, NOW_MS)
     subject.commit()
-    now_ms = NOW_MS + CONFIG.checkpoint_interval_ms
+    now_ms = NOW_MS + 9 * CONFIG.checkpoint_interval_ms
     for _ in range(3):
         subject.upkeep(now_ms)
     for _ in range(2):
@@ -124,6 +128,23 @@ def test_a_checkpoint_waits_for_a_slow_sync_of_the_log_and_then_claims_all_of_it
     claims = load_checkpoint(disk, "/store/checkpoint").claims
     assert claims is not None
     assert claims.recover_from == subject.end_offset
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_checkpoint_covers_of_the_index_is_on_the_disk(seed: int) -> None:
+    """A start would make it anew, as damaged: it is to find nothing to do."""
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, CONFIG, NOW_MS)
+    for number in range(6):
+        subject.put("T", 0, b"body", {"KEYS": f"k{number}"}, NOW_MS)
+        subject.commit()
+        subject.checkpoint(NOW_MS + 9 * number * CONFIG.checkpoint_interval_ms)
+    claims = load_checkpoint(disk, "/store/checkpoint").claims
+    assert claims is not None
+    assert claims.recover_from == subject.end_offset
+    written = files_below(disk, "/store/index")
+    assert len(written) == 1
+    assert files_below(disk.power_cut(Random(seed)), "/store/index") == written
 
 
 @pytest.mark.parametrize("journal_queues_min", [1, 1024])
@@ -191,6 +212,17 @@ def test_behind_a_kill_the_log_without_a_checkpoint_is_bounded_with_many_queues(
     slices = 800 // SETTLED_A_TICK_MAX
     assert longest < 100_000 + (slices + 20) * 16 * 1_200
     assert subject.close(NOW_MS)
+
+
+def test_behind_a_kill_no_checkpoint_covers_more_until_each_queue_was_looked_at() -> None:
+    """What a queue has behind the old one may be torn, and would be trusted from then on."""
+    disk = killed_with(100, replace(CONFIG, consume_queue_file_size=400))
+    before = claimed(disk)
+    store = MessageStore.open("/store", CONFIG, now_ms=NOW_MS, filesystem=disk, threads=False)
+    for passed in range(100 // SETTLED_A_TICK_MAX):
+        store.tick(NOW_MS + passed * CONFIG.checkpoint_interval_ms)
+        store.run_jobs()
+        assert claimed(disk) == before < store.end_offset
 
 
 def test_behind_a_kill_queues_are_looked_at_without_a_pause() -> None:

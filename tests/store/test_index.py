@@ -223,6 +223,20 @@ def test_a_file_whose_header_a_power_cut_has_torn_goes_and_its_keys_come_back() 
     assert len(files_below(disk, "/store")) == len(paths)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_built_is_on_the_disk_once_it_is_synced(seed: int) -> None:
+    disk = SimulatedFileSystem()
+    index = filled(disk, 1)
+    index.build(100, NOW_MS)
+    index.take_unsynced().sync()  # With the names.
+    for n in range(1, 12):
+        index.add(b"t", b"KEYS\x01all\x02", n * 100, NOW_MS)
+    index.build(1 + seed % 11, NOW_MS)
+    index.take_unsynced().sync()
+    written = files_below(disk, "/store/index")
+    assert files_below(disk.power_cut(Random(seed)), "/store/index") == written
+
+
 def test_what_is_waiting_bounds_the_settled_offset() -> None:
     index = filled(SimulatedFileSystem(), 3, start=5)
     assert index.settled_offset == 500
@@ -346,6 +360,21 @@ def test_cutting_an_index_leaves_no_trace_of_what_was_cut(kept: int, synced: boo
         assert wanted.end_time <= header.end_time < wanted.end_time + 1000
         header.end_time = wanted.end_time
         assert header == wanted
+
+
+def test_a_file_that_is_cut_to_its_first_item_ends_when_that_was_stored() -> None:
+    """The item's own time counts from the begin of the file before."""
+    disk = SimulatedFileSystem()
+    index = opened(disk)
+    for n in range(12):
+        index.add(b"t", b"KEYS\x01all\x02", n * 100, NOW_MS + n * 7000)
+    index.finish(NOW_MS)
+    index = opened(disk, clean=False)
+    index.recover(1000, synced=True)
+    _, last = map(IndexHeader.unpack, files_below(disk, "/store").values())
+    stored = NOW_MS + 9 * 7000
+    assert (last.next_item, last.begin_offset, last.end_offset) == (2, 900, 900)
+    assert last.begin_time == stored <= last.end_time < stored + 1000
 
 
 def test_an_item_of_an_older_record_is_where_an_index_ends() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -130,6 +131,15 @@ def test_the_mark_says_whether_the_shutdown_was_clean(disk: SimulatedFileSystem)
     assert not was_shut_down(disk, "/s")
     mark_shut_down(disk, "/s")
     assert was_shut_down(disk.kill(), "/s")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_power_cut_behind_a_clean_shutdown_brings_no_mark_back(
+    disk: SimulatedFileSystem, seed: int
+) -> None:
+    mark_running(disk, "/s", 1)
+    mark_shut_down(disk, "/s")
+    assert was_shut_down(disk.power_cut(Random(seed)), "/s")
 
 
 def test_this_process_is_kept_out_as_well_and_a_look_does_not_unlock(tmp_path: Path) -> None:

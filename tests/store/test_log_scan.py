@@ -56,6 +56,24 @@ def test_a_scan_goes_over_blank_records_to_the_first_zeros(disk: SimulatedFileSy
     assert data_end(segments, more_ends[-1]) == more_ends[-1]
 
 
+def test_a_blank_record_that_does_not_end_its_segment_is_none(disk: SimulatedFileSystem) -> None:
+    data, ends = row(3)
+    data += (SIZE - len(data) - 1).to_bytes(4, "big") + b"\xcb\xd4\x31\x94"
+    count, end, problem = run(lay(disk, data, row(2, SIZE)[0]))
+    assert (count, end) == (3, ends[-1])
+    assert problem is not None
+
+
+@pytest.mark.parametrize(("queue_id", "queue_offset"), [(-1, 0), (0, -1)])
+def test_a_record_of_a_queue_that_can_be_none_is_not_sound(
+    disk: SimulatedFileSystem, queue_id: int, queue_offset: int
+) -> None:
+    good = record(0)
+    bad = record(len(good), queue_id=queue_id, queue_offset=queue_offset)
+    problem = "its queue offset or queue id is negative"
+    assert run(lay(disk, good + bad)) == (1, len(good), problem)
+
+
 def test_an_empty_log_ends_where_it_begins(disk: SimulatedFileSystem) -> None:
     assert run(lay(disk)) == (0, 0, None)
     assert run(lay(disk, b"")) == (0, 0, None)

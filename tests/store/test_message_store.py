@@ -162,6 +162,16 @@ def test_with_async_flush_a_commit_is_readable_at_once_and_synced_after_the_inte
     assert opened.store.advance() == end
 
 
+def test_a_clock_that_is_set_back_stops_no_flush() -> None:
+    opened = Opened(replace(CONFIG, flush=Flush.ASYNC))
+    for now_ms in (500_000, 5000):
+        opened.put()
+        end = opened.store.commit()
+        opened.store.tick(now_ms)
+        opened.store.run_jobs()
+        assert opened.store.advance() == end
+
+
 def test_least_pages_put_a_flush_off_until_the_thorough_interval() -> None:
     config = replace(
         CONFIG, flush=Flush.ASYNC, flush_least_pages=1, flush_thorough_interval_ms=9000

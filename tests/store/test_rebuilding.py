@@ -136,6 +136,84 @@ def test_a_lost_queue_whose_messages_have_expired_goes_on_where_it_was(batch: bo
     assert store.close(2)
 
 
+@pytest.mark.parametrize("damage", ["none", "hole", "too short", "behind the end"])
+@pytest.mark.parametrize("batch", [False, True], ids=["simple", "batch"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_one_does_so_too_whatever_becomes_of_the_machine(
+    damage: str, batch: bool, seed: int
+) -> None:
+    """Once the rebuild is over: power is cut, and the broker that is started then is killed."""
+    disk = small_store()
+    topic, queue_id = (BATCHES, 0) if batch else ("SCHEDULE_TOPIC_XXXX", 2)
+    folder, entry_size = ("batchconsumequeue", 46) if batch else ("consumequeue", 20)
+    path = f"{ROOT}/{folder}/{topic}/{queue_id}/{0:020d}"
+    for entry in disk.list(f"{ROOT}/commitlog")[:-1]:
+        disk.remove(f"{ROOT}/commitlog/{entry.name}")
+    rebuilt(disk)
+    before = content(disk, path)
+    count = len(before.rstrip(b"\0")) // entry_size + 1
+    file = disk.open(path)
+    match damage:
+        case "hole":
+            file.write(bytes(entry_size), 2 * entry_size)
+        case "too short":
+            file.resize(3 * entry_size - 7)
+        case "behind the end":
+            file.write(before[:entry_size], count * entry_size)
+        case _:
+            pass
+    file.sync()
+    rebuilt(disk)
+    disk = disk.power_cut(Random(seed))
+    assert verified(disk).is_sound
+    if damage in {"none", "behind the end"}:
+        assert content(disk, path) == before
+    for _ in range(2):
+        store = open_small_store(disk)
+        end = 16 if batch else 5
+        assert (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) == (end, end)
+        disk = disk.kill()
+
+
+@pytest.mark.parametrize("has_hole", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_so_does_one_of_many_entries(has_hole: bool, seed: int) -> None:
+    """Of some 400 to a file, not all of which are looked at to find its end."""
+    config, origin = replace(SMALL, consume_queue_file_size=8000), Origin(1, 1, HOST)
+    disk = SimulatedFileSystem()
+    store = open_small_store(disk, config)
+    for _ in range(450):
+        store.put("T", 0, b"", b"", origin)
+    end = store.commit()
+    while store.end_offset < end + config.segment_size:
+        store.put("Other", 0, bytes(1000), b"", origin)
+        store.commit()
+    assert store.close(2)
+    for entry in disk.list(f"{ROOT}/commitlog"):
+        if int(entry.name) + config.segment_size <= end:
+            disk.remove(f"{ROOT}/commitlog/{entry.name}")
+    last = int(disk.list(f"{ROOT}/commitlog")[0].name)
+    assert last < end
+    disk.remove(f"{ROOT}/commitlog/{last:020d}")
+    rebuilt(disk, config=config)
+    queue = f"{ROOT}/consumequeue/T/0"
+    first = f"{queue}/{0:020d}"
+    if has_hole:
+        file = disk.open(first)
+        file.write(bytes(20), 100 * 20)
+        file.sync()
+    before = contents(disk, queue)
+    assert rebuilt(disk, config=config).kept_queues == 1
+    disk = disk.power_cut(Random(seed))
+    after = contents(disk, queue)
+    if has_hole:
+        assert list(after) == [f"{queue}/{8000:020d}"]  # The one that keeps the offset.
+    else:
+        assert after == before
+    store = open_small_store(disk, config)
+    assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (450, 450)
+
+
 def given_twice(*, batch: bool) -> SimulatedFileSystem:
     """A store of which a queue was lost, and its offsets were given out again."""
     disk = small_store()
