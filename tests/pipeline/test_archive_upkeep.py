@@ -628,16 +628,17 @@ def test_vacuum_removes_what_no_manifest_speaks_of_once_it_is_old(
     assert archived.bodies == numbers(0, 30)
 
 
-def test_vacuum_leaves_a_batch_that_has_lost_its_manifest(archived: Archived) -> None:
+def test_vacuum_leaves_batches_that_have_lost_their_manifests(archived: Archived) -> None:
     """A crash leaves only what is behind the last batch."""
     news: list[Mapping[str, Any]] = []
-    (archived.path / "_manifests" / "000001.json").unlink()
-    os.utime(archived.path / "batch=000001", (1_000_000, 1_000_000))
+    for number in (0, 1):
+        (archived.path / "_manifests" / f"00000{number}.json").unlink()
+        os.utime(archived.path / f"batch=00000{number}", (1_000_000, 1_000_000))
     settings = VacuumSettings(archive=str(archived.path))
     report = archive_vacuum(archived.tables.spark, settings, Run(progress=news.append))
     assert report.details["removed"] == []
-    assert "batch=000001" in archived.folders
-    assert "has no manifest of batches 000001; their files stay" in str(news)
+    assert archived.folders == [f"batch=00000{number}" for number in range(3)]
+    assert "has no manifest of batches 000000-000001; their files stay" in str(news)
 
 
 def test_vacuum_leaves_a_batch_that_was_written_again_while_it_removed_others(

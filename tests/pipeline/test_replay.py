@@ -154,6 +154,12 @@ def test_an_archive_of_a_cluster_whose_broker_is_called_alike_hides_nothing(
             14,
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            "_manifests/00000[01].json",
+            "has no manifest of batches 000000-000001",
+            8,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_files_that_an_archive_has_lost_are_told_before_anything_is_sent(

@@ -298,10 +298,11 @@ def merged_away(folder: Folder) -> Iterator[str]:
 
 
 def lost_manifests(there: Sequence[BatchName]) -> list[BatchName]:
-    """Return the batches between others of which nothing says any more that they are there."""
+    """Return the batches in front of others of which nothing says any more that they are there."""
+    in_front = BatchName(-1, -1)  # Of the first batch, which is number 0.
     return [
         BatchName(before.last + 1, behind.first - 1)
-        for before, behind in pairwise(there)
+        for before, behind in pairwise([in_front, *there])
         if before.last + 1 < behind.first
     ]
 
