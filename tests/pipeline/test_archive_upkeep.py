@@ -466,6 +466,15 @@ def test_merging_that_came_to_no_end_is_cleared_away_by_the_next(archived: Archi
     assert archived.folders == ["batch=000000-000002"]
 
 
+def test_a_compaction_leaves_batches_without_a_manifest(archived: Archived) -> None:
+    """One has lost it, of which `replay` tells; another is what an `archive` writes just now."""
+    (archived.path / "_manifests" / "000001.json").unlink()
+    shutil.copytree(archived.path / "batch=000002", archived.path / "batch=000003")
+    before = archived.folders
+    assert archived.compact().details["batches_merged"] == 0
+    assert (archived.names, archived.folders) == (["000000", "000002"], before)
+
+
 @pytest.mark.slow
 def test_batches_with_other_columns_stay_apart_and_empty_ones_between_do_not(
     tables: Tables, tmp_path: Path

@@ -122,6 +122,28 @@ def test_what_is_chosen_is_sent_again_once(tables: Tables, died: str, tmp_path: 
     assert len(tables.cluster.dead_letters(died)) == 4
 
 
+def test_what_died_at_another_time_is_neither_shown_nor_sent(tables: Tables) -> None:
+    topic, group = "died-by-time", "giving-up-by-time"
+    tables.cluster.admin.create_group(group, max_retries=0)
+    with (
+        SyncClient(tables.cluster.nameserver) as mq,
+        mq.consume(topic, group=group, start="first") as consumer,
+    ):
+        for number in range(3):
+            mq.send(topic, b"%d" % number)
+            next(consumer).retry()
+            tables.cluster.dead_letters(group, count=number + 1)
+            tables.cluster.clock.jump(1)
+    letters = tables.cluster.dead_letters(group, count=3)
+    _, second, third = (each.stored_at.isoformat() for each in letters)
+    given: dict[str, Any] = {"since": second, "until": third, "redrive": "true"}
+    for to in ("origin", "by-time-copied"):
+        report = looked(tables, group, **given, to=to)
+        assert (report.rows, report.details["chosen"], report.details["redriven"]) == (1, 1, 1)
+    assert [each.body for each in tables.cluster.sent(topic, count=4)].count(b"1") == 2
+    assert tables.bodies("by-time-copied") == ["1"]
+
+
 def test_of_sql_that_is_wrong_nothing_is_read(tables: Tables, died: str) -> None:
     """Else it would not count as wrong usage, for the job had begun."""
     run = Run()
