@@ -370,6 +370,14 @@ def test_a_replay_goes_on_with_a_batch_that_is_merged_before_it_is_sent(
     assert archived.tables.bodies(topic) == numbers(0, 30)
 
 
+def _without_the_last_batch(archived: Archived, path: Path) -> str:
+    """Return a copy of an archive that has the first two batches alone."""
+    shutil.copytree(archived.path, path)
+    shutil.rmtree(path / "batch=000002")
+    (path / "_manifests" / "000002.json").unlink()
+    return f"archive:{path}"
+
+
 @pytest.mark.parametrize("differing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_comparison_begins_again_where_batches_are_merged_while_it_reads_them(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, differing: bool, tmp_path: Path
@@ -377,16 +385,29 @@ def test_a_comparison_begins_again_where_batches_are_merged_while_it_reads_them(
     nameserver = archived.tables.cluster.nameserver
     other = f"topic:compacted@{nameserver}"
     if differing:
-        shutil.copytree(archived.path, tmp_path / "other")
-        shutil.rmtree(tmp_path / "other" / "batch=000002")
-        (tmp_path / "other" / "_manifests" / "000002.json").unlink()
-        other = f"archive:{tmp_path / 'other'}"
+        other = _without_the_last_batch(archived, tmp_path / "other")
     settings = ReconcileSettings(left=f"archive:{archived.path}", right=other)
     merge_behind(monkeypatch, archived, "batch=000002")
     report = reconcile(archived.tables.spark, settings)
     assert archived.names == ["000000-000002"]
     assert (report.details["left_rows"], report.details.get("missing", 0)) == (30, 10 * differing)
     assert report.offsets == {"compacted": {"broker-a": {"0": [0, 15], "1": [0, 15]}}}
+
+
+def test_a_comparison_begins_again_where_batches_are_merged_before_it_looks_closely(
+    archived: Archived, tmp_path: Path
+) -> None:
+    """By then it has its tables of them, whose files are gone."""
+    other = _without_the_last_batch(archived, tmp_path / "other")
+    settings = ReconcileSettings(left=f"archive:{archived.path}", right=other, level="full")
+
+    def merge(news: Mapping[str, Any]) -> None:
+        if "blocks" in news:
+            archived.compact()
+
+    report = reconcile(archived.tables.spark, settings, Run(progress=merge))
+    assert archived.names == ["000000-000002"]
+    assert (report.details["left_rows"], report.details["missing"]) == (30, 10)
 
 
 def test_what_fails_beside_no_compaction_is_told_and_not_done_again(

@@ -505,6 +505,20 @@ def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: 
     assert found == [(second.id, 1, 0), (first.id, 0, 5)]
 
 
+def test_what_expired_and_what_came_since_waits_for_nobody(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.fill("expiring", 8)
+    cluster, survey = with_a_group(tables, "expiring", "slow", 0, 4)
+    first, second = sorted(survey.queues)
+    tables.fill("expiring", 2, first=8)
+    survey.queues[first] = survey.queues[first]._replace(first=3)
+    monkeypatch.setattr(looking, "_surveyed", lambda _: (cluster, survey))
+    lag = measured(tables, topic="expiring", groups="slow")["lag"]
+    waits = [(each["queue_id"], each["messages"], bool(each["waits_since"])) for each in lag]
+    assert waits == [(first.id, 1, True), (second.id, 0, False)]
+
+
 def test_since_takes_its_own_millisecond_and_until_does_not(tables: Tables) -> None:
     for number in range(3):
         tables.fill("between", 1, first=number, queues=1)
