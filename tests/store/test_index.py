@@ -92,7 +92,7 @@ def test_a_time_that_several_files_share_bounds_none_of_them() -> None:
     for n in range(24):
         index.add(b"t", b"KEYS\x01all\x02", n * 100, NOW_MS)
     index.build(100, NOW_MS)
-    found = index.query("t", "all", 99, begin_ms=NOW_MS, end_ms=NOW_MS)
+    found = index.search("t", "all", 99, begin_ms=NOW_MS, end_ms=NOW_MS).run()
     assert found == [n * 100 for n in reversed(range(24))]
 
 
@@ -101,7 +101,7 @@ def test_a_record_that_has_a_key_several_times_is_found_once() -> None:
     index.add(b"t", b"UNIQ_KEY\x01a\x02KEYS\x01a b a\x02", 0, NOW_MS)
     index.add(b"t", b"KEYS\x01a a\x02", 100, NOW_MS)
     index.build(100, NOW_MS)
-    assert index.query("t", "a", 99) == [100, 0]
+    assert index.search("t", "a", 99).run() == [100, 0]
 
 
 def test_who_reads_what_another_process_writes_finds_the_same_by_time() -> None:
