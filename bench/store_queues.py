@@ -172,7 +172,7 @@ def index(report: Report, directory: str, items: int) -> None:
     def query() -> None:
         nonlocal asked
         asked = (asked + 7919 * 31) % number
-        assert asked * 1229 in made.query("TopicTest", f"{asked:032X}", 64)
+        assert asked * 1229 in made.search("TopicTest", f"{asked:032X}", 64).run()
 
     report.line(f"query of a key in {items} items", microseconds_each(query))
     report.once("writing of the slots", 1, lambda: made.finish(0))

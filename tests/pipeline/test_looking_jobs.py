@@ -513,7 +513,11 @@ def test_what_expired_and_what_came_since_waits_for_nobody(
     first, second = sorted(survey.queues)
     tables.fill("expiring", 2, first=8)
     survey.queues[first] = survey.queues[first]._replace(first=3)
-    monkeypatch.setattr(looking, "_surveyed", lambda _: (cluster, survey))
+
+    def surveyed(_: LatencySettings) -> tuple[object, object]:
+        return cluster, survey
+
+    monkeypatch.setattr(looking, "_surveyed", surveyed)
     lag = measured(tables, topic="expiring", groups="slow")["lag"]
     waits = [(each["queue_id"], each["messages"], bool(each["waits_since"])) for each in lag]
     assert waits == [(first.id, 1, True), (second.id, 0, False)]

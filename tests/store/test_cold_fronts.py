@@ -15,7 +15,7 @@ from cometmq.store.queues import letting_go
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from cometmq.store.messages.reading import Fetched
 
@@ -45,7 +45,7 @@ class Watch:
         monkeypatch.setattr(SimulatedFile, "read", note)
 
     @contextmanager
-    def in_thread(self) -> Iterator[None]:
+    def in_thread(self) -> Generator[None]:
         self.is_in_thread = True
         yield
         self.is_in_thread = False

@@ -71,17 +71,18 @@ def test_blocks_of_items_give_what_following_one_by_one_gives(
     index = index_of(log, StoreConfig(index_slots=slots, index_items=40))
     first, last = log[0].time - 2_000, log[-1].time + 2_000
     begin, end = sorted(first + each % (last - first) for each in window)
-    for bounds in ({}, {"begin_ms": begin}, {"end_ms": end}, {"begin_ms": begin, "end_ms": end}):
-        one_by_one = index.search("t", "a", count, **bounds).run()
+    everything = (0, 1 << 60)
+    for low, high in (everything, (begin, everything[1]), (0, end), (begin, end)):
+        one_by_one = index.search("t", "a", count, begin_ms=low, end_ms=high).run()
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(key_search, "NEAR_ITEMS", near)
             patched.setattr(key_search, "BLOCK_ITEMS", block)
-            assert index.search("t", "a", count, **bounds).run() == one_by_one
+            by_blocks = index.search("t", "a", count, begin_ms=low, end_ms=high).run()
+        assert by_blocks == one_by_one
         of_word = [number for number, record in enumerate(log) if record.word == "a"]
-        if not bounds:
+        if (low, high) == everything:
             assert one_by_one == [number * 100 for number in of_word[::-1]][:count]
         elif count == 1_000:
-            low, high = bounds.get("begin_ms", 0), bounds.get("end_ms", 1 << 60)
             sure = {number * 100 for number in of_word if low <= log[number].time <= high}
             near_by = {
                 number * 100 for number in of_word if low - 1_000 <= log[number].time <= high + 999

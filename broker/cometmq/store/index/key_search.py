@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
     """What is searched for: only hashes are compared, and times only to the second."""
 
     key_hash: int
-    count: int
+    most: int
     begin_ms: int
     end_ms: int
 
@@ -75,7 +75,7 @@ class KeySearch:
 
     def _run(self) -> Iterator[Cold | None]:
         wanted = self._wanted
-        for known in reversed(list(self._folder.files) if wanted.count > 0 else ()):
+        for known in reversed(list(self._folder.files) if wanted.most > 0 else ()):
             header = known.header
             if header.begin_time <= wanted.end_ms and wanted.begin_ms <= header.end_time:
                 if (yield from self._search(known)):
@@ -136,7 +136,7 @@ class KeySearch:
         """Note a record; whether there are enough. Some have items of one hash side by side."""
         if offset not in self.found[-1:] and (self._accept is None or self._accept(offset)):
             self.found.append(offset)
-        return len(self.found) >= self._wanted.count
+        return len(self.found) >= self._wanted.most
 
     def _newest_item(self, known: KnownFile) -> Generator[Cold | None, None, int]:
         """Return the number of the item to begin with."""
