@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,9 @@ from cometmq.proto.commands import (
     FindUniqueKeys,
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeResponse,
+    GetMinOffset,
     GetTopicStatsInfo,
+    OffsetResponse,
     QueryConsumerOffset,
     QueryMessage,
 )
@@ -104,6 +105,10 @@ def check_reset(answer: Command) -> None:
     assert b'"queueId":0,"topic":"T"}:3' in bytes(answer.body or b"")
 
 
+def check_first(answer: Command) -> None:
+    assert answer.read(OffsetResponse).offset == 0
+
+
 def check_by_key(answer: Command) -> None:
     assert [bytes(each.body) for each in MessageList(bytes(answer.body or b""))] == [b"1", b"1"]
 
@@ -128,6 +133,7 @@ REQUESTS: dict[str, tuple[Command, Callable[[Command], None]]] = {
         ),
         check_reset,
     ),
+    "first": (Command.request(Code.GET_MIN_OFFSET, GetMinOffset("T", 0)), check_first),
     "by key": (Command.request(Code.QUERY_MESSAGE, BY_KEY), check_by_key),
     "sent back": (
         Command.request(
@@ -148,31 +154,39 @@ def test_what_is_cold_is_fetched_before_the_answer(wired: Wired, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("request_", "folder"),
     [
-        Command.request(Code.QUERY_MESSAGE, BY_KEY),
-        Command.request(
-            Code.FIND_UNIQUE_KEYS, FindUniqueKeys("T"), body=UniqueKeys(keys=("k",)).encode()
+        (Command.request(Code.QUERY_MESSAGE, BY_KEY), "/index/"),
+        (
+            Command.request(
+                Code.FIND_UNIQUE_KEYS, FindUniqueKeys("T"), body=UniqueKeys(keys=("k",)).encode()
+            ),
+            "/index/",
         ),
+        (REQUESTS["first"][0], "/consumequeue/"),
     ],
-    ids=["key", "unique keys"],
+    ids=["key", "unique keys", "first offset"],
 )
-def test_the_loop_does_not_wait_for_the_index(
-    wired: Wired, monkeypatch: pytest.MonkeyPatch, request_: Command
+def test_the_loop_does_not_wait_for_the_disk(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch, request_: Command, folder: str
 ) -> None:
-    readers: list[threading.Thread] = []
+    loop = threading.current_thread()
+    fetched: set[tuple[str, int, int]] = set()
+    waited: list[tuple[str, int, int]] = []
     read = SimulatedFile.read
 
     def note(self: SimulatedFile, count: int, position: int) -> bytes:
-        if "/index/" in self.path:
-            readers.append(threading.current_thread())
+        place = (self.path, position, count)
+        if threading.current_thread() is not loop:
+            fetched.add(place)
+        elif folder in self.path and place not in fetched:
+            waited.append(place)
         return read(self, count, position)
 
     monkeypatch.setattr(SimulatedFile, "read", note)
     assert ask_patiently(wired, request_).code == 0
-    loop = threading.current_thread()
-    assert readers[0] is not loop
-    assert all(before is not loop for before, reader in pairwise(readers) if reader is loop)
+    assert any(folder in path for path, _, _ in fetched)
+    assert waited == []
 
 
 def test_a_first_message_that_is_only_on_the_disk_is_not_where_a_new_group_begins(
