@@ -26,9 +26,7 @@ from cometmq.proto.commands import (
     FindUniqueKeys,
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeResponse,
-    GetMinOffset,
     GetTopicStatsInfo,
-    OffsetResponse,
     QueryConsumerOffset,
     QueryMessage,
 )
@@ -105,10 +103,6 @@ def check_reset(answer: Command) -> None:
     assert b'"queueId":0,"topic":"T"}:3' in bytes(answer.body or b"")
 
 
-def check_first(answer: Command) -> None:
-    assert answer.read(OffsetResponse).offset == 0
-
-
 def check_by_key(answer: Command) -> None:
     assert [bytes(each.body) for each in MessageList(bytes(answer.body or b""))] == [b"1", b"1"]
 
@@ -133,7 +127,6 @@ REQUESTS: dict[str, tuple[Command, Callable[[Command], None]]] = {
         ),
         check_reset,
     ),
-    "first": (Command.request(Code.GET_MIN_OFFSET, GetMinOffset("T", 0)), check_first),
     "by key": (Command.request(Code.QUERY_MESSAGE, BY_KEY), check_by_key),
     "sent back": (
         Command.request(
@@ -163,9 +156,8 @@ def test_what_is_cold_is_fetched_before_the_answer(wired: Wired, name: str) -> N
             ),
             "/index/",
         ),
-        (REQUESTS["first"][0], "/consumequeue/"),
     ],
-    ids=["key", "unique keys", "first offset"],
+    ids=["key", "unique keys"],
 )
 def test_the_loop_does_not_wait_for_the_disk(
     wired: Wired, monkeypatch: pytest.MonkeyPatch, request_: Command, folder: str

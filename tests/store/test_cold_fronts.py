@@ -9,15 +9,10 @@ import pytest
 from tests.crash.disk import SimulatedFile
 from tests.store.test_expiry import TOPICS, Life
 
-from cometmq.store.disk.cold import Cold
-from cometmq.store.messages.reading import ReadResult, ReadStatus
 from cometmq.store.queues import letting_go
-from cometmq.store.queues.consume_queue import ENTRY_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    from cometmq.store.messages.reading import Fetched
 
 PAGE = 4096
 KINDS = (*TOPICS, "Batches")
@@ -26,7 +21,7 @@ KINDS = (*TOPICS, "Batches")
 class Watch:
     """Notes what of the queues' files was read in threads, and fails where the loop waits."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, page: int = ENTRY_SIZE) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_in_thread = False
         self.pages: set[tuple[str, int]] = set()
         self.waited: list[tuple[str, int]] = []
@@ -34,7 +29,7 @@ class Watch:
 
         def note(file: SimulatedFile, count: int, position: int) -> bytes:
             if "consumequeue/" in file.path:
-                reached = range(position // page, (position + count - 1) // page + 1)
+                reached = range(position // PAGE, (position + count - 1) // PAGE + 1)
                 pages = {(file.path, number) for number in reached}
                 if self.is_in_thread:
                     self.pages |= pages
@@ -67,7 +62,7 @@ def test_the_files_that_go_are_found_in_a_thread(
     life: Life, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
     monkeypatch.setattr(letting_go, "COLD_QUEUES", together)
-    watch = Watch(monkeypatch, PAGE)
+    watch = Watch(monkeypatch)
     run_jobs = life.store.run_jobs
 
     def in_thread() -> None:
@@ -98,48 +93,3 @@ def test_a_front_that_cannot_be_read_is_told_of_and_holds_up_no_other_queue(
     life.disk.is_cold = False
     life.put(10)
     assert life.bodies("B")[-1] == 110
-
-
-def read(life: Life, topic: str, offset: int, *, bulk: bool, fetched: Fetched) -> ReadResult:
-    store = life.store
-    if bulk:
-        return store.reader.in_bulk.read(topic, 0, offset, 1 << 40, 1 << 20, fetched=fetched)
-    return store.read(topic, 0, offset, 32, fetched=fetched or None)
-
-
-@pytest.mark.parametrize("bulk", [False, True], ids=["pull", "bulk"])
-@pytest.mark.parametrize("offset", [0, 90, 10_000])
-def test_who_reads_first_behind_an_expiry_has_the_front_fetched(
-    life: Life, monkeypatch: pytest.MonkeyPatch, offset: int, *, bulk: bool
-) -> None:
-    queues = life.store.queues
-    queues.correct_min(life.store.end_offset - life.store.end_offset // 3)
-    watch = Watch(monkeypatch)
-    fetched: list[tuple[Cold, bytes]] = []
-    while (result := read(life, "A", offset, bulk=bulk, fetched=fetched)).cold:
-        assert len(fetched) < 100
-        with watch.in_thread():
-            fetched += [life.store.fetch(each) for each in result.cold]
-    assert fetched
-    assert watch.waited == []
-    life.disk.is_cold = False
-    assert result == read(life, "A", offset, bulk=bulk, fetched=fetched)
-    first = life.store.min_offset("A", 0)
-    assert result.min_offset == first > 50
-    if offset == 0:
-        assert result.status is ReadStatus.OFFSET_TOO_SMALL
-        assert result.next_begin_offset == first
-
-
-def test_so_has_who_asks_how_much_there_is(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    life.store.queues.correct_min(life.store.end_offset // 2)
-    bulk = life.store.reader.in_bulk
-    watch = Watch(monkeypatch)
-    fetched: list[tuple[Cold, bytes]] = []
-    while isinstance(found := bulk.size_of("A", 0, 0, 1 << 40, 1 << 40, fetched=fetched), Cold):
-        with watch.in_thread():
-            fetched.append(life.store.fetch(found))
-    assert watch.waited == []
-    life.disk.is_cold = False
-    assert found == bulk.size_of("A", 0, 0, 1 << 40, 1 << 40)
-    assert found.size > 0

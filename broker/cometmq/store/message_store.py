@@ -29,7 +29,7 @@ from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.disk.lock import mark_shut_down
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
 from cometmq.store.figures import figures_of
-from cometmq.store.messages.without_waiting import min_offset_of, offset_by_time
+from cometmq.store.messages.without_waiting import offset_by_time
 from cometmq.store.put_gate import PutGate
 from cometmq.store.starting.opening import Opening
 
@@ -305,11 +305,6 @@ class MessageStore:
         """The queue offset of the first message that is kept; 0 when there is no such queue."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
-
-    def find_min_offset(self, topic: str, queue_id: int, fetched: Fetched) -> int | Cold:
-        """Return what `min_offset` does; `Cold` when something must be fetched first."""
-        queue = self.queues.find(topic, queue_id)
-        return 0 if queue is None else min_offset_of(queue, fetched)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset that the next readable message gets; 0 when there is no such queue."""

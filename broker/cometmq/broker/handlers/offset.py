@@ -106,22 +106,16 @@ def get_max_offset(request: Command, session: Session) -> Command:
     return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
 
 
-def get_min_offset(request: Command, session: Session) -> Command | Later:
+def get_min_offset(request: Command, session: Session) -> Command:
     """31: the smallest offset that can be read."""
     header = request.read(GetMinOffset)
     state = session.state
-
-    def look(fetched: Fetched) -> Command | Sequence[Cold]:
-        offset = state.store.find_min_offset(header.topic, header.queue_id, fetched)
-        if isinstance(offset, Cold):
-            return [offset]
-        if state.topics.is_batch(header.topic):
-            # Apache's batch queues have no first message until they have one, and clients see it.
-            has_any = state.store.max_offset(header.topic, header.queue_id) > 0
-            offset = offset if has_any else -1
-        return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
-
-    return answered(request, session, look)
+    offset = state.store.min_offset(header.topic, header.queue_id)
+    if state.topics.is_batch(header.topic):
+        # Apache's batch queues have no first message until they have one, and clients see it.
+        has_any = state.store.max_offset(header.topic, header.queue_id) > 0
+        offset = offset if has_any else -1
+    return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
 
 
 def search_offset_by_timestamp(request: Command, session: Session) -> Command | Later:

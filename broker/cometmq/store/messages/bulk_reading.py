@@ -23,7 +23,6 @@ from cometmq.store.log.log_stretch import ENTRY_COLUMNS
 from cometmq.store.messages.damaged import in_front, told
 from cometmq.store.messages.picking import check_head
 from cometmq.store.messages.reading import ReadResult, ReadStatus, outside
-from cometmq.store.messages.without_waiting import min_offset_of
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queue_ext import ADDRESS_MAX
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
@@ -92,10 +91,7 @@ class BulkReader:
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None or (wanted is not None and wanted.matches is not None):
             return self._as_a_pull(topic, queue_id, queue_offset, end_offset, wanted, fetched)
-        min_offset = min_offset_of(queue, fetched)
-        if isinstance(min_offset, Cold):
-            return ReadResult(ReadStatus.FOUND, queue_offset, 0, 0, [], cold=(min_offset,))
-        bounds = (min_offset, queue.max_offset)
+        bounds = (queue.min_offset, queue.max_offset)
         if not bounds[0] <= queue_offset < bounds[1]:
             return outside(queue_offset, *bounds)
         count = min(end_offset - queue_offset, ENTRIES_MAX, size_max // RECORD_SIZE_MIN + 1)
@@ -163,10 +159,7 @@ class BulkReader:
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None:
             return self._size_of_batches(topic, queue_id, queue_offset, end_offset, size_max)
-        min_offset = min_offset_of(queue, fetched)
-        if isinstance(min_offset, Cold):
-            return min_offset
-        place = max(queue_offset, min_offset)
+        place = max(queue_offset, queue.min_offset)
         stop = min(end_offset, queue.max_offset, place + SIZED_MAX)
         size = 0
         while place < stop:

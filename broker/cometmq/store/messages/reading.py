@@ -26,7 +26,7 @@ from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.messages.damaged import in_front, told
 from cometmq.store.messages.picking import Selection, check_head, picked
-from cometmq.store.messages.without_waiting import look_at, min_offset_of
+from cometmq.store.messages.without_waiting import look_at
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
@@ -135,10 +135,11 @@ class QueueReader:
         """
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None or not queue.end:  # See `ConsumeQueues.find`.
-            return self._read_batch(topic, queue_id, queue_offset, count_max, wanted, fetched)
-        min_offset, max_offset = min_offset_of(queue, fetched), queue.end
-        if isinstance(min_offset, Cold):
-            return ReadResult(ReadStatus.FOUND, queue_offset, 0, 0, [], cold=(min_offset,))
+            batch_queue = self._queues.batch.find(topic, queue_id)
+            if batch_queue is None:
+                return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
+            return self._read_batch(batch_queue, queue_offset, count_max, wanted, fetched)
+        min_offset, max_offset = queue.min_offset, queue.end
         if not min_offset <= queue_offset < max_offset:
             return outside(queue_offset, min_offset, max_offset)
         most = self._hot[0]
@@ -211,12 +212,11 @@ class QueueReader:
     def _entries(
         self, queue: ConsumeQueue, queue_offset: int, count: int, fetched: Fetched | None
     ) -> bytes | bytearray | Cold:
+        if fetched is not None:
+            return queue.read(queue_offset, count)
         entries = queue.read_entries_cached(queue_offset, count)
         if entries is None:
-            cold = Cold(*queue.place_of(queue_offset), count * ENTRY_SIZE)
-            if all(each != cold for each, _ in fetched or ()):
-                return cold
-            entries = queue.read(queue_offset, count)
+            return Cold(*queue.place_of(queue_offset), count * ENTRY_SIZE, -1)
         return entries
 
     def _whole(
@@ -263,16 +263,12 @@ class QueueReader:
 
     def _read_batch(
         self,
-        topic: str,
-        queue_id: int,
+        queue: BatchConsumeQueue,
         queue_offset: int,
         count_max: int,
         wanted: Filter | None,
         fetched: Fetched | None,
     ) -> ReadResult:
-        queue = self._queues.batch.find(topic, queue_id)
-        if queue is None:
-            return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
         count = min(count_max, self._hot[0])
 
         def look() -> tuple[int, int, list[BatchEntry]]:

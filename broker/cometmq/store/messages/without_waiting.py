@@ -28,16 +28,6 @@ def look_at(
     return queue.without_waiting(look, [cold for cold, _ in fetched or ()])
 
 
-def min_offset_of(queue: ConsumeQueue | BatchConsumeQueue, fetched: Fetched | None) -> int | Cold:
-    """Return where a queue begins, which has to be found anew once a segment has expired.
-
-    Of a queue of batches its first entry says so.
-    """
-    if queue.knows_min and not queue.is_batch:
-        return queue.min_offset
-    return look_at(queue, fetched, lambda: queue.min_offset)
-
-
 def offset_by_time(
     reader: QueueReader,
     queue: ConsumeQueue | BatchConsumeQueue,

@@ -88,7 +88,7 @@ class ReadableEntries:
     @property
     def min_entry(self) -> int:
         """The first entry whose record is still in the log; `end` when none is."""
-        if not self.knows_min:
+        if self._min_physical_offset != self._shelf.disk.min_physical_offset:
             self._correct_min()
         return self._min
 
@@ -102,11 +102,6 @@ class ReadableEntries:
         """The first entry of the first file that must be there; `NO_CUT` where nobody noted it."""
         known = self._known
         return NO_CUT if known is None or known.kept_from == UNKNOWN else known.kept_from
-
-    @property
-    def knows_min(self) -> bool:
-        """Whether `min_entry` needs no search, which may read at many places."""
-        return self._min_physical_offset == self._shelf.disk.min_physical_offset
 
     @property
     def front(self) -> Front:
