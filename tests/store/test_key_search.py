@@ -155,6 +155,19 @@ def test_a_search_goes_on_while_the_index_grows() -> None:
     assert search.run() == [number * 100 for number in reversed(range(50))]
 
 
+def test_it_finds_all_where_the_file_grew_while_its_slot_was_fetched() -> None:
+    disk = SimulatedFileSystem()
+    assert index_of(hot(5), disk=disk).finish(NOW_MS)
+    index = Index(disk, "/store", CONFIG, clean=True)
+    disk.is_cold = True
+    search = index.search("t", "hot", 1_000)
+    assert next(iter(search)) is not None
+    disk.is_cold = False
+    add(index, hot(9)[5:], 5)
+    assert index.finish(NOW_MS)
+    assert search.run() == [number * 100 for number in reversed(range(9))]
+
+
 @pytest.mark.parametrize("is_removed", [True, False])
 def test_a_search_ends_where_files_expire_meanwhile(*, is_removed: bool) -> None:
     disk = SimulatedFileSystem()

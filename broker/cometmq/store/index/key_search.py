@@ -86,9 +86,9 @@ class KeySearch:
 
     def _search(self, known: KnownFile) -> Generator[Cold | None, None, bool]:
         """Search one file; whether that was enough."""
-        header, wanted = known.header, self._wanted
-        items_at = self._folder.shape.items_at
+        wanted, items_at = self._wanted, self._folder.shape.items_at
         number = yield from self._newest_item(known)
+        header = known.header  # Not before: while its slot was fetched the file may have grown.
         if known in self._read_whole:
             return (yield from self._search_blocks(known, number))
         first, followed = number, 0
