@@ -469,6 +469,15 @@ def with_a_group(tables: Tables, topic: str, group: str, *at: int) -> tuple[Clus
     return cluster, survey
 
 
+def survey_is(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, survey: Survey) -> None:
+    """Let the job find what was there at an earlier time."""
+
+    def surveyed(_: LatencySettings) -> tuple[Cluster, Survey]:
+        return cluster, survey
+
+    monkeypatch.setattr(looking, "_surveyed", surveyed)
+
+
 def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -479,14 +488,11 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     tables.fill("lagging", 2, first=6)  # One behind the end of each.
     frames: list[DataFrame] = []
 
-    def surveyed(_: LatencySettings) -> tuple[object, object]:
-        return cluster, survey
-
     def recorded(*given: Any, **more: Any) -> DataFrame:
         frames.append(topic_table(*given, **more))
         return frames[-1]
 
-    monkeypatch.setattr(looking, "_surveyed", surveyed)
+    survey_is(monkeypatch, cluster, survey)
     monkeypatch.setattr(looking, "topic_table", recorded)
     for more in ({}, {"since": "2100-01-01"}):
         lag = measured(tables, topic="lagging", groups="nearly", **more)["lag"]
@@ -514,10 +520,7 @@ def test_what_expired_and_what_came_since_waits_for_nobody(
     tables.fill("expiring", 2, first=8)
     survey.queues[first] = survey.queues[first]._replace(first=3)
 
-    def surveyed(_: LatencySettings) -> tuple[object, object]:
-        return cluster, survey
-
-    monkeypatch.setattr(looking, "_surveyed", surveyed)
+    survey_is(monkeypatch, cluster, survey)
     lag = measured(tables, topic="expiring", groups="slow")["lag"]
     waits = [(each["queue_id"], each["messages"], bool(each["waits_since"])) for each in lag]
     assert waits == [(first.id, 1, True), (second.id, 0, False)]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 PAGE = 4096
-KINDS = (*TOPICS, "Batches")
 
 
 class Watch:

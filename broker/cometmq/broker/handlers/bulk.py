@@ -14,7 +14,7 @@ from cometmq.broker.errors import RequestError
 from cometmq.broker.filter.errors import FilterError
 from cometmq.broker.filter.subscriptions import filter_of
 from cometmq.broker.handlers.pull_checks import forbidden
-from cometmq.broker.handlers.query import NO_LIMIT, go_on_with, search
+from cometmq.broker.handlers.query import go_on_with, indexed
 from cometmq.broker.handlers.reading import answered, answered_in_slices
 from cometmq.broker.refusals import no_topic
 from cometmq.broker.topics import READ
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from cometmq.net import Later
     from cometmq.proto.command import Command
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.index.key_search import KeySearch
     from cometmq.store.messages.reading import Filter
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ are copies of the message."""
 
 _NOT_FOUND: Final = {ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.OFFSET_FOUND_NULL}
 _TO_REPEAT: Final = {ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING}
+_NO_LIMIT: Final = 1 << 62
+"""Bytes, or a time in ms, that nothing reaches."""
 
 
 def get_queue_ranges(request: Command, session: Session) -> Command:
@@ -128,7 +131,7 @@ def get_range_size(request: Command, session: Session) -> Command | Later:
     state = session.state
     _check_queue(header.queue_id, _topic(header.topic, state))
     reader = state.store.reader.in_bulk
-    size_max = NO_LIMIT if header.max_bytes is None else max(header.max_bytes, 0)
+    size_max = _NO_LIMIT if header.max_bytes is None else max(header.max_bytes, 0)
 
     def count(fetched: Fetched) -> Command | Sequence[Cold]:
         found = reader.size_of(
@@ -160,8 +163,7 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
         )
     if state.topics.find(header.topic) is None:  # Who only writes to it may ask, too.
         raise no_topic(header.topic)
-    since = header.begin_timestamp or 0
-    begun = {key: search(state, header.topic, key, ALIKE_MAX, begin_ms=since) for key in keys}
+    begun = {key: _begin(key, header, state) for key in keys}
     topic, deletions = header.topic.encode(), state.store.deletions
 
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
@@ -183,6 +185,19 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
         return cold or request.answer(ResponseCode.SUCCESS, body=body)
 
     return answered_in_slices(request, session, look)
+
+
+def _begin(key: str, header: FindUniqueKeys, state: State) -> KeySearch:
+    return indexed(
+        state.store.search(
+            header.topic,
+            key,
+            ALIKE_MAX,
+            begin_ms=header.begin_timestamp or 0,
+            end_ms=_NO_LIMIT,
+            now_ms=state.now_ms(),
+        )
+    )
 
 
 def _records(

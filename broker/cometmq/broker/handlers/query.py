@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     from cometmq.broker.cold_reads import Fetched
-    from cometmq.broker.session import Session, State
+    from cometmq.broker.session import Session
     from cometmq.net import Later
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.command import Command
     from cometmq.store.index.key_search import KeySearch
 
-NO_LIMIT: Final = 1 << 62
-"""Bytes, or a time in ms, that nothing reaches."""
 QUERY_COUNT_MAX: Final = 64
 UNIQUE_QUERY_COUNT: Final = 32
 
@@ -43,24 +41,8 @@ def view_message_by_id(request: Command, session: Session) -> Command | Later:
     return answered(request, session, attempt)
 
 
-def search(
-    state: State,
-    topic: str,
-    key: str,
-    count: int,
-    *,
-    begin_ms: int,
-    end_ms: int = NO_LIMIT,
-    kind: str = "",
-) -> KeySearch:
-    """Begin to search the records that may have a key.
-
-    Without an index it is refused: "nothing" would have who asks send it once more.
-    """
-    now_ms = state.now_ms()
-    begun = state.store.search(
-        topic, key, count, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms, kind=kind
-    )
+def indexed(begun: KeySearch | None) -> KeySearch:
+    """Refuse a search without an index: "nothing" would have who asks send it once more."""
     if begun is None:
         remark = "messages are not found by key: the index of this broker is off (index=false)"
         raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
@@ -84,14 +66,16 @@ def query_message(request: Command, session: Session) -> Command | Later:
     header = request.read(QueryMessage)
     state = session.state
     count = UNIQUE_QUERY_COUNT if header.unique_key_query else min(header.max_num, QUERY_COUNT_MAX)
-    begun = search(
-        state,
-        header.topic,
-        header.key,
-        max(count, 0),
-        begin_ms=header.begin_timestamp,
-        end_ms=header.end_timestamp,
-        kind="T" if header.index_type == "T" else "",
+    begun = indexed(
+        state.store.search(
+            header.topic,
+            header.key,
+            max(count, 0),
+            begin_ms=header.begin_timestamp,
+            end_ms=header.end_timestamp,
+            now_ms=state.now_ms(),
+            kind="T" if header.index_type == "T" else "",
+        )
     )
 
     def attempt(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:

@@ -26,7 +26,6 @@ from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.messages.damaged import in_front, told
 from cometmq.store.messages.picking import Selection, check_head, picked
-from cometmq.store.messages.without_waiting import look_at
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
@@ -274,7 +273,7 @@ class QueueReader:
         def look() -> tuple[int, int, list[BatchEntry]]:
             return queue.min_offset, queue.max_offset, queue.read(queue_offset, count)
 
-        found = look_at(queue, fetched, look)
+        found = queue.without_waiting(look, fetched or ())
         if isinstance(found, Cold):
             return ReadResult(ReadStatus.FOUND, queue_offset, 0, 0, [], cold=(found,))
         min_offset, max_offset, entries = found

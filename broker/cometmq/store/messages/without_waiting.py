@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
@@ -10,22 +10,8 @@ from cometmq.store.disk.cold import Cold, ColdError
 from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cometmq.store.messages.reading import Fetched, QueueReader
     from cometmq.store.queues.consume_queue import Boundary, ConsumeQueue
-
-    T = TypeVar("T")
-
-
-def look_at(
-    queue: ConsumeQueue | BatchConsumeQueue, fetched: Fetched | None, look: Callable[[], T]
-) -> T | Cold:
-    """Return what a look at a queue finds, or the entries, or the record, that it needs first.
-
-    All that was fetched for it must be given each time.
-    """
-    return queue.without_waiting(look, [cold for cold, _ in fetched or ()])
 
 
 def offset_by_time(
@@ -56,4 +42,4 @@ def offset_by_time(
             return queue.offset_by_time(timestamp, boundary)
         return queue.offset_by_time(timestamp, boundary, store_time)
 
-    return look_at(queue, fetched, look)
+    return queue.without_waiting(look, fetched or ())

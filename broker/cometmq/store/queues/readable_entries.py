@@ -109,12 +109,14 @@ class ReadableEntries:
         offset = self._shelf.disk.min_physical_offset
         return Front(self._shelf, self.topic, self.queue_id, self._min, self.written, offset)
 
-    def without_waiting(self, look: Callable[[], T], fetched: Iterable[Cold] = ()) -> T | Cold:
-        """Return what a look at the queue finds, or what it needs first.
+    def without_waiting(
+        self, look: Callable[[], T], fetched: Iterable[tuple[Cold, bytes]] = ()
+    ) -> T | Cold:
+        """Return what a look at the queue finds, or the entries, or record, that it needs first.
 
         All that was fetched for it must be given each time.
         """
-        self.fetched = frozenset(fetched)
+        self.fetched = frozenset(cold for cold, _ in fetched)
         try:
             return look()
         except ColdError as needs:
