@@ -12,6 +12,7 @@ import pytest
 from tests.broker.clocked import FOLDER, TOPIC, Clocked
 from tests.broker.running import config_of, pull_request, send_request
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
+from tests.store.cold_watch import Watch
 
 from cometmq.broker.delay_runs import DelayRuns
 from cometmq.broker.delays import LOOK_EVERY_MS, SLICE
@@ -278,7 +279,7 @@ def test_a_disk_that_refuses_delays_the_delivery_and_doubles_nothing() -> None:
     assert broker.bodies() == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_messages_that_are_cold_by_the_time_are_fetched() -> None:
+def test_messages_that_are_cold_by_the_time_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(FOLDER)
     broker = Clocked(
         SimulatedFileSystem(), replace(config, store=replace(config.store, hot_size=0))
@@ -290,8 +291,10 @@ def test_messages_that_are_cold_by_the_time_are_fetched() -> None:
     broker.disk.is_cold = True
     broker.now_ms += SECOND
     broker.wired.now_ms = broker.now_ms
+    watch = Watch(monkeypatch)
     assert broker.wired.broker.delays.step(broker.now_ms).cold, "nothing was cold"
     assert broker.work() == 100
+    assert [path for path, _ in watch.waited if "SCHEDULE" in path] == []
     broker.disk.is_cold = False
     assert len(broker.bodies()) == 100
 

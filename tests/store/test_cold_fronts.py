@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import pytest
-from tests.crash.disk import SimulatedFile
-from tests.store.test_expiry import TOPICS, Life
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.cold_watch import Watch
+from tests.store.test_expiry import CONFIG, TOPICS, Life
 
 from cometmq.store.queues import letting_go
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-PAGE = 4096
-
-
-class Watch:
-    """Notes what of the queues' files was read in threads, and fails where the loop waits."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.is_in_thread = False
-        self.pages: set[tuple[str, int]] = set()
-        self.waited: list[tuple[str, int]] = []
-        read = SimulatedFile.read
-
-        def note(file: SimulatedFile, count: int, position: int) -> bytes:
-            if "consumequeue/" in file.path:
-                reached = range(position // PAGE, (position + count - 1) // PAGE + 1)
-                pages = {(file.path, number) for number in reached}
-                if self.is_in_thread:
-                    self.pages |= pages
-                elif not pages <= self.pages:
-                    self.waited.append((file.path, position))
-            return read(file, count, position)
-
-        monkeypatch.setattr(SimulatedFile, "read", note)
-
-    @contextmanager
-    def in_thread(self) -> Generator[None]:
-        self.is_in_thread = True
-        yield
-        self.is_in_thread = False
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
 
 @pytest.fixture
@@ -92,3 +60,28 @@ def test_a_front_that_cannot_be_read_is_told_of_and_holds_up_no_other_queue(
     life.disk.is_cold = False
     life.put(10)
     assert life.bodies("B")[-1] == 110
+
+
+@pytest.mark.parametrize("begin", [0.2, 0.99], ids=["in the files", "in memory"])
+def test_one_fetch_is_enough_where_the_last_entries_are_not_in_the_files_yet(
+    monkeypatch: pytest.MonkeyPatch, begin: float
+) -> None:
+    config = replace(CONFIG, retention_size_max=None, consume_queue_file_size=20 * 4000)
+    life = Life(config, SimulatedFileSystem(total=1 << 30))
+    life.put(450, ("A",))
+    life.checkpoint()
+    life.put(1000, ("A",))
+    queues = life.store.queues
+    queue = queues.find("A", 0)
+    assert isinstance(queue, ConsumeQueue)
+    assert 0 < queue.written < queue.end
+    offset = int(life.store.end_offset * begin)
+    expected = [queue.head(index)[0] >= offset for index in range(queue.end)].index(True)
+    life.disk.is_cold = True
+    watch = Watch(monkeypatch)
+    queues.correct_min(offset)
+    cold = queues.cold_front("A", 0)
+    assert cold is not None
+    life.store.fetch(cold)
+    assert queue.min_offset == expected
+    assert watch.waited == []

@@ -643,9 +643,12 @@ def test_entries_that_are_cold_are_fetched_by_the_caller_as_well() -> None:
     opened.put_all(*[b"%d" % number for number in range(20)])
     opened.reopen()
     opened.disk.is_cold = True
-    (cold,) = opened.store.read("T", 0, 3, 8).cold
-    assert (cold.path, cold.position, cold.size) == (f"{ROOT}/consumequeue/T/0/{0:020d}", 60, 160)
-    result = opened.store.read("T", 0, 3, 8, fetched=[opened.store.fetch(cold)])
+    first, cold = opened.store.read("T", 0, 3, 8).cold
+    path = f"{ROOT}/consumequeue/T/0/{0:020d}"
+    assert (first.path, first.position) == (path, 0)
+    assert (cold.path, cold.position, cold.size) == (path, 60, 160)
+    fetched = [opened.store.fetch(each) for each in (first, cold)]
+    result = opened.store.read("T", 0, 3, 8, fetched=fetched)
     assert bodies_of(result) == [b"%d" % number for number in range(3, 11)]
 
 

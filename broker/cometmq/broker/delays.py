@@ -233,6 +233,10 @@ class Delays:
         if queue is None:
             run.due_ms = now_ms + run.delay_ms
             return
+        if fetched is None and queue.cold_front is not None:
+            result = self._store.read(SCHEDULE_TOPIC, run.queue_id, run.next_offset, SLICE)
+            done.cold.extend(result.cold)
+            return
         end = queue.max_offset if run.end is None else min(run.end, queue.max_offset)
         offset = run.next_offset = min(max(run.next_offset, queue.min_offset), end)
         if offset >= end:

@@ -148,7 +148,7 @@ class Survey:
         _, topic = key
         store = self._state.store
         for queue_id, offset in tuple(self._state.offsets.of(*key).items()):
-            span = _span(store, topic, queue_id)
+            span = await _span(store, topic, queue_id)
             behind += max(0, span.max_offset - max(offset, span.min_offset))
             await breather.breathe()
         return behind
@@ -164,7 +164,7 @@ class Survey:
         store = self._state.store
         now_ms = oldest_ms = self._state.now_ms()
         for queue_id, offset in tuple(self._state.offsets.of(*key).items()):
-            span = _span(store, topic, queue_id)
+            span = await _span(store, topic, queue_id)
             start = max(offset, span.min_offset)
             if start < span.max_offset:
                 place = (topic, queue_id)
@@ -209,9 +209,11 @@ class Survey:
             self.earliest_ms = None
 
 
-def _span(store: MessageStore, topic: str, queue_id: int) -> Span:
+async def _span(store: MessageStore, topic: str, queue_id: int) -> Span:
     """Where a queue begins and ends; of one that cannot be read nobody knows who is behind."""
     try:
+        if (cold := store.queues.cold_front(topic, queue_id)) is not None:
+            await trio.to_thread.run_sync(store.fetch, cold)
         return store.queues.span(topic, queue_id) or Span(0, 0)
     except OSError:
         return Span(0, 0)

@@ -15,7 +15,11 @@ from cometmq.broker.filter.errors import FilterError
 from cometmq.broker.filter.subscriptions import filter_of
 from cometmq.broker.handlers.pull_checks import forbidden
 from cometmq.broker.handlers.query import go_on_with, indexed
-from cometmq.broker.handlers.reading import answered, answered_in_slices
+from cometmq.broker.handlers.reading import (
+    answered,
+    answered_in_slices,
+    answered_of_queues,
+)
 from cometmq.broker.refusals import no_topic
 from cometmq.broker.topics import READ
 from cometmq.proto.bodies import (
@@ -65,7 +69,7 @@ _NO_LIMIT: Final = 1 << 62
 """Bytes, or a time in ms, that nothing reaches."""
 
 
-def get_queue_ranges(request: Command, session: Session) -> Command:
+def get_queue_ranges(request: Command, session: Session) -> Command | Later:
     """31001: the ends of every queue of a topic that can be read.
 
     Of all or none: who reads in bulk must not take a part, without a damaged one, for all there is.
@@ -73,16 +77,20 @@ def get_queue_ranges(request: Command, session: Session) -> Command:
     name = request.read(GetQueueRanges).topic
     state = session.state
     topic = _topic(name, state)
-    store = state.store
-    ranges = [
-        QueueRange(
-            queue_id=queue_id,
-            min_offset=store.min_offset(name, queue_id),
-            max_offset=store.max_offset(name, queue_id),
-        )
-        for queue_id in range(topic.read_queue_count)
-    ]
-    return request.answer(ResponseCode.SUCCESS, body=QueueRanges(queues=tuple(ranges)).encode())
+    queue_ids, store = range(topic.read_queue_count), state.store
+
+    def answer() -> Command:
+        ranges = [
+            QueueRange(
+                queue_id=queue_id,
+                min_offset=store.min_offset(name, queue_id),
+                max_offset=store.max_offset(name, queue_id),
+            )
+            for queue_id in queue_ids
+        ]
+        return request.answer(ResponseCode.SUCCESS, body=QueueRanges(queues=tuple(ranges)).encode())
+
+    return answered_of_queues(request, session, [(name, each) for each in queue_ids], answer)
 
 
 def bulk_pull_message(request: Command, session: Session) -> Command | Later:

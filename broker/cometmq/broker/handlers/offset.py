@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import StoreTimes, answered
+from cometmq.broker.handlers.reading import StoreTimes, answered, answered_of_queues
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.offset import (
     GetEarliestMsgStoretime,
@@ -106,16 +106,20 @@ def get_max_offset(request: Command, session: Session) -> Command:
     return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
 
 
-def get_min_offset(request: Command, session: Session) -> Command:
+def get_min_offset(request: Command, session: Session) -> Command | Later:
     """31: the smallest offset that can be read."""
     header = request.read(GetMinOffset)
     state = session.state
-    offset = state.store.min_offset(header.topic, header.queue_id)
-    if state.topics.is_batch(header.topic):
-        # Apache's batch queues have no first message until they have one, and clients see it.
-        has_any = state.store.max_offset(header.topic, header.queue_id) > 0
-        offset = offset if has_any else -1
-    return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
+
+    def answer() -> Command:
+        offset = state.store.min_offset(header.topic, header.queue_id)
+        if state.topics.is_batch(header.topic):
+            # Apache's batch queues have no first message until they have one, and clients see it.
+            has_any = state.store.max_offset(header.topic, header.queue_id) > 0
+            offset = offset if has_any else -1
+        return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
+
+    return answered_of_queues(request, session, [(header.topic, header.queue_id)], answer)
 
 
 def search_offset_by_timestamp(request: Command, session: Session) -> Command | Later:
@@ -140,8 +144,13 @@ def get_earliest_store_time(request: Command, session: Session) -> Command | Lat
     """32: when the first message of a queue was stored."""
     header = request.read(GetEarliestMsgStoretime)
 
+    store = session.state.store
+
     def look(fetched: Fetched) -> Command | Sequence[Cold]:
-        times = StoreTimes(session.state.store, fetched)
+        front = None if fetched else store.queues.cold_front(header.topic, header.queue_id)
+        if front is not None:
+            return [front]
+        times = StoreTimes(store, fetched)
         time = times.earliest(header.topic, header.queue_id)
         return times.cold or request.answer(
             ResponseCode.SUCCESS, GetEarliestMsgStoretimeResponse(time)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.client_admin import refuse_old_clients
-from cometmq.broker.handlers.reading import answered
+from cometmq.broker.handlers.reading import answered, answered_of_queues
 from cometmq.proto.bodies import (
     ConsumerOffsets,
     CorrectionOffsets,
@@ -61,11 +61,21 @@ def get_all_delay_offset(request: Command, session: Session) -> Command:
     return request.answer(ResponseCode.SUCCESS, body=body.encode())
 
 
-def query_correction_offset(request: Command, session: Session) -> Command:
+def query_correction_offset(request: Command, session: Session) -> Command | Later:
     """308: by queue, the least offset of all groups but some; the greatest number where the group
     that is compared is behind it. Without queues that are damaged."""
     header = request.read(QueryCorrectionOffset)
     state = session.state
+    topic, offsets = header.topic, state.offsets
+    queues = {
+        (topic, each) for group in offsets.groups_of(topic) for each in offsets.of(group, topic)
+    }
+    return answered_of_queues(
+        request, session, queues, lambda: _corrections(request, header, state)
+    )
+
+
+def _corrections(request: Command, header: QueryCorrectionOffset, state: State) -> Command:
     topic = header.topic
     left_out = set((header.filter_groups or "").split(","))
     least: dict[int, int] = {}
@@ -124,8 +134,13 @@ def _reset_here(request: Command, header: ResetOffset, session: Session) -> Comm
             f"queueId {header.queue_id}: topic {header.topic} has {topic.read_queue_count} queues",
         )
     if header.queue_id >= 0 and header.offset not in (None, -1):
-        offset = _checked(header.topic, header.queue_id, header.offset or 0, state)
-        return _assign(request, header, {header.queue_id: offset}, session)
+        queue_id = header.queue_id
+
+        def assign() -> Command:
+            offset = _checked(header.topic, queue_id, header.offset or 0, state)
+            return _assign(request, header, {queue_id: offset}, session)
+
+        return answered_of_queues(request, session, [(header.topic, queue_id)], assign)
     queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_count)
     if not queue_ids:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
@@ -268,6 +283,10 @@ def _search(
         found: dict[int, int] = {}
         cold: list[Cold] = []
         for queue_id in queue_ids:
+            front = None if fetched else store.queues.cold_front(topic, queue_id)
+            if front is not None:
+                cold.append(front)
+                continue
             if is_all and store.queues.span(topic, queue_id) is None:
                 log.warning("%s/%d is damaged: %s is not reset", topic, queue_id, header.group)
                 continue

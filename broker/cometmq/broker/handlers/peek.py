@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.reading import answered_of_queues
 from cometmq.broker.refusals import FAQ, Refusal, no_topic, read_failed, refuse
 from cometmq.broker.topic_names import pop_retry_topics
 from cometmq.broker.topics import READ
@@ -17,7 +18,7 @@ from cometmq.store.errors import CorruptionError
 from cometmq.store.messages.reading import ReadStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session, State
@@ -42,7 +43,9 @@ def peek_message(request: Command, session: Session) -> Command | Later:
     if topic is None:
         raise no_topic(header.topic)
     _check(header, topic, session)
-    return _Peek(request, header, topic, session).run()
+    places = [*_places(header, topic, session.state)]
+    peek = _Peek(request, header, places, session)
+    return answered_of_queues(request, session, places, peek.run)
 
 
 def _check(header: PeekMessage, topic: Topic, session: Session) -> None:
@@ -86,12 +89,16 @@ class _Peek:
     )
 
     def __init__(
-        self, request: Command, header: PeekMessage, topic: Topic, session: Session
+        self,
+        request: Command,
+        header: PeekMessage,
+        places: Iterable[tuple[str, int]],
+        session: Session,
     ) -> None:
         self._request = request
         self._header = header
         self._session = session
-        self._places = _places(header, topic, session.state)
+        self._places = iter(places)
         self._slices: list[Buffer] = []
         self._count = 0
         self._size = 0

@@ -6,13 +6,19 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.reading import answered
 from cometmq.proto.bodies import ConsumeQueueData, ConsumeQueueEntries
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.query import QueryConsumeQueue
+from cometmq.store.disk.cold import Cold
 from cometmq.store.queues.consume_queue_ext import ADDRESS_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session, State
+    from cometmq.net import Later
     from cometmq.proto.bodies import SubscriptionData
     from cometmq.proto.command import Command
 
@@ -20,15 +26,34 @@ ENTRIES_MAX: Final = 10_000
 """Of one answer, some 1 MB; who wants more asks again behind them."""
 
 
-def query_consume_queue(request: Command, session: Session) -> Command:
+def query_consume_queue(request: Command, session: Session) -> Command | Later:
     """321: entries of a queue from an offset on; an operator looks at few of them."""
     header = request.read(QueryConsumeQueue)
-    state = session.state
     topic, queue_id = header.topic, header.queue_id
+    queues = session.state.store.queues
     count = min(max(header.count, 0), ENTRIES_MAX)
-    entries = state.store.queues.entries(topic, queue_id, header.index, count)
-    if entries is None:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+
+    def look(fetched: Fetched) -> Command | Sequence[Cold]:
+        queue = queues.find(topic, queue_id)
+        if queue is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        entries = queue.without_waiting(
+            lambda: queues.entries(topic, queue_id, header.index, count) or [], fetched
+        )
+        if isinstance(entries, Cold):
+            return [entries]
+        return _answer(request, header, session.state, entries)
+
+    return answered(request, session, look)
+
+
+def _answer(
+    request: Command,
+    header: QueryConsumeQueue,
+    state: State,
+    entries: list[tuple[int, int, int]],
+) -> Command:
+    topic, queue_id = header.topic, header.queue_id
     low, high = state.store.min_offset(topic, queue_id), state.store.max_offset(topic, queue_id)
     if not low <= header.index < high:
         return request.answer(

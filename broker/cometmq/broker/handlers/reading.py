@@ -20,16 +20,16 @@ from cometmq.proto.sysflag import SysFlag
 from cometmq.store.disk.cold import Cold
 from cometmq.store.disk.names import some_of
 from cometmq.store.errors import PutRefusedError, StoreFilesError
+from cometmq.store.queues.consume_queues import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session
     from cometmq.net import Later
     from cometmq.proto.message import StoredMessage
     from cometmq.store.message_store import MessageStore
-    from cometmq.store.queues.consume_queues import Span
 
     Attempt: TypeAlias = Callable[[Fetched], "Command | Sequence[Cold] | Later"]
     SlicedAttempt: TypeAlias = Callable[
@@ -74,6 +74,22 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
         session.peer.answer(request, read_failed(request, error))
 
     return go_on((), first)
+
+
+def answered_of_queues(
+    request: Command,
+    session: Session,
+    queues: Iterable[tuple[str, int]],
+    answer: Callable[[], Command | Later],
+) -> Command | Later:
+    """Answer once it can be said without waiting for the disk where these queues begin."""
+    of = session.state.store.queues
+
+    def attempt(fetched: Fetched) -> Command | Sequence[Cold] | Later:
+        fronts = () if fetched else (of.cold_front(*queue) for queue in queues)
+        return [front for front in fronts if front is not None] or answer()
+
+    return answered(request, session, attempt)
 
 
 def with_message(
@@ -170,8 +186,15 @@ class StoreTimes:
         self._damaged: list[str] = []
 
     def span(self, topic: str, queue_id: int) -> Span | None:
-        """Return where a queue begins and ends; None of one that is damaged, which is noted."""
-        span = self._store.queues.span(topic, queue_id)
+        """Return where a queue begins and ends; None of one that is damaged, which is noted.
+
+        Where it begins, 0 is given while that is to be fetched.
+        """
+        queues = self._store.queues
+        if not self._fetched and (front := queues.cold_front(topic, queue_id)) is not None:
+            self.cold.append(front)
+            return Span(0, self._store.max_offset(topic, queue_id))
+        span = queues.span(topic, queue_id)
         if span is None:
             self._damaged.append(f"{topic}/{queue_id}")
         return span
@@ -185,12 +208,8 @@ class StoreTimes:
 
     def at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When the message at a queue offset was stored; -1 where there is none, or damage."""
-        store = self._store
-        span = store.queues.span(topic, queue_id)
-        if span is None or not span.min_offset <= queue_offset < span.max_offset:
-            return -1
         try:
-            result = store.read(topic, queue_id, queue_offset, 1, fetched=self._fetched)
+            result = self._store.read(topic, queue_id, queue_offset, 1, fetched=self._fetched)
         except StoreFilesError:
             return -1
         if result.cold:

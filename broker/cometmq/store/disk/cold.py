@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.store.disk.filesystem import FileSystem
 
 
@@ -16,6 +18,8 @@ class Cold(NamedTuple):
     size: int
     physical_offset: int = -1
     """Where they stand in the log; negative when they are not of the log."""
+    warm: Callable[[], None] | None = None
+    """Reads, from any thread, more that will be looked at than these."""
 
 
 class ColdError(Exception):
@@ -28,6 +32,8 @@ class ColdError(Exception):
 
 def fetch(filesystem: FileSystem, cold: Cold) -> bytes:
     """Read what is cold, from any thread; empty when it has expired meanwhile."""
+    if cold.warm is not None:
+        cold.warm()
     try:
         file = filesystem.open(cold.path, read_only=True)
     except FileNotFoundError:

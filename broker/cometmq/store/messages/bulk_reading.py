@@ -22,7 +22,7 @@ from cometmq.store.errors import CorruptionError
 from cometmq.store.log.log_stretch import ENTRY_COLUMNS
 from cometmq.store.messages.damaged import in_front, told
 from cometmq.store.messages.picking import check_head
-from cometmq.store.messages.reading import ReadResult, ReadStatus, outside
+from cometmq.store.messages.reading import ReadResult, ReadStatus, outside, without_status
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 from cometmq.store.queues.consume_queue_ext import ADDRESS_MAX
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
     from cometmq.store.log.commit_log import CommitLog
     from cometmq.store.messages.reading import Fetched, Filter, QueueReader
+    from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.queues.consume_queue import ConsumeQueue
     from cometmq.store.queues.consume_queues import ConsumeQueues
 
@@ -91,6 +92,8 @@ class BulkReader:
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None or (wanted is not None and wanted.matches is not None):
             return self._as_a_pull(topic, queue_id, queue_offset, end_offset, wanted, fetched)
+        if not fetched and (needed := queue.cold_front) is not None:
+            return without_status(queue_offset, needed)
         bounds = (queue.min_offset, queue.max_offset)
         if not bounds[0] <= queue_offset < bounds[1]:
             return outside(queue_offset, *bounds)
@@ -99,7 +102,7 @@ class BulkReader:
             count = min(count, self._likely_count(queue, queue_offset, size_max))
         entries = self._entries(queue, queue_offset, count, fetched)
         if isinstance(entries, Cold):
-            return ReadResult(ReadStatus.FOUND, queue_offset, *bounds, [], cold=(entries,))
+            return without_status(queue_offset, entries)
         if not len(entries):
             queue.check_files()
             next_file = queue.next_file(queue_offset)
@@ -158,7 +161,15 @@ class BulkReader:
         """
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None:
-            return self._size_of_batches(topic, queue_id, queue_offset, end_offset, size_max)
+            batch_queue = self._queues.batch.find(topic, queue_id)
+            if batch_queue is None:
+                return RangeSize(queue_offset, 0)
+            return batch_queue.without_waiting(
+                lambda: _size_of_batches(batch_queue, queue_offset, end_offset, size_max),
+                fetched or (),
+            )
+        if not fetched and (needed := queue.cold_front) is not None:
+            return needed
         place = max(queue_offset, queue.min_offset)
         stop = min(end_offset, queue.max_offset, place + SIZED_MAX)
         size = 0
@@ -176,22 +187,6 @@ class BulkReader:
                 return RangeSize(place + fitting, size)
             place += len(entries)
             size = int(sizes[-1])
-        return RangeSize(max(place, queue_offset), size)
-
-    def _size_of_batches(
-        self, topic: str, queue_id: int, queue_offset: int, end_offset: int, size_max: int
-    ) -> RangeSize:
-        queue = self._queues.batch.find(topic, queue_id)
-        if queue is None:
-            return RangeSize(queue_offset, 0)
-        place = max(queue_offset, queue.min_offset)
-        stop = min(end_offset, queue.max_offset)
-        size = 0
-        for entry in queue.read(place, ENTRIES_MAX) if place < stop else ():
-            if entry.base_offset >= stop or (size and size + entry.size > size_max):
-                break
-            size += entry.size
-            place = entry.end_offset
         return RangeSize(max(place, queue_offset), size)
 
     def _entries(
@@ -321,3 +316,17 @@ def _records(piece: Buffer, start: int, offsets: Longs, sizes: Longs) -> list[Bu
         return [piece]
     view = memoryview(piece)
     return [view[first:last] for first, last in zip(firsts, lasts, strict=True)]
+
+
+def _size_of_batches(
+    queue: BatchConsumeQueue, queue_offset: int, end_offset: int, size_max: int
+) -> RangeSize:
+    place = max(queue_offset, queue.min_offset)
+    stop = min(end_offset, queue.max_offset)
+    size = 0
+    for entry in queue.read(place, ENTRIES_MAX) if place < stop else ():
+        if entry.base_offset >= stop or (size and size + entry.size > size_max):
+            break
+        size += entry.size
+        place = entry.end_offset
+    return RangeSize(max(place, queue_offset), size)

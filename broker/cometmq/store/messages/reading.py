@@ -135,21 +135,21 @@ class QueueReader:
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None or not queue.end:  # See `ConsumeQueues.find`.
             batch_queue = self._queues.batch.find(topic, queue_id)
-            if batch_queue is None:
-                return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
             return self._read_batch(batch_queue, queue_offset, count_max, wanted, fetched)
-        min_offset, max_offset = queue.min_offset, queue.end
-        if not min_offset <= queue_offset < max_offset:
-            return outside(queue_offset, min_offset, max_offset)
         most = self._hot[0]
         count = count_max if count_max < most else most  # noqa: FURB136  # A third of `min`'s time.
         if wanted is not None:
             count = wanted.entries_max or max(count, self._config.read_scan_size_max // ENTRY_SIZE)
+        min_offset = queue.min_cached if fetched is None else queue.min_offset
+        max_offset = queue.end
+        if min_offset < 0:
+            wanted_entries = _cold_entries(queue, queue_offset, count)
+            return without_status(queue_offset, queue.cold_front, wanted_entries)
+        if not min_offset <= queue_offset < max_offset:
+            return outside(queue_offset, min_offset, max_offset)
         entries = self._entries(queue, queue_offset, count, fetched)
         if isinstance(entries, Cold):
-            return ReadResult(
-                ReadStatus.FOUND, queue_offset, min_offset, max_offset, [], cold=(entries,)
-            )
+            return without_status(queue_offset, entries)
         if not entries:
             queue.check_files()
             status, next_offset = ReadStatus.OFFSET_FOUND_NULL, queue.next_file(queue_offset)
@@ -214,9 +214,7 @@ class QueueReader:
         if fetched is not None:
             return queue.read(queue_offset, count)
         entries = queue.read_entries_cached(queue_offset, count)
-        if entries is None:
-            return Cold(*queue.place_of(queue_offset), count * ENTRY_SIZE, -1)
-        return entries
+        return _cold_entries(queue, queue_offset, count) if entries is None else entries
 
     def _whole(
         self, entries: Buffer, queue_offset: int, min_offset: int, max_offset: int
@@ -262,12 +260,14 @@ class QueueReader:
 
     def _read_batch(
         self,
-        queue: BatchConsumeQueue,
+        queue: BatchConsumeQueue | None,
         queue_offset: int,
         count_max: int,
         wanted: Filter | None,
         fetched: Fetched | None,
     ) -> ReadResult:
+        if queue is None:
+            return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
         count = min(count_max, self._hot[0])
 
         def look() -> tuple[int, int, list[BatchEntry]]:
@@ -275,7 +275,7 @@ class QueueReader:
 
         found = queue.without_waiting(look, fetched or ())
         if isinstance(found, Cold):
-            return ReadResult(ReadStatus.FOUND, queue_offset, 0, 0, [], cold=(found,))
+            return without_status(queue_offset, found if fetched else queue.cold_front or found)
         min_offset, max_offset, entries = found
         if not min_offset <= queue_offset < max_offset:
             return outside(queue_offset, min_offset, max_offset)
@@ -349,6 +349,16 @@ def _result(selection: Selection, min_offset: int, max_offset: int) -> ReadResul
     if selection.has_expired:
         return replace(found, status=ReadStatus.MESSAGE_WAS_REMOVING)
     return replace(found, status=ReadStatus.NO_MATCHED_MESSAGE)
+
+
+def _cold_entries(queue: ConsumeQueue, queue_offset: int, count: int) -> Cold:
+    return Cold(*queue.place_of(queue_offset), count * ENTRY_SIZE)
+
+
+def without_status(queue_offset: int, *cold: Cold | None) -> ReadResult:
+    """Say what has to be fetched before it is known what a read finds."""
+    needed = tuple(each for each in cold if each is not None)
+    return ReadResult(ReadStatus.FOUND, queue_offset, 0, 0, [], cold=needed)
 
 
 def outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:

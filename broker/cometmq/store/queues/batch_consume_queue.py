@@ -22,6 +22,7 @@ from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from cometmq.store.disk.cold import Cold
 from cometmq.store.queues.consume_queue import Boundary
 from cometmq.store.queues.entry_files import EntryFiles
 from cometmq.store.queues.entry_search import PRE_BLANK_SIZE
@@ -95,6 +96,14 @@ class BatchConsumeQueue(EntryFiles):
         """
         index = self.min_entry
         return self.max_offset if index == self.end else self._base_offset(index, 0)
+
+    @property
+    def cold_front(self) -> Cold | None:
+        """What has to be fetched for `min_offset` to be known without a wait."""
+        found = self.without_waiting(lambda: self.min_offset)
+        if not isinstance(found, Cold):
+            return None
+        return super().cold_front or found
 
     def index_of(self, queue_offset: int) -> int:
         """Return the place of the entry that leads to a message, as far as the others tell."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.cold import Cold
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.log.segments import Segments
     from cometmq.store.queues.noted_ends import QueueEnds
@@ -244,6 +245,17 @@ class ConsumeQueues:
             table = self.simple if queue_id in self.simple.queues(topic) else self.batch
             table.problems[topic, queue_id] = str(error)
             return None
+
+    def cold_front(self, topic: str, queue_id: int) -> Cold | None:
+        """What has to be fetched for `span` to find a queue's begin without waiting for the disk.
+
+        Once a segment has expired, and after a start, it is searched for in the queue's entries.
+        """
+        try:
+            queue = self.find(topic, queue_id)
+            return None if queue is None else queue.cold_front
+        except StoreFilesError:
+            return None  # Who looks is told.
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int

@@ -159,6 +159,8 @@ class Front(NamedTuple):
     topic: str
     queue_id: int
     low: int
+    written: int
+    """The rest, up to the end, is in memory."""
     end: int
     offset: int
 
@@ -172,6 +174,8 @@ class Front(NamedTuple):
         with suppress(OSError), ExitStack() as opened:
 
             def place_of(index: int) -> int:
+                if index >= self.written:
+                    return NO_CUT
                 number, place = divmod(index, per_file)
                 if (file := files.get(number)) is None:
                     path = shelf.path(self.topic, self.queue_id, number)

@@ -93,6 +93,22 @@ class ReadableEntries:
         return self._min
 
     @property
+    def min_cached(self) -> int:
+        """What `min_entry` is; -1 where the disk would have to be waited for."""
+        if self._min_physical_offset != self._shelf.disk.min_physical_offset and isinstance(
+            self.without_waiting(self._correct_min), Cold
+        ):
+            return -1
+        return self._min
+
+    @property
+    def cold_front(self) -> Cold | None:
+        """What has to be fetched for it to be known, without a wait, where the queue begins."""
+        if self.min_cached >= 0:
+            return None
+        return Cold(*self.place_of(self._min), self.entry_size, warm=self.front.warm)
+
+    @property
     def _known(self) -> QueueEnd | None:
         """What the list says; of a queue whose last record is cut, and made again, nothing."""
         return self._shelf.disk.ends.known.get(self.key)
@@ -107,7 +123,8 @@ class ReadableEntries:
     def front(self) -> Front:
         """What a thread may warm of the queue, for the search of `min_entry`."""
         offset = self._shelf.disk.min_physical_offset
-        return Front(self._shelf, self.topic, self.queue_id, self._min, self.written, offset)
+        place = (self._shelf, self.topic, self.queue_id)
+        return Front(*place, self._min, self.written, self.end, offset)
 
     def without_waiting(
         self, look: Callable[[], T], fetched: Iterable[tuple[Cold, bytes]] = ()
