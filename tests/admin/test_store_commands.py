@@ -160,6 +160,7 @@ def test_stat_says_which_queues_end_too_early() -> None:
     disk = small_store()
     whole = json.loads(run("stat", "--json", ROOT, disk=disk).stdout)
     assert whole["short_queues"] == []
+    assert whole["damages"] == []
     assert "damage" not in run("stat", ROOT, disk=disk).stdout
     folder = f"{ROOT}/consumequeue/T/1"
     for entry in disk.list(folder):
@@ -172,9 +173,15 @@ def test_stat_says_which_queues_end_too_early() -> None:
         "max_offset": 0,
         "known_offset": known["max_offset"],
     }
-    text = run("stat", ROOT, disk=disk).stdout
+    said = run("stat", ROOT, disk=disk)
+    assert said.exit_code == 1
+    text = said.stdout
     had = f"it had messages up to {known['max_offset']}"
-    assert f"the sound entries of queue 1 of T end at 0, and {had}" in text
+    problem = f"the sound entries of queue 1 of T end at 0, and {had}"
+    assert f"damage      {problem}" in text
+    as_json = run("stat", "--json", ROOT, disk=disk)
+    assert as_json.exit_code == 1
+    assert json.loads(as_json.stdout)["damages"] == [f"{problem}: run `cometmq store verify`"]
 
 
 def test_a_store_that_a_process_has_open_is_read_and_not_written(tmp_path: Path) -> None:

@@ -149,7 +149,8 @@ def stat(
     """Show what a store holds, and in what state it is.
 
     Segments, first and last offsets and times, topics and queues, index files, the checkpoint, who
-    has it open, and the disk. Changes nothing; works while a broker runs.
+    has it open, and the disk. Changes nothing; works while a broker runs. Exit status 1 where a
+    line `damage` says what a first look found wrong.
 
     \b
     Examples:
@@ -159,14 +160,20 @@ def stat(
     """
     inspected = look_at(context, root, index_slots, index_items)
     summary = summarize(inspected)
+    damages = list(_damages(inspected, summary))
     if as_json:
-        show_json(_document(inspected, summary))
-        return
-    show_facts(_facts(inspected, summary))
-    if not summary.queues:
-        return
-    click.echo()
-    if queues:
+        show_json(_document(inspected, summary, damages))
+    else:
+        show_facts(_facts(inspected, summary, damages))
+        if summary.queues:
+            click.echo()
+            _show_queues(summary, each=queues)
+    if damages:
+        context.exit(1)
+
+
+def _show_queues(summary: Summary, *, each: bool) -> None:
+    if each:
         show_table(
             ("topic", "#queue", "#first", "#next", "#messages", "kind"),
             (
@@ -194,7 +201,7 @@ def state_text(inspected: Inspected) -> str:
     return "not shut down cleanly; the next start recovers it"
 
 
-def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
+def _facts(inspected: Inspected, summary: Summary, damages: list[str]) -> Iterator[tuple[str, str]]:
     size = summary.end_offset - summary.first_offset
     yield "store", inspected.root
     yield "state", state_text(inspected)
@@ -215,7 +222,7 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         them = "it" if summary.behind_queues == 1 else "them"
         then = "" if inspected.opened_by is not None else f": the next start puts {them} there"
         yield "note", f"{messages} more at the end of the log, in no file of a queue yet{then}"
-    for problem in _damages(inspected, summary):
+    for problem in damages:
         yield "damage", problem
     for note in inspected.damaged_tables.notes():
         yield "note", note
@@ -302,7 +309,7 @@ def _topics(summary: Summary) -> Iterator[tuple[str, int, int]]:
         yield (topic, *counts[topic])
 
 
-def _document(inspected: Inspected, summary: Summary) -> dict[str, Any]:
+def _document(inspected: Inspected, summary: Summary, damages: list[str]) -> dict[str, Any]:
     claims = inspected.checkpoint.claims
     document = asdict(summary)
     for name in ("disk", "log_disk"):
@@ -313,6 +320,7 @@ def _document(inspected: Inspected, summary: Summary) -> dict[str, Any]:
         "clean": inspected.is_clean,
         "opened_by": inspected.opened_by,
         "messages": summary.messages,
+        "damages": damages,
         "backed_tables": inspected.damaged_tables.from_backup,
         "empty_tables": inspected.damaged_tables.empty,
         **document,
