@@ -24,11 +24,15 @@ def life() -> Life:
     return life
 
 
+@pytest.mark.parametrize("is_opened_anew", [False, True])
 @pytest.mark.parametrize("together", [1, 2, 64])
 def test_the_files_that_go_are_found_in_a_thread(
-    life: Life, monkeypatch: pytest.MonkeyPatch, together: int
+    life: Life, monkeypatch: pytest.MonkeyPatch, together: int, *, is_opened_anew: bool
 ) -> None:
     monkeypatch.setattr(letting_go, "COLD_QUEUES", together)
+    if is_opened_anew:  # No queue is loaded then.
+        assert life.store.close(life.now_ms)
+        life.store = life.open()
     watch = Watch(monkeypatch)
     run_jobs = life.store.run_jobs
 

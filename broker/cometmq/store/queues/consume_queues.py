@@ -16,6 +16,7 @@ so that a second crash starts from there again.
 from __future__ import annotations
 
 from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.disk.open_files import OpenFiles
@@ -26,7 +27,7 @@ from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.queues.entry_disk import EntryDisk
 from cometmq.store.queues.entry_files import EntryFiles
 from cometmq.store.queues.entry_search import NO_CUT
-from cometmq.store.queues.letting_go import queues_letting_go
+from cometmq.store.queues.letting_go import queues_letting_go, walk_once_read
 from cometmq.store.queues.queue_ends import QueueKey, Sizes
 from cometmq.store.queues.queue_table import QueueTable, Shape
 from cometmq.store.queues.record_check import RecordCheck
@@ -326,7 +327,9 @@ class ConsumeQueues:
                 failed.append(error)
                 return False
 
-        for queue in queues_letting_go(self.walk_sound(), lets_go, in_thread):
+        tables = (self.simple, self.batch)
+        queues = chain.from_iterable(walk_once_read(table, in_thread) for table in tables)
+        for queue in queues_letting_go(queues, lets_go, in_thread):
             if queue is not None:
                 going.append(queue)
             yield 0

@@ -1,26 +1,35 @@
 """Which queues have files that lie in front of the log, without waiting for a cold disk.
 
 Once a segment has expired, where each queue begins is searched for in its entries. The oldest are
-seldom in memory, so a thread reads what the search looks at, of many queues at a time.
+seldom in memory, and behind a start no queue was touched yet; so a thread reads what a load, or the
+search, looks at, of many queues at a time.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.disk.cold import Cold
+from cometmq.store.errors import StoreFilesError
+from cometmq.store.queues.entry_search import NO_CUT, WINDOW_ENTRIES, Front, sound_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.queues.consume_queue import ConsumeQueue
+    from cometmq.store.queues.entry_disk import Shelf
     from cometmq.store.queues.entry_files import EntryFiles
+    from cometmq.store.queues.queue_table import QueueTable
 
     LetsGo = Callable[[EntryFiles], bool]
     InThread = Callable[[Callable[[], None]], None]
 
 COLD_QUEUES: Final = 64
-"""Their fronts are read together, in a thread."""
+"""Their files are read together, in a thread."""
 
 
 def queues_letting_go(
@@ -60,3 +69,43 @@ def _once_read(
     yield None
     for queue in cold:
         yield queue if lets_go(queue) else None
+
+
+def walk_once_read(
+    table: QueueTable[ConsumeQueue] | QueueTable[BatchConsumeQueue], in_thread: InThread
+) -> Iterator[EntryFiles | None]:
+    """Walk all queues, as `QueueTable.walk_sound`; one a step, and None for some more steps.
+
+    What those that are not loaded need for it is read `in_thread` first; no step may be taken
+    before that ended.
+    """
+    names = ((topic, queue_id) for topic in table.topics() for queue_id in table.queues(topic))
+    while some := list(islice(names, COLD_QUEUES)):
+        unloaded = [name for name in some if name[1] not in table.in_memory(name[0])]
+        if unloaded:
+            in_thread(partial(_warm, table.shelf, unloaded))
+            yield None
+        for name in some:
+            yield table.find_sound(*name)
+
+
+def _warm(shelf: Shelf, queues: list[tuple[str, int]]) -> None:
+    for topic, queue_id in queues:
+        with suppress(OSError, StoreFilesError):  # The load meets it.
+            _warm_queue(shelf, topic, queue_id)
+
+
+def _warm_queue(shelf: Shelf, topic: str, queue_id: int) -> None:
+    """Read what the load of a queue looks at, and the search for where it begins."""
+    numbers = shelf.numbers(f"{shelf.root}/{topic}/{queue_id}")
+    with ExitStack() as opened:
+        for number in reversed(numbers):
+            path = shelf.path(topic, queue_id, number)
+            file = opened.enter_context(closing(shelf.disk.filesystem.open(path, read_only=True)))
+            count = sound_entries(file, shelf, NO_CUT)
+            file.read(WINDOW_ENTRIES * shelf.entry_size, count * shelf.entry_size)
+            if count:
+                low, end = (each * shelf.file_entries for each in (numbers[0], number))
+                offset = shelf.disk.min_physical_offset
+                Front(shelf, topic, queue_id, low, end + count, end + count, offset).warm()
+                return
