@@ -50,6 +50,28 @@ def test_the_files_that_go_are_found_in_a_thread(
     assert watch.waited == []
 
 
+def test_behind_a_kill_the_queues_that_are_looked_at_are_read_in_a_thread(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.put(5, ("Late",))
+    life.disk = life.disk.kill()
+    life.store = life.open()
+    queues = life.store.queues
+    assert queues.simple.cut is not None
+    assert not queues.simple.in_memory("A")
+    life.disk.is_cold = True
+    watch = Watch(monkeypatch)
+    while queues.simple.cut is not None or queues.batch.cut is not None:
+        life.store.tick(life.now_ms)
+        with watch.in_thread():
+            life.store.run_jobs()
+    assert queues.simple.in_memory("A")
+    assert queues.batch.in_memory("Batches")
+    assert watch.waited == []
+    life.disk.is_cold = False
+    assert life.bodies("B")[-1] == 100
+
+
 def test_a_front_that_cannot_be_read_is_told_of_and_holds_up_no_other_queue(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:

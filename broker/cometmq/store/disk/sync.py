@@ -136,6 +136,24 @@ class Syncer:
         self._on_change()
 
 
+class Errand:
+    """A job of which is known whether it is under way; one at a time."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self.is_under_way = False
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Have work done soon."""
+
+        def job() -> None:
+            work()
+            self.is_under_way = False
+
+        self.is_under_way = True
+        self._jobs.submit(job)
+
+
 class Jobs:
     """Slower work than a sync that must not hold one up, one job after another.
 

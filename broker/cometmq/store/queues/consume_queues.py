@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cometmq.store.disk.cold import Cold
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.log.segments import Segments
+    from cometmq.store.queues.letting_go import InThread
     from cometmq.store.queues.noted_ends import QueueEnds
     from cometmq.store.queues.queue_ends import Ends
 
@@ -285,18 +286,20 @@ class ConsumeQueues:
         self.simple.truncate(physical_offset)
         self.batch.truncate(physical_offset)
 
-    def settle(self) -> Iterator[None]:
+    def settle(self, in_thread: InThread | None = None) -> Iterator[None]:
         """Do the rest of `truncate` for queues that nobody touched, one a step.
 
         And load all of them once where there was no list of where they end: it names each, and is
-        whole if all can be loaded.
+        whole if all can be loaded. What the loads look at is read `in_thread`, if one is given; no
+        step may be taken before that ended.
         """
         is_cut = not (self.simple.cut is None and self.batch.cut is None)
-        yield from self.simple.settle()
-        yield from self.batch.settle()
-        if not (self.ends.is_whole or is_cut):
-            for _ in self.walk_sound():
-                yield
+        for table in (self.simple, self.batch):
+            walk = table.walk_sound() if in_thread is None else walk_once_read(table, in_thread)
+            yield from table.settle(walk)
+            if not (self.ends.is_whole or is_cut):
+                for _ in walk:
+                    yield
         self.ends.is_whole |= all(
             (end := self.ends.known.get(QueueKey(table is self.batch, *queue))) is not None
             and end.lacks_from is not None

@@ -163,10 +163,10 @@ class QueueTable(Generic[Queue]):
         """The physical offset that unloaded queues must still be cut to."""
         return self._cut
 
-    def settle(self) -> Iterator[None]:
-        """Cut the queues that were not loaded since `truncate`, one a step."""
+    def settle(self, walk: Iterator[object]) -> Iterator[None]:
+        """Cut the queues that were not loaded since `truncate`: a `walk` of all of them does."""
         if self._cut is not None:
-            for _ in self.walk_sound():
+            for _ in walk:
                 yield
             self._cut = None
 

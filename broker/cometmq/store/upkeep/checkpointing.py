@@ -24,6 +24,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.disk.sync import Errand
 from cometmq.store.errors import disk_error_text
 from cometmq.store.upkeep.checkpoint import Longs
 from cometmq.store.upkeep.write_behind import WriteBehind
@@ -132,7 +133,8 @@ class Checkpointer:
         self._longs = longs
         self._config = config
         self._jobs = jobs
-        self._settling: Iterator[None] = queues.settle()
+        self._reading = Errand(jobs)
+        self._settling: Iterator[None] = queues.settle(self._reading.begin)
         self._is_settled = False
         self._journal = journal
         self.write_behind = WriteBehind(appender, queues, config, journal)
@@ -143,7 +145,7 @@ class Checkpointer:
         self._is_whole_wanted = False
         self._is_whole = True  # Else a checkpoint that names a journal is being taken.
         self._is_syncing = False
-        self._is_preparing = False
+        self._preparing = Errand(jobs)
         self._opened_ms: int | None = None
         self._indexed_ms = -INDEXED_AFTER_MS
         self._borders = deque([claims.verify_from])  # of records, ever further on
@@ -195,7 +197,8 @@ class Checkpointer:
         if not self._is_settled:
             try:
                 for _ in range(SETTLED_A_TICK_MAX if self._is_much_unclaimed else SETTLED_A_TICK):
-                    next(self._settling)
+                    if not self._reading.is_under_way:
+                        next(self._settling)
             except StopIteration:
                 self._is_settled = True
         return not self._is_settled
@@ -227,15 +230,9 @@ class Checkpointer:
         if self._opened_ms is None:
             self._opened_ms = now_ms
         is_started = not 0 <= now_ms - self._opened_ms < PREPARED_AFTER_MS
-        if (index.waiting or is_started) and not self._is_preparing:
-            self._is_preparing = True
-            self._jobs.submit(self._prepare)
+        if (index.waiting or is_started) and not self._preparing.is_under_way:
+            self._preparing.begin(index.prepare)
         return False
-
-    def _prepare(self) -> None:
-        assert self._index is not None
-        self._index.prepare()
-        self._is_preparing = False
 
     def _is_due(self, now_ms: int) -> bool:
         if self._last_ms is None or now_ms < self._last_ms:
