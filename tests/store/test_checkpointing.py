@@ -232,6 +232,7 @@ def test_behind_a_kill_queues_are_looked_at_without_a_pause() -> None:
     slices = 1
     while store.tick(NOW_MS):
         slices += 1
+        store.run_jobs()
     assert slices >= 100 // SETTLED_A_TICK
     later_ms = NOW_MS + CONFIG.checkpoint_interval_ms
     for _ in range(3):
