@@ -7,11 +7,17 @@ from tests.store.queue_model import open_queues, small_config
 from cometmq.proto.java import tags_code
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.proto.record import encode_record
-from cometmq.proto.sysflag import TransactionType
+from cometmq.proto.sysflag import SysFlag, TransactionType
 from cometmq.store.config import StoreConfig
 from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.index.index import Index
-from cometmq.store.messages.dispatch import entry_tags_code, note_record, place_record
+from cometmq.store.messages.dispatch import (
+    batch_entry,
+    entry_tags_code,
+    message_count,
+    note_record,
+    place_record,
+)
 from cometmq.store.queues.consume_queue import ENTRY
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
@@ -100,3 +106,20 @@ def test_a_rolled_back_message_has_no_keys(transaction: TransactionType) -> None
     index.build(1, 0)
     wanted = [] if transaction is TransactionType.ROLLED_BACK else [4096]
     assert index.search("t", "k", 9).run() == wanted
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"INNER_NUM\x0132768\x02",
+        b"INNER_NUM\x010\x02",
+        b"INNER_NUM\x01-1\x02",
+        b"INNER_BASE\x019223372036854775808\x02",
+        b"INNER_BASE\x01-1\x02",
+    ],
+)
+def test_numbers_of_a_batch_that_no_entry_can_hold_do_not_count(properties: bytes) -> None:
+    message = record(properties=properties, sys_flag=SysFlag.INNER_BATCH)
+    entry = batch_entry(message, LEVELS)
+    assert (entry.base_offset, entry.batch_size) == (0, 1)
+    assert message_count(message) == 1

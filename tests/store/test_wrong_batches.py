@@ -234,3 +234,31 @@ def test_files_of_a_batch_queue_that_were_exchanged_are_found() -> None:
     assert "it stands behind that of a later record" in found[0].problem
     rebuilt(disk, config=SMALLER)
     assert not verified(disk, config=SMALLER).findings
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_batch_of_more_messages_than_there_can_be_is_told_as_damage(*, close: bool) -> None:
+    """One flipped bit makes 72767 of 32767, and no checksum of a body covers it."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    for _ in range(3):
+        store.put("B", 0, b"body", b"INNER_NUM\x0132767\x02", inner(1))
+    store.commit()
+    store.run_jobs()
+    if close:
+        assert store.close(1)
+    else:
+        disk = disk.kill()
+    second = record(disk, 1)
+    at = second.physical_offset + second.raw.index(b"INNER_NUM\x01") + 10
+    overwrite(disk, LOG, at, b"7")
+    before = contents(disk)
+    report = verified(disk, config=CONFIG)
+    assert "the log lacks B queue 0 offset 32768 to 65533" in report.notes
+    with pytest.raises(CorruptionError, match="from 32768 to 65533"):
+        rebuilt(disk, config=CONFIG)
+    assert repaired(disk).is_empty
+    if not close:
+        with pytest.raises(CorruptionError, match="from 32768 to 65533"):
+            opened(disk)
+    assert contents(disk) == before

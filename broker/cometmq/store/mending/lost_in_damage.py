@@ -20,8 +20,7 @@ from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.queue_files import files_of
 from cometmq.store.mending.lost_messages import Front
 from cometmq.store.mending.placeholders import Lost, least_size
-from cometmq.store.messages.admission import BATCH_COUNT_MAX
-from cometmq.store.messages.dispatch import has_entry, message_count
+from cometmq.store.messages.dispatch import BATCH_COUNT_MAX, has_entry, message_count
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.queues.queue_ends import QueueKey
@@ -78,7 +77,7 @@ def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
     topic, count = record.topic_raw.decode("utf-8", "replace"), message_count(record)
     is_deleted = store.deletions.covers(record) or damage.start < store.gone_topics.gone_to(topic)
     if record.queue_offset >= 0 and record.queue_id >= 0 and not is_deleted:
-        yield Lost(topic, record.queue_id, record.queue_offset, min(count, BATCH_COUNT_MAX))
+        yield Lost(topic, record.queue_id, record.queue_offset, count)
 
 
 class LostInDamage:

@@ -12,7 +12,7 @@ from cometmq.proto.sysflag import SysFlag, TransactionType
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.turn import BLANK_SIZE
 from cometmq.store.looking.fillers import FILLER_TOPIC
-from cometmq.store.messages.admission import BATCH_COUNT_MAX
+from cometmq.store.messages.dispatch import BATCH_COUNT_MAX
 
 if TYPE_CHECKING:
     from cometmq.store.looking.inspection import Inspected

@@ -9,7 +9,7 @@ from cometmq.proto.properties import remove_property
 from cometmq.proto.record import HEAD_SIZE, RECORD_CRC_NAME, TOPIC_SIZE_V1_MAX, topic_part
 from cometmq.store.disk.names import is_folder_name
 from cometmq.store.errors import MessageIllegalError, PropertiesTooLongError
-from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
+from cometmq.store.messages.dispatch import BATCH_COUNT_MAX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from cometmq.store.queues.consume_queue import ConsumeQueue
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 TOPIC_SIZE_MAX: Final = 127
 RETRY_TOPIC_SIZE_MAX: Final = 255
 """Of topics that begin with `%RETRY%`: Apache's retry topics of POP hold two names."""
-
-BATCH_COUNT_MAX: Final = 32767
-"""Messages of an inner batch: their number is an i16 in the ConsumeQueue."""
 
 _DIGITS_MAX: Final = 40
 """Of a number in a property, leading zeros included: of thousands Python makes none."""

@@ -36,6 +36,11 @@ _find_tags: Final = property_finder(b"TAGS")
 _RECORDS_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
 """The halves of a transaction that no consumer sees."""
 
+BATCH_COUNT_MAX: Final = 32767
+"""Messages of an inner batch: their number is an i16 in the ConsumeQueue."""
+_COUNTS: Final = range(1, BATCH_COUNT_MAX + 1)
+_BASES: Final = range(1 << 63)
+
 
 def tags_code_of(
     topic: str, properties: bytes, store_timestamp: int, delay_levels_ms: Sequence[int]
@@ -128,15 +133,17 @@ def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry:
         message.size,
         entry_tags_code(message, levels),
         message.store_timestamp,
-        _number(message, "INNER_BASE", message.queue_offset) if inner else message.queue_offset,
-        _number(message, "INNER_NUM", 1) if inner else 1,
+        _number(message, "INNER_BASE", _BASES, message.queue_offset)
+        if inner
+        else message.queue_offset,
+        message_count(message),
     )
 
 
 def says_number_twice(message: StoredMessage) -> bool:
     """Whether an inner batch says its number in the head and, the same, as a property."""
     is_inner = bool(message.sys_flag & SysFlag.INNER_BATCH)
-    return not is_inner or _number(message, "INNER_BASE", -1) == message.queue_offset
+    return not is_inner or _number(message, "INNER_BASE", _BASES, -1) == message.queue_offset
 
 
 def has_entry(message: StoredMessage) -> bool:
@@ -147,14 +154,16 @@ def has_entry(message: StoredMessage) -> bool:
 def message_count(message: StoredMessage) -> int:
     """Return how many messages a record holds, of queue offsets from its own on."""
     is_batch = message.sys_flag & SysFlag.INNER_BATCH
-    return max(1, _number(message, "INNER_NUM", 1)) if is_batch else 1
+    return _number(message, "INNER_NUM", _COUNTS, 1) if is_batch else 1
 
 
-def _number(message: StoredMessage, name: str, default: int) -> int:
+def _number(message: StoredMessage, name: str, numbers: range, default: int) -> int:
+    """Return a property that is one of these numbers, as an entry can hold, or the default."""
     try:
-        return int(message.find(name) or default)
+        number = int(message.find(name) or default)
     except ValueError:
         return default
+    return number if number in numbers else default
 
 
 def note_record(index: Index, message: StoredMessage) -> None:
