@@ -130,7 +130,8 @@ class QueueReader:
     ) -> ReadResult:
         """Read up to `count_max` messages from a queue offset on.
 
-        `CorruptionError` when an entry does not lead to its record, or is lost with its file.
+        All that was fetched for it must be given again with the next call, too. `CorruptionError`
+        when an entry does not lead to its record, or is lost with its file.
         """
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None or not queue.end:  # See `ConsumeQueues.find`.
