@@ -483,6 +483,10 @@ def test_a_torn_tail_is_no_damage_but_said() -> None:
     assert report.findings == []
     assert report.torn_bytes == 12
     assert "a torn tail of 12 bytes" in report.notes[1]
+    beside_a_broker = Report(9)
+    list(verify(replace(inspect(disk, ROOT, SMALL), opened_by=4711), beside_a_broker))
+    assert not [note for note in beside_a_broker.notes if "torn tail" in note]
+    assert beside_a_broker.torn_bytes == 0
 
 
 def test_damage_behind_what_was_synced_is_damage_also_after_a_kill() -> None:

@@ -226,7 +226,8 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
     if missing_end is not None:
         place, problem = missing_files(store.segments, missing_end)
         _find_in_log(store, report, place, f"{problem}: files are missing")
-    if log.torn_problem is not None:
+    # Who has it open is writing there.
+    if log.torn_problem is not None and store.opened_by is None:
         report.torn_bytes = log.data_end - log.end_offset
         report.torn_records = log.torn_records
         sound = f", with {log.torn_records} sound records that nobody promised"
