@@ -35,6 +35,7 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS, durable, in_session
 from cometmq.pipeline.jobs.aggregate import AggregateSettings
+from cometmq.pipeline.jobs.archive import ArchiveSettings
 from cometmq.pipeline.jobs.audit_settings import AuditSettings
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Run, setting
@@ -268,7 +269,9 @@ MISTAKES = {
     "audit --store s --conf spark.driver.memory=4gb": "spark.driver.memory=4gb: write a size, such",
     "archive --to a --topic t --max-rows -1": "max-rows: '-1'",
     "archive --to a --topic t --start=": "start: it is empty; write earliest, latest or JSON",
+    "archive --to a --topic t --start group:": "start: '' is no name of a group",
     "archive --to a --topic t --on-bad-body=": "on-bad-body: '' is neither fail nor skip",
+    "archive --to a --topic t --report=": "report: it is empty; name a file",
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
     "mirror --topic t --to-nameserver here --checkpoint c": "to-nameserver: 'here' is no HOST:PORT",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
@@ -278,7 +281,7 @@ MISTAKES = {
     "replay --from-dir a --to-topic t --mark x=": "mark: 'x=': write NAME=VALUE",
     "replay --from-dir a --to-topic t --mark KEYS=zz": "mark: KEYS is a property that brokers and",
     "replay --from-dir a --to-topic t --mark a\x01b=c": "mark: 'a\\x01b=c': U+0001 cannot be in",
-    "replay --from-dir a --to-topic=": "to-topic: say the name of a topic",
+    "replay --from-dir a --to-topic=": "to-topic: it is empty; write TOPIC",
     "replay --from-dir a --to-topic a.b": "to-topic: topic 'a.b': letters, digits and",
     f"replay --from a --to-topic {'t' * 128}": "characters, at most 127",
     "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes there",
@@ -301,6 +304,7 @@ MISTAKES = {
     "aggregate --topic t --to-topic u --checkpoint c --window 1_month": "window: '1 month' is no t",
     "aggregate --topic t --to-topic u --checkpoint c --watermark 5": "watermark: '5' is no time su",
     "aggregate --topic t --to-topic u --checkpoint c --slide -1": "slide: '-1' is no time such as",
+    "aggregate --topic t --to-topic u --checkpoint c --time=": "time: it is empty; leave it",
     "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "is the cluster that is read",
     "mirror --topic t --to-nameserver h:1 --checkpoint c --delivery twice": "delivery: 'twice'",
     "transform --topic t,u --sql s --checkpoint c --to-topic u": "to-topic: u is read, so all",
@@ -335,6 +339,9 @@ MISTAKES = {
     "latency --topic t --html no-such/l.html": "html: no-such/l.html: no such folder",
     "latency --topic t --since then": "since: 'then' is no time",
     "reconcile --left here --right store:d": "left: 'here' is none of",
+    "reconcile --left topic:t@h --right store:d": "left: 'h' is no HOST:PORT",
+    "reconcile --left store:c --right topic:t@h:1#x": "right: 'h:1#x' is no HOST:PORT",
+    "audit --check log --store store:/s": "audit: store: store:/s: ",
     "reconcile --left store:c --right store:d --level deep": "level: 'deep'",
 }
 
@@ -442,6 +449,21 @@ def test_a_setting_of_another_type_is_refused_by_its_name(job: str) -> None:
             settings(**{**needed, each.name: WRONG[str(each.type)]})
         name = each.name.rstrip("_").replace("_", "-")
         assert str(caught.value).startswith(f"{name}: {WRONG[str(each.type)]!r} is not ")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_setting_that_says_nothing_is_refused_by_its_name(job: str) -> None:
+    """As where a variable of a shell is not set: of SQL Spark would say so half a minute later."""
+    settings = import_module(JOBS[job]).JOB.settings
+    declared = [each for each in fields(settings) if str(each.type) == "str"]
+    needed = {each.name: "x" for each in declared if each.default is MISSING}
+    for each in declared:
+        name = each.name.rstrip("_").replace("_", "-")
+        with pytest.raises(OptionError, match=f"^{name}: it is blank; "):
+            settings(**{**needed, each.name: " \t"})
+        if each.name in needed:
+            with pytest.raises(OptionError, match=f"^{name}: it is empty; "):
+                settings(**{**needed, each.name: ""})
 
 
 NUMBERS = {
@@ -762,6 +784,33 @@ def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(
     arguments = ["-n", rocketmq_session.nameserver, "--topic", "nowhere", "--to", str(tmp_path)]
     done = CliRunner().invoke(program, ["pipeline", "archive", *arguments])
     assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("start", ["yesterday", '{"t": [5]}', '{"t": {"0": -3}}', "group:a b"])
+def test_a_beginning_that_cannot_be_is_told_of_a_stream_that_has_begun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: str
+) -> None:
+    """It says nothing any more, and so nothing that it seems to say."""
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    (tmp_path / "_checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "_checkpoint" / "offsets" / "0").touch()
+    arguments = ["--topic", "t", "--to", str(tmp_path), "--start", start]
+    done = CliRunner().invoke(program, ["pipeline", "archive", *arguments])
+    assert done.exit_code == 2, done.output
+    assert done.stderr.startswith("cometmq pipeline archive: start: ")
+
+
+def test_settings_of_a_stream_are_refused_by_their_own_names() -> None:
+    """Who writes them in Python has not written the options of the source."""
+    for wrong, said in (
+        ({"start": "erliest"}, "start: 'erliest' is none of earliest"),
+        ({"max_rows": -1}, "max-rows: '-1' is no"),
+        ({"topic": ""}, "topic: say which topics to read, by --topic "),
+    ):
+        given: dict[str, Any] = {"nameserver": "h:1", "topic": "t", "to": "a", **wrong}
+        with pytest.raises(OptionError) as caught:
+            ArchiveSettings(**given)
+        assert str(caught.value).startswith(said)
 
 
 class Said:

@@ -239,9 +239,39 @@ def test_credentials_that_cannot_be_are_refused(given: str) -> None:
     assert MISTAKES[given] in done.output
 
 
+VARIABLES = {
+    "dlq --group g": ("COMETMQ_SECRET_KEY", "access-key: is missing, and COMETMQ_SECRET_KEY is"),
+    "latency --topic t": ("COMETMQ_ACCESS_KEY", "secret-key-file: is missing, and COMETMQ_ACCESS"),
+    "reconcile --left store:a --right store:b": (
+        "COMETMQ_LEFT_SECRET_KEY",
+        "left-access-key: is missing, and COMETMQ_LEFT_SECRET_KEY is there; say both, or none",
+    ),
+    "mirror --topic t --to-nameserver h:1 --checkpoint c": (
+        "COMETMQ_TO_ACCESS_KEY",
+        "to-secret-key-file: is missing, and COMETMQ_TO_ACCESS_KEY is there; say both, or none",
+    ),
+}
+
+
+@pytest.mark.parametrize("given", VARIABLES)
+def test_half_a_credential_is_told_where_it_was_said(given: str) -> None:
+    """Who has it in the environment did not write the option."""
+    variable, said = VARIABLES[given]
+    done = CliRunner().invoke(program, ["pipeline", *given.split()], env={variable: SECRET})
+    assert done.exit_code == 2, done.output
+    assert said in done.stderr
+    assert SECRET not in done.output
+
+
 def test_a_secret_without_a_name_is_refused() -> None:
     with pytest.raises(OptionError, match="accessKey: is missing, and secretKey is there"):
         Credentials(secret_key=SECRET)
+
+
+def test_a_secret_of_another_type_is_not_shown() -> None:
+    secret: Any = SECRET.encode()
+    with pytest.raises(OptionError, match=r"^secret-key: it is not a text, but bytes$"):
+        Credentials(access_key=ACCESS_KEY, secret_key=secret)
 
 
 def test_a_signature_is_that_of_apaches_clients() -> None:

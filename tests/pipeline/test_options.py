@@ -110,6 +110,19 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "minPartitions": "-1"}, "minPartitions: '-1'"),
         ({**NAMESERVER, "topic": "T", "startingTimestamp": "soon"}, "startingTimestamp: 'soon'"),
         (
+            {**NAMESERVER, "topic": "T", "startingOffsets": "soon"},
+            "startingOffsets: 'soon' is none",
+        ),
+        ({**NAMESERVER, "topic": "T", "endingOffsets": "[1]"}, "endingOffsets: [1] stands where"),
+        (
+            {**NAMESERVER, "topic": "T", "endingOffsets": "group:"},
+            "endingOffsets: '' is no name of",
+        ),
+        (
+            {**NAMESERVER, "topic": "T", "startingOffsets": '{"T": {"0": -3}}'},
+            "startingOffsets: -3 of queue T/0 is no offset",
+        ),
+        (
             {**NAMESERVER, "topic": "T", "startingTimestamp": "1", "startingOffsets": "latest"},
             "startingOffsets: give this or startingTimestamp",
         ),

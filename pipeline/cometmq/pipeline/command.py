@@ -172,8 +172,7 @@ def run_job(
     run = Run(dry_run=dry_run, progress=tell)
     try:
         try:
-            require_file("report", report or "")
-            _refuse_shared(report or "", given)
+            _check_report(report, given)
         except OptionError:
             report = None
             raise
@@ -203,11 +202,16 @@ def run_job(
     return int(done.outcome)
 
 
-def _refuse_shared(report: str, given: Mapping[str, Any]) -> None:
-    """Refuse a report that would take the place of another file that the job writes."""
+def _check_report(report: str | None, given: Mapping[str, Any]) -> None:
+    """Refuse one that cannot be written, or that takes the place of another file of the job."""
+    if report is None:
+        return
+    if not report.strip():
+        raise OptionError("report: it is empty; name a file, or leave it out")
+    require_file("report", report)
     for name in _FILES:
         other = str(given.get(name) or "")
-        if report and other and realpath(report) == realpath(other):
+        if other and realpath(report) == realpath(other):
             raise OptionError(f"report: {report} is the file of --{name}, too; name another")
 
 

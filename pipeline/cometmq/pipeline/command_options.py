@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,9 @@ from cometmq.client import UsageError
 from cometmq.client.secret_files import read_secret
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
+from cometmq.pipeline.jobs.job import metavar_of
 from cometmq.pipeline.jobs.option_words import in_words_of_the_command
+from cometmq.pipeline.option_reading import camel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,19 +22,6 @@ if TYPE_CHECKING:
 
 _MANY: Final = "tuple[str, ...]"
 """The type of a setting whose option is repeatable."""
-_METAVARS: Final = {
-    **dict.fromkeys(("since", "until"), "TIME"),
-    **dict.fromkeys(("to_topic", "dead_letter", "trace_topic"), "TOPIC"),
-    **dict.fromkeys(("key", "redrive", "time", "where"), "SQL"),
-    **dict.fromkeys(("bucket", "slide", "watermark", "window"), "DURATION"),
-    "filter": "TAGS|SQL92",
-    "groups": "GROUP[,...]",
-    "mark": "NAME=VALUE",
-    "schema": "DDL",
-    "sql": "SQL|@FILE",
-    "trigger": "once|DURATION",
-}
-"""What `--help` calls the value of a setting of this name, in whichever job."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
 
 
@@ -49,8 +39,18 @@ def settings_of(settings: type[Any], given: Mapping[str, Any]) -> Any:
         try:
             found[name] = Credentials(**parts)
         except OptionError as error:
-            raise OptionError(in_words_of_the_command(str(error), prefix)) from None
+            text = in_words_of_the_command(str(error), prefix)
+            raise OptionError(_with_variables(text, prefix, parts)) from None
     return settings(**found)
+
+
+def _with_variables(text: str, prefix: str, parts: Mapping[str, Any]) -> str:
+    """Return an error with the variables that said something, and not the options beside them."""
+    for each in fields(Credentials):
+        variable = _variable(prefix, each)
+        if parts[each.name] and os.environ.get(variable) == parts[each.name]:
+            text = text.replace(in_words_of_the_command(f"`{camel(each.name)}`", prefix), variable)
+    return text
 
 
 def _options(declared: Field[Any]) -> list[click.Option]:
@@ -84,7 +84,7 @@ def _option(declared: Field[Any], prefix: str = "") -> click.Option:
         envvar=_variable(prefix, declared) if declared.metadata.get("in_environment") else None,
         show_envvar=True,
         help=declared.metadata.get("meaning", ""),
-        metavar=declared.metadata.get("metavar") or _METAVARS.get(declared.name),
+        metavar=metavar_of(declared) or None,
         **default,
     )
 

@@ -123,6 +123,16 @@ def _each(said: Mapping[str, Any]) -> Iterable[tuple[Queue, Any]]:
     )
 
 
+def check_given_positions(option: str, text: str) -> None:
+    """Refuse what can be the positions of no queues, whichever there are."""
+    for topic, brokers in _object(option, _parse(option, text), "of topics").items():
+        for broker, of_broker in _brokers(option, brokers, topic, [""]):
+            for queue_id, offset in _object(option, of_broker, f"of {topic}'s queues").items():
+                number = _queue_id(option, queue_id)
+                place = "/".join(filter(None, (topic, broker, str(number))))
+                _offset(option, place, offset)
+
+
 def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dict[Queue, int]:
     """Read positions that somebody wrote, for these queues; -2 and -1 stay what they are.
 
@@ -150,7 +160,7 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
                         f"{option}: there is no queue {queue}; `cometmq topic status {topic}` shows"
                         " those that there are"
                     )
-                found[queue] = _offset(option, queue, offset)
+                found[queue] = _offset(option, str(queue), offset)
     return found
 
 
@@ -200,7 +210,7 @@ def _queue_id(option: str, text: str) -> int:
     raise OptionError(f"{option}: {text!r} is no number of a queue")
 
 
-def _offset(option: str, queue: Queue, said: object) -> int:
+def _offset(option: str, queue: str, said: object) -> int:
     if type(said) is int and said >= EARLIEST_OFFSET:
         return said
     raise OptionError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cometmq.pipeline.cluster import Cluster
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.nameservers import read_nameservers
+from cometmq.pipeline.offsets import check_given_positions
 from cometmq.pipeline.option_reading import FORGOTTEN, camel, listed, parse_options
 from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import Settings
@@ -230,11 +231,9 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
             raise OptionError(f"{edge}Offsets: give this or {edge}Timestamp, not both")
         if f"{edge}offsets" in given and not getattr(found, f"{edge}_offsets"):
             raise OptionError(f"{edge}Offsets: it is empty; write earliest, latest or JSON")
-    if found.group and not _GROUP.fullmatch(found.group):
-        raise OptionError(
-            f"group: {found.group!r} is no name of a group: up to 120 of letters, digits, _, -, %"
-            " and |"
-        )
+        _check_edge(f"{edge}Offsets", getattr(found, f"{edge}_offsets"))
+    if found.group:
+        _check_group("group", found.group)
     for name in ("starting_timestamp", "ending_timestamp"):
         if text := getattr(found, name):
             read_time_ms(camel(name), text)
@@ -257,6 +256,21 @@ def _check_filter(found: ReadOptions) -> None:
         raise OptionError(
             f"filter: {found.filter!r} is neither tags, such as 'paid || refused', nor SQL92, such"
             " as 'amount > 100'"
+        )
+
+
+def _check_edge(option: str, text: str) -> None:
+    """Refuse where nothing can begin or end, whatever there is."""
+    if text.startswith(GROUP_PREFIX):
+        _check_group(option, text.removeprefix(GROUP_PREFIX))
+    elif text not in ("", EARLIEST, LATEST):
+        check_given_positions(option, text)
+
+
+def _check_group(option: str, name: str) -> None:
+    if not _GROUP.fullmatch(name):
+        raise OptionError(
+            f"{option}: {name!r} is no name of a group: up to 120 of letters, digits, _, -, % and |"
         )
 
 

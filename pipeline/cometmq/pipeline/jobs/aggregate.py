@@ -98,6 +98,8 @@ class AggregateSettings(StreamSettings):
         check_written("to-topic", self.to_topic)
         if not self.force:
             self.refuse_sources("to_topic")
+        if not self.time:
+            raise OptionError(f"time: it is empty; leave it out, or write such as {_TIME}")
         if self.mode not in ("append", "update"):
             raise OptionError(f"mode: {self.mode!r} is neither append nor update")
         if bool(self.to_topic) == bool(self.to):

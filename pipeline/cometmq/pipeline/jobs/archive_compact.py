@@ -38,7 +38,7 @@ from cometmq.pipeline.jobs.delta_tables import refuse_delta
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, check_types, running, setting
+from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.option_reading import read_size
 
@@ -64,7 +64,7 @@ class CompactSettings:
     compression: str = setting(f"Of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_settings(self)
         if self.file_bytes < 1 << 20 or self.batch_bytes < self.file_bytes:
             raise OptionError("file-size: at least 1m, and no more than --batch-size")
         require_compression(self.compression)

@@ -26,7 +26,7 @@ from cometmq.pipeline.jobs.archive_files import (
 from cometmq.pipeline.jobs.delta_tables import refuse_delta
 from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.holding import BATCHES, UPKEEP, Places, held, held_if_free, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, check_types, running, setting
+from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -48,7 +48,7 @@ class VacuumSettings:
     older_than_hours: int = setting("Leave what is younger: a job may be writing it.", _OLD_HOURS)
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_settings(self)
         if self.older_than_hours < 0:
             raise OptionError("older-than-hours: must not be negative")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.job import check_types, setting
+from cometmq.pipeline.jobs.job import check_settings, setting
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.option_reading import listed, read_size
 from cometmq.pipeline.options import read_time_ms
@@ -34,7 +34,7 @@ class AuditSettings:
     )
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_settings(self)
         if unknown := [name for name in self.checks if name not in CHECKS]:
             raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
         if not self.checks:

@@ -7,7 +7,7 @@ from typing import Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import check_types, setting
+from cometmq.pipeline.jobs.job import check_settings, setting
 from cometmq.pipeline.jobs.streams import BAD_BODY
 from cometmq.pipeline.jobs.tables import stored_between
 from cometmq.pipeline.jobs.topic_names import check_written
@@ -57,7 +57,7 @@ class DlqSettings:
     on_bad_body: str = setting(BAD_BODY, "fail")
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_settings(self)
         read_nameservers(self.nameserver)
         check_bad_body(self.on_bad_body, "on-bad-body")
         for each in self.names or [""]:

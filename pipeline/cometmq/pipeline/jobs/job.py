@@ -22,6 +22,7 @@ from cometmq.pipeline.losses import untold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
+    from dataclasses import Field
 
     from _typeshed import DataclassInstance
     from pyspark.sql import SparkSession
@@ -39,6 +40,19 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
     "tuple[str, ...]": (tuple, "a tuple of texts"),
 }
 """What a setting must be, by the type of its field."""
+_METAVARS: Final = {
+    **dict.fromkeys(("since", "until"), "TIME"),
+    **dict.fromkeys(("to_topic", "dead_letter", "trace_topic"), "TOPIC"),
+    **dict.fromkeys(("key", "redrive", "time", "where"), "SQL"),
+    **dict.fromkeys(("bucket", "slide", "watermark", "window"), "DURATION"),
+    "filter": "TAGS|SQL92",
+    "groups": "GROUP[,...]",
+    "mark": "NAME=VALUE",
+    "schema": "DDL",
+    "sql": "SQL|@FILE",
+    "trigger": "once|DURATION",
+}
+"""What the value of a setting of this name is called, in whichever job."""
 
 
 class StoppedEarly(BaseException):  # Py4J would take an Exception for its own.
@@ -241,8 +255,34 @@ def check_types(settings: DataclassInstance) -> None:
         if not isinstance(value, kind) or (
             isinstance(value, bool) and kind is not bool and must_be
         ):
-            name = each.name.rstrip("_").replace("_", "-")
-            raise OptionError(f"{name}: {value!r} is not {must_be}")
+            if each.metadata.get("secret"):
+                raise OptionError(
+                    f"{_named(each)}: it is not {must_be}, but {type(value).__name__}"
+                )
+            raise OptionError(f"{_named(each)}: {value!r} is not {must_be}")
+
+
+def check_settings(settings: DataclassInstance) -> None:
+    """Refuse settings of other types, and texts that say nothing, as where a variable is not set.
+
+    Empty is only what need not be said; what that means where there is a default is the job's.
+    """
+    check_types(settings)
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if isinstance(value, str) and not value.strip() and (value or each.default is MISSING):
+            what = metavar_of(each)
+            must = f"write {what}" if what else "leave it out, or write what it is to be"
+            raise OptionError(f"{_named(each)}: it is {'blank' if value else 'empty'}; {must}")
+
+
+def metavar_of(declared: Field[Any]) -> str:
+    """Return what the value of a setting is called; empty where the help says it."""
+    return declared.metadata.get("metavar") or _METAVARS.get(declared.name, "")
+
+
+def _named(declared: Field[Any]) -> str:
+    return declared.name.rstrip("_").replace("_", "-")
 
 
 @contextmanager

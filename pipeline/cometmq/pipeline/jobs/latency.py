@@ -25,7 +25,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.durable import write_whole
 from cometmq.pipeline.jobs.groups import require_group
-from cometmq.pipeline.jobs.job import Job, Run, check_types, running, setting
+from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
 from cometmq.pipeline.jobs.latency_figures import summed
 from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
 from cometmq.pipeline.jobs.latency_traces import TRACED, traced
@@ -95,7 +95,7 @@ class LatencySettings:
     html: str = setting("Write the report as a page, with a heat map.", "", metavar="FILE")
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_settings(self)
         if self.nameserver or self.topic or self.trace_topic:
             read_nameservers(self.nameserver)
         if bool(self.topic) == bool(self.store) and not self.trace_topic:

@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.jobs.credentials import Credentials
 from cometmq.pipeline.jobs.places import read_place
-from cometmq.pipeline.jobs.streams import OPTIONS
 from cometmq.pipeline.option_reading import camel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+OPTIONS: Final = {
+    "topic": "topic",
+    "topic_pattern": "topicPattern",
+    "start": "startingOffsets",
+    "filter": "filter",
+    "group": "group",
+    "max_rows": "maxOffsetsPerTrigger",
+    "align_by_time": "alignByTime",
+    "in_order": "inOrder",
+    "fail_on_data_loss": "failOnDataLoss",
+    "on_bad_body": "onBadBody",
+}
+"""Settings by the option of the source that they become."""
 _NAMES: Final = {
     **{option: name for name, option in OPTIONS.items()},
     **{camel(each.name): each.name for each in fields(Credentials)},
@@ -58,14 +70,20 @@ def with_the_option_of_a_folder(text: str, given: Mapping[str, Any]) -> str:
     if not text.startswith(_OF_READERS):
         return text
     about = text.partition(": ")[2]
-    folders = {name: _folder(given.get(name) or "") for name in _FOLDERS}
+    said = {name: str(given.get(name) or "") for name in _FOLDERS}
+    folders = {name: [text, _folder(text)] for name, text in said.items() if text}
     # One may be in another: the longest is meant.
     named = max(
-        (name for name, folder in folders.items() if folder and about.startswith(folder)),
-        key=lambda name: len(folders[name]),
+        (
+            (len(folder), name)
+            for name, both in folders.items()
+            for folder in both
+            if about.startswith(folder)
+        ),
+        key=lambda each: each[0],
         default=None,
     )
-    return text if named is None else f"{named.rstrip('_').replace('_', '-')}: {about}"
+    return text if named is None else f"{named[1].rstrip('_').replace('_', '-')}: {about}"
 
 
 def _folder(text: str) -> str:

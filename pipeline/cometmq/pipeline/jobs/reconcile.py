@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import Job, Run, check_types, running, setting
+from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
 from cometmq.pipeline.jobs.reconcile_sides import LEVELS, PLACE, QUEUE, SIDES, Sides, ends_of
 from cometmq.pipeline.jobs.report import Outcome, Report
@@ -34,6 +34,7 @@ from cometmq.pipeline.jobs.tables import (
     span,
     stored_between,
 )
+from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class ReconcileSettings:
     findings: str = setting("Write all differences there, as Parquet.", "", metavar="DIR")
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_settings(self)
         for name, value, known in (
             ("level", self.level, tuple(LEVELS)),
             ("by", self.by, ("place", "content")),
@@ -82,7 +83,8 @@ class ReconcileSettings:
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
         for side in SIDES:
-            self.place(side)
+            if (place := self.place(side)).kind == TOPIC:
+                read_nameservers(place.path, side)
         stored_between(self)  # Looks at the times.
 
     def place(self, side: str) -> Place:

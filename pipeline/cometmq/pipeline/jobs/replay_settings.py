@@ -8,7 +8,7 @@ from typing import Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import check_types, setting
+from cometmq.pipeline.jobs.job import check_settings, setting
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE, Place, read_place
 from cometmq.pipeline.jobs.tables import stored_between
@@ -60,7 +60,7 @@ class ReplaySettings:
     force: bool = setting("Replay into a topic that messages come from.", False)
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_settings(self)
         read_nameservers(self.nameserver)
         check_written("to-topic", self.to_topic, is_needed=True)
         self._check_place()

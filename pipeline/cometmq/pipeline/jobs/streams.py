@@ -12,8 +12,9 @@ from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
-from cometmq.pipeline.jobs.job import check_types, setting
+from cometmq.pipeline.jobs.job import check_settings, setting
 from cometmq.pipeline.jobs.local_paths import local_path
+from cometmq.pipeline.jobs.option_words import OPTIONS, in_words_of_the_command
 from cometmq.pipeline.jobs.torn_checkpoints import (
     DONE,
     ENDS,
@@ -52,19 +53,6 @@ _TRIES: Final = 3
 NO_BODY: Final = "count_if(length(body) = 0)"
 """In SQL: how many messages have none. Brokers take them, and so they are copied."""
 BAD_BODY: Final = "At a body that is not compressed as its flags say: fail, or skip and count it."
-OPTIONS: Final = {
-    "topic": "topic",
-    "topic_pattern": "topicPattern",
-    "start": "startingOffsets",
-    "filter": "filter",
-    "group": "group",
-    "max_rows": "maxOffsetsPerTrigger",
-    "align_by_time": "alignByTime",
-    "in_order": "inOrder",
-    "fail_on_data_loss": "failOnDataLoss",
-    "on_bad_body": "onBadBody",
-}
-"""Settings by the option of the source that they become."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +87,11 @@ class StreamSettings:
         return self.checkpoint
 
     def __post_init__(self) -> None:
-        check_types(self)
-        read_options(source_options(self))
+        check_settings(self)
+        try:
+            read_options(source_options(self))
+        except OptionError as error:
+            raise OptionError(in_words_of_the_command(str(error))) from None
         if self.trigger == ONCE:
             return
         if interval_seconds(self.trigger) is None:
