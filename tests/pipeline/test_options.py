@@ -110,6 +110,11 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "minPartitions": "-1"}, "minPartitions: '-1'"),
         ({**NAMESERVER, "topic": "T", "startingTimestamp": "soon"}, "startingTimestamp: 'soon'"),
         (
+            {**NAMESERVER, "topic": "T", "startingtimestamp": " "},
+            "startingTimestamp: '' is no time",
+        ),
+        ({**NAMESERVER, "topic": "T", "endingTimestamp": ""}, "endingTimestamp: '' is no time"),
+        (
             {**NAMESERVER, "topic": "T", "startingOffsets": "soon"},
             "startingOffsets: 'soon' is none",
         ),
@@ -158,6 +163,13 @@ def test_times_are_milliseconds_or_iso_8601_in_utc() -> None:
     assert read_time_ms("t", "2023-11-14T22:13:20") == 1700000000000
     assert read_time_ms("t", "2023-11-14T23:13:20+01:00") == 1700000000000
     assert read_time_ms("t", "2038-07-31T06:36:22.858") == 2164170982858
+
+
+@pytest.mark.parametrize("name", ["dedupKey", "sinkId"])
+def test_what_tells_rows_apart_is_not_empty(name: str) -> None:
+    """Without it a row that is repeated may be there twice."""
+    with pytest.raises(OptionError, match=f"^{name}: it is empty; name "):
+        write_options({**NAMESERVER, "topic": "T", name: " "})
 
 
 def test_a_delivery_that_does_not_exist_is_refused() -> None:

@@ -225,8 +225,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     if sum(map(bool, (found.filter, found.tags, found.sql_filter))) > 1:
         raise OptionError("filter: give one of `filter`, `tags` and `sqlFilter`")
     _check_filter(found)
+    given = {_key(name) for name in options}
     for edge in ("starting", "ending"):
-        given = {_key(name) for name in options}
         if {f"{edge}offsets", f"{edge}timestamp"} <= given:
             raise OptionError(f"{edge}Offsets: give this or {edge}Timestamp, not both")
         if f"{edge}offsets" in given and not getattr(found, f"{edge}_offsets"):
@@ -235,8 +235,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     if found.group:
         _check_group("group", found.group)
     for name in ("starting_timestamp", "ending_timestamp"):
-        if text := getattr(found, name):
-            read_time_ms(camel(name), text)
+        if camel(name).lower() in given:
+            read_time_ms(camel(name), getattr(found, name))
     _check_order(found)
     check_bad_body(found.on_bad_body)
     return found
@@ -308,6 +308,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         )
     if found.empty_bodies not in ("fail", "send"):
         raise OptionError(f"emptyBodies: {found.empty_bodies!r} is neither fail nor send")
+    given = {_key(name) for name in options}
+    for name, what in (("dedup_key", "a column"), ("sink_id", "who writes, for good")):
+        if camel(name).lower() in given and not getattr(found, name):
+            raise OptionError(f"{camel(name)}: it is empty; name {what}, or leave it out")
     return found
 
 
