@@ -426,6 +426,8 @@ def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
         ({"window": "1.5 minutes"}, "window: '1.5 minutes' is no time"),  # Nor is it to Spark.
         ({"watermark": ""}, "watermark: '' is no time"),
         ({"slide": "2 minutes"}, "slide: '2 minutes' is longer than a window, '1 minute'"),
+        ({"window": "1000 seconds", "slide": "1 second"}, ""),
+        ({"window": "1001 seconds", "slide": "1 second"}, "slide: each message would be in 1,001"),
     ],
 )
 def test_windows_are_looked_at_before_spark_is_started(given: dict[str, Any], said: str) -> None:

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.report import Report
 
 _TIME: Final = "store_time"
+_WINDOWS_MAX: Final = 1_000
+"""That a message is in: each is an expression of its own in Spark's plan."""
 _PLAN: Final = "cometmq-aggregate.json"
 _STATE: Final = "state"
 """In a checkpoint: where Spark keeps what it reckoned."""
@@ -127,6 +129,11 @@ class AggregateSettings(StreamSettings):
             raise OptionError(
                 f"slide: {self.slide!r} is longer than a window, {self.window!r}, so what comes"
                 " between two of them would be in none"
+            )
+        if (count := seconds["window"] / seconds.get("slide", seconds["window"])) > _WINDOWS_MAX:
+            raise OptionError(
+                f"slide: each message would be in {count:,.0f} windows of {self.window!r}, and"
+                f" {_WINDOWS_MAX:,} is the most there can be; write a longer one"
             )
 
 

@@ -47,10 +47,21 @@ def require_same(selected: DataFrame, option: str) -> None:
     """Refuse an expression of an option, the only column of a stream, if it may change.
 
     Times may be in it, such as `current_timestamp()`: Spark notes that of each batch of a stream,
-    and repeats it. But not for `now()` and `current_time()`.
+    and repeats it. But not for `now()` and `current_time()`. What makes rows is refused, too: a
+    message would count more than once, and what may change would not be seen here.
     """
-    (expression,) = _listed(selected._jdf.queryExecution().analyzed().expressions())  # As above.
-    if why := _why(expression, {}, _NOT_NOTED):
+    plan = selected._jdf.queryExecution().analyzed()  # As above.
+    below = plan.children().apply(0)
+    if below.nodeName() == "Generate":
+        name = below.expressions().apply(0).prettyName()
+        raise OptionError(f"{option}: {name}() makes rows, and one value of each message is wanted")
+    expressions = _listed(plan.expressions())
+    if len(expressions) != 1:
+        raise OptionError(
+            f"{option}: these are {len(expressions)} columns, and one value of each message is"
+            " wanted"
+        )
+    if why := _why(expressions[0], {}, _NOT_NOTED):
         raise OptionError(
             f"{option}: {why} {_CHANGES}, and its results would be there twice; {_INSTEAD}"
         )
