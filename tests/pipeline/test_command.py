@@ -46,6 +46,7 @@ from cometmq.pipeline.jobs.option_words import (
 from cometmq.pipeline.jobs.report import Outcome, Report, Span, as_json
 from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
+from cometmq.pipeline.jobs.transform import TransformSettings
 from cometmq.pipeline.spark_settings import read_settings
 from cometmq.testing import Cluster
 
@@ -292,6 +293,7 @@ MISTAKES = {
     "replay --from store:no#t --broker b --to-topic t": "from: no: no such folder",
     "replay --from store:no --broker b --checkpoint c --to-topic t": "from: no: no such folder",
     "replay --from-dir a --to-topic t --since then": "since: 'then' is no time",
+    "replay --from-dir a --to-topic t --since 1764410000000000": "since: '1764410000000000' is no",
     "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
     "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
     f"transform --topic t --sql @{sys.executable} --checkpoint c": "no text in UTF-8 (invalid",
@@ -466,6 +468,32 @@ def test_a_setting_that_says_nothing_is_refused_by_its_name(job: str) -> None:
         if each.name in needed:
             with pytest.raises(OptionError, match=f"^{name}: it is empty; "):
                 settings(**{**needed, each.name: ""})
+
+
+def test_each_of_several_texts_is_one() -> None:
+    given: dict[str, Any] = {"nameserver": "h:1", "topic": "t", "sql": "s", "checkpoint": "c"}
+    given["udf"] = ("f:g", 5)
+    with pytest.raises(OptionError, match=r"^udf: \('f:g', 5\) is not a tuple of texts$"):
+        TransformSettings(**given)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("audit --store s", "shown"),
+        ("dlq --group g", "examples"),
+        ("latency --topic t", "shown"),
+        ("reconcile --left store:c --right store:d", "shown"),
+    ],
+)
+def test_more_rows_than_java_can_count_are_refused_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, line: str, name: str
+) -> None:
+    """Who wants to see all of them would be told behind hours of work."""
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    done = CliRunner().invoke(program, ["pipeline", *line.split(), f"--{name}", str(1 << 31)])
+    assert done.exit_code == 2, done.output
+    assert f"{name}: 2147483648 is more than 2147483647, the most there can be" in done.stderr
 
 
 NUMBERS = {

@@ -317,7 +317,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def read_time_ms(option: str, text: str) -> int:
     """Read a time: ms since 1970, or ISO 8601, in UTC unless it says otherwise."""
-    if re.fullmatch(r"-?[0-9]{1,18}", text.strip(), re.ASCII):
+    if re.fullmatch(r"-?[0-9]{1,15}", text.strip(), re.ASCII):  # More are micro- or nanoseconds.
         return int(text)
     try:
         time = datetime.fromisoformat(text.strip())

@@ -40,6 +40,9 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
     "tuple[str, ...]": (tuple, "a tuple of texts"),
 }
 """What a setting must be, by the type of its field."""
+_OF_ROWS: Final = ("examples", "shown")
+_ROWS_MAX: Final = (1 << 31) - 1
+"""What Java can count."""
 _METAVARS: Final = {
     **dict.fromkeys(("since", "until"), "TIME"),
     **dict.fromkeys(("to_topic", "dead_letter", "trace_topic"), "TOPIC"),
@@ -252,8 +255,10 @@ def check_types(settings: DataclassInstance) -> None:
         if each.type == "Credentials" and not isinstance(value, type(each.default)):
             # Without the value, which may have a secret in it.
             raise OptionError(f"{each.name}: it is no Credentials, but {type(value).__name__}")
-        if not isinstance(value, kind) or (
-            isinstance(value, bool) and kind is not bool and must_be
+        if (
+            not isinstance(value, kind)
+            or (isinstance(value, bool) and kind is not bool and must_be)
+            or (kind is tuple and not _are_texts(value))
         ):
             if each.metadata.get("secret"):
                 raise OptionError(
@@ -274,6 +279,14 @@ def check_settings(settings: DataclassInstance) -> None:
             what = metavar_of(each)
             must = f"write {what}" if what else "leave it out, or write what it is to be"
             raise OptionError(f"{_named(each)}: it is {'blank' if value else 'empty'}; {must}")
+        if each.name in _OF_ROWS and getattr(settings, each.name) > _ROWS_MAX:
+            raise OptionError(
+                f"{_named(each)}: {value} is more than {_ROWS_MAX}, the most there can be"
+            )
+
+
+def _are_texts(values: Any) -> bool:
+    return all(isinstance(each, str) for each in values)
 
 
 def metavar_of(declared: Field[Any]) -> str:
