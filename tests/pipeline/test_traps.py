@@ -917,6 +917,23 @@ def test_a_group_is_told_of_a_broker_that_was_away(
     assert told == [3, 3]
 
 
+def test_a_group_is_told_again_what_a_killed_broker_forgot(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers write offsets down every few seconds; without a new message the lag stayed wrong."""
+    tables.fill("forgotten", 3, queues=1)
+    stream = reader(tables, "forgotten", startingOffsets="earliest", group="told-again")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    stream.latestOffset(end, ALL)
+    queue = tables.cluster.client.queues("forgotten")[0]
+    tables.cluster.client.commit(queue, "told-again", 1)
+    assert stream.latestOffset(end, ALL) == end
+    assert tables.cluster.client.committed(queue, "told-again") == 1  # Not with each look.
+    monkeypatch.setattr("cometmq.pipeline.stream_source._TOLD_AGAIN_SECONDS", 0.0)
+    assert stream.latestOffset(end, ALL) == end
+    assert tables.cluster.client.committed(queue, "told-again") == 3
+
+
 @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp"])
 def test_a_stream_has_no_end(tables: Tables, option: str) -> None:
     value = '{"T": {"0": 1}}' if option == "endingOffsets" else "2026-01-01"

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COMMITTED_OFTEN: Final = 2
+_TOLD_AGAIN_SECONDS: Final = 60.0
+"""After which a group is told all again: a broker that is killed forgets what it was told last."""
 _CLOCKS_DIFFER_MS: Final = 24 * 3600 * 1000
 """By how much a broker's clock may be ahead of the driver's, in a search by time."""
 
@@ -76,6 +78,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._addresses: dict[str, str] = {}
         self._seen: Survey | None = None
         self._committed: dict[Queue, int] = {}
+        self._committed_since = time.monotonic()
         self._told: dict[str, set[str]] = {}
         self._losses = Losses(options.losses_note)
         self._understood: frozenset[str] = frozenset()
@@ -360,6 +363,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self.options.group
         if not group or before.is_initial:
             return
+        if time.monotonic() - self._committed_since >= _TOLD_AGAIN_SECONDS:
+            self._committed.clear()
+            self._committed_since = time.monotonic()
         news = {
             queue: offset
             for queue, offset in before.queues.items()
