@@ -57,11 +57,15 @@ def test_behind_a_kill_the_queues_that_are_looked_at_are_read_in_a_thread(
     life.disk = life.disk.kill()
     life.store = life.open()
     queues = life.store.queues
-    assert queues.simple.cut is not None
+
+    def are_cut() -> bool:
+        return queues.simple.cut is not None
+
+    assert are_cut()
     assert not queues.simple.in_memory("A")
     life.disk.is_cold = True
     watch = Watch(monkeypatch)
-    while queues.simple.cut is not None or queues.batch.cut is not None:
+    while are_cut() or queues.batch.cut is not None:
         life.store.tick(life.now_ms)
         with watch.in_thread():
             life.store.run_jobs()
