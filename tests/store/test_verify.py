@@ -523,7 +523,7 @@ def test_each_stage_is_told_when_it_begins_and_goes_up_to_its_total() -> None:
     steps = list(verify(inspect(small_store(), ROOT, SMALL), Report(0)))
     last = {step.stage: step for step in steps}
     begun = [step.stage for step in steps if step.done == 0]
-    assert begun == ["log", "blocks", "queues", "index", "ends of queues"]
+    assert begun == ["log", "blocks", "queues", "index", "ends of queues", "start"]
     stages = {"queues": (4, 4), "index": (5, 5), "ends of queues": (8, 8)}
     assert {stage: (last[stage].done, last[stage].total) for stage in stages} == stages
 

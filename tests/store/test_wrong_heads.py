@@ -383,3 +383,26 @@ def test_a_sound_record_is_none_of_those_that_are_damaged_around_it() -> None:
         overwrite(disk, LOG, records[number].physical_offset + 88, b"\xff")  # In the body.
     starts = [step.damage.start for step in repaired(disk).steps]
     assert starts == [records[number].physical_offset for number in (0, 3)]
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_verify_says_so_where_a_start_refuses_what_is_sound_by_itself(*, close: bool) -> None:
+    """Two neighbours of a queue that say to be of another: no message between tells of them."""
+    disk = two_queues(close=close)
+    before = contents(disk)
+    assert verified(disk, config=CONFIG).is_sound
+    assert contents(disk) == before
+    for number in (10, 12):
+        change(disk, number, "a queue that is not there")
+    before = contents(disk)
+    report = verified(disk, config=CONFIG)
+    assert contents(disk) == before
+    assert not report.is_sound
+    if close:  # Its entries tell, and a start takes them as they are.
+        assert Kind.REFUSED not in report.counts
+        return
+    (finding,) = report.findings
+    with pytest.raises(CorruptionError) as refused:
+        opened(disk)
+    assert (finding.kind, finding.problem) == (Kind.REFUSED, refused.value.problem)
+    assert "the log has none from 5 to 6" in finding.problem

@@ -20,6 +20,7 @@ from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
 from cometmq.store.checking.index_check import IndexCheck
 from cometmq.store.checking.known_ends import check_ends, check_openable, queue_keys
 from cometmq.store.checking.queue_check import QueueCheck
+from cometmq.store.checking.start_check import check_start
 from cometmq.store.disk.names import has_place_of, in_place_of, is_offset_file, some_of
 from cometmq.store.looking.findings import ALIKE_KEPT, Kind, Progress, Report
 from cometmq.store.looking.log_check import LogCheck
@@ -71,6 +72,10 @@ def _verify(store: Inspected, report: Report) -> Iterator[Progress]:
     yield from _verify_blocks(store, report)
     yield from pass_over.finish(log)
     report.notes += gone.notes()
+    if report.is_sound and store.opened_by is None and not store.in_rocksdb:
+        yield Progress("start", 0, 1)
+        check_start(store, report)
+        yield Progress("start", 1, 1)
 
 
 def _note_state(store: Inspected, report: Report) -> None:

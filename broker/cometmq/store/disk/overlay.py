@@ -116,8 +116,10 @@ class _OverlaidFile:
         """Nothing is to be synced."""
 
     def map(self) -> Mapping:
-        """Nobody maps such a file."""
-        raise NotImplementedError
+        """Map the file below; nobody maps one that was changed."""
+        if self._below is None or self._path in self._contents:
+            raise NotImplementedError
+        return self._below.map()
 
     def close(self) -> None:
         """Close the file below."""

@@ -56,6 +56,8 @@ class Kind(Enum):
     """A table of `config/` is damaged, and so is its backup: a start refuses it."""
     ROCKSDB = "rocksdb"
     """A folder is a database of Apache's, which is not read here: a start refuses it."""
+    REFUSED = "refused"
+    """A start refuses the store, and nothing else is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

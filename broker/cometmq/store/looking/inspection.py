@@ -131,6 +131,11 @@ class Inspected:
         """Where records begin that may not be on the disk; `NEVER` where all of them count."""
         return NEVER if self.is_clean else self.start.unpromised_from
 
+    def says_batch(self, topic: str) -> bool | None:
+        """Whether a topic has batch queues by the table of topics; None where that lacks it."""
+        is_known = self.topics is not None and topic in self.topics
+        return topic in self.batch_topics if is_known else None
+
     def is_batch_topic(self, topic: str) -> bool:
         """Whether the queues of a topic are batch queues.
 

@@ -138,8 +138,8 @@ def _next_step(root: str, report: Report) -> str:
             "restore the files of the log that are named from a copy; without one, stop the broker"
             f" and run `cometmq store repair --dry-run {root}`"
         )
-    if Kind.ROCKSDB in kinds:
-        return "do as stands beside `rocksdb`, and run it again"
+    for kind in kinds & {Kind.ROCKSDB, Kind.REFUSED}:
+        return f"do as stands beside `{kind.value}`, and run it again"
     if Kind.CONFIG_FILE in kinds:
         return "restore the files of config/ that are named from a copy"
     made_by_a_start = {Kind.CHECKPOINT, Kind.QUEUE_ENDS}
