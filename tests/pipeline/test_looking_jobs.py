@@ -481,11 +481,11 @@ def survey_is(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, survey: Survey)
 def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables.fill("lagging", 6)
+    tables.fill("behind-by-two", 6)
     # One is behind the end, as of a topic that was made anew.
-    cluster, survey = with_a_group(tables, "lagging", "nearly", 7, 2)
+    cluster, survey = with_a_group(tables, "behind-by-two", "nearly", 7, 2)
     first, second = sorted(survey.queues)
-    tables.fill("lagging", 2, first=6)  # One behind the end of each.
+    tables.fill("behind-by-two", 2, first=6)  # One behind the end of each.
     frames: list[DataFrame] = []
 
     def recorded(*given: Any, **more: Any) -> DataFrame:
@@ -495,7 +495,7 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     survey_is(monkeypatch, cluster, survey)
     monkeypatch.setattr(looking, "topic_table", recorded)
     for more in ({}, {"since": "2100-01-01"}):
-        lag = measured(tables, topic="lagging", groups="nearly", **more)["lag"]
+        lag = measured(tables, topic="behind-by-two", groups="nearly", **more)["lag"]
         waits = [(each["queue_id"], each["messages"], bool(each["waits_since"])) for each in lag]
         assert waits == [(second.id, 1, True), (first.id, 0, False)]
     assert [each.count() for each in frames] == [8, 8, 3]
@@ -514,14 +514,14 @@ def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: 
 def test_what_expired_and_what_came_since_waits_for_nobody(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables.fill("expiring", 8)
-    cluster, survey = with_a_group(tables, "expiring", "slow", 0, 4)
+    tables.fill("gone-in-front", 8)
+    cluster, survey = with_a_group(tables, "gone-in-front", "slow", 0, 4)
     first, second = sorted(survey.queues)
-    tables.fill("expiring", 2, first=8)
+    tables.fill("gone-in-front", 2, first=8)
     survey.queues[first] = survey.queues[first]._replace(first=3)
 
     survey_is(monkeypatch, cluster, survey)
-    lag = measured(tables, topic="expiring", groups="slow")["lag"]
+    lag = measured(tables, topic="gone-in-front", groups="slow")["lag"]
     waits = [(each["queue_id"], each["messages"], bool(each["waits_since"])) for each in lag]
     assert waits == [(first.id, 1, True), (second.id, 0, False)]
 
