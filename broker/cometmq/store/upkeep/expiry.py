@@ -17,6 +17,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.disk.sync import Errand
 from cometmq.store.errors import disk_error_text
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Expiry:
         self._must_follow = segments.first_offset > 0
         self._of_index: list[str] = []
         """Files that the index let go of, and that are still there."""
-        self._in_thread = False
+        self._errand = Errand(jobs)
         self._looked_ms: int | None = None
         self._round_ms: int | None = None
 
@@ -121,7 +122,7 @@ class Expiry:
 
     def tick(self, now_ms: int) -> bool:
         """Do a slice of what is to be done; whether more of it can be done at once."""
-        if self._in_thread:
+        if self._errand.is_under_way:
             return False
         try:
             self._look(now_ms)
@@ -173,7 +174,7 @@ class Expiry:
             if next(self._following, None) is None:
                 self._following = None
                 return False
-            if self._in_thread:
+            if self._errand.is_under_way:
                 return False
         return True
 
@@ -181,17 +182,14 @@ class Expiry:
         self._do_in_thread(self._retention.settle)
 
     def _do_in_thread(self, work: Callable[[], None]) -> None:
-        self._in_thread = True
-
         def job() -> None:
             try:
                 work()
             except OSError as error:
                 self._refused(error)
                 self._must_follow = True
-            self._in_thread = False
 
-        self._jobs.submit(job)
+        self._errand.begin(job)
 
     def _refused(self, error: OSError) -> None:
         """Note what the disk refused, and tell it, if it is not the same once more."""

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.disk.cold import Cold, fetch
+from cometmq.store.disk.sync import Errand
 from cometmq.store.errors import CorruptionError, disk_error_text
 from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
 
@@ -107,9 +108,8 @@ class Sealing:
         self._integrity = integrity
         self._log = log
         self._syncer = syncer
-        self._jobs = jobs
         self._config = config
-        self._in_thread = False
+        self._errand = Errand(jobs)
         self._is_refused = False  # And that was told.
         self._synced_to = integrity.next_offset
         self._synced_ms: int | None = None
@@ -172,10 +172,9 @@ class Sealing:
         waited = now_ms - self._synced_ms >= self._config.checkpoint_interval_ms
         # Half of what the next start checks, so that it leaves no gap behind what is sealed.
         is_due = sealed >= self._config.verify_size // 2 or (sealed > 0 and waited)
-        if self._in_thread or not is_due:
+        if self._errand.is_under_way or not is_due:
             return
         self._synced_to, self._synced_ms = self._integrity.next_offset, now_ms
-        self._in_thread = True
         sync = self._integrity.prepare_sync()
 
         def job() -> None:
@@ -184,9 +183,8 @@ class Sealing:
             except OSError as error:  # Then less is covered.
                 text = disk_error_text(error)
                 logger.error("checksums of sealed data are not on the disk for sure: %s", text)
-            self._in_thread = False
 
-        self._jobs.submit(job)
+        self._errand.begin(job)
 
     def _read(self, physical_offset: int, size: int) -> Buffer:
         piece = self._log.find(physical_offset, size)
@@ -203,13 +201,11 @@ class Sealing:
         return piece
 
     def _read_ahead(self, cold: Cold) -> None:
-        if self._in_thread:
+        if self._errand.is_under_way:
             return
-        self._in_thread = True
 
         def job() -> None:
             with suppress(OSError):
                 fetch(self._filesystem, cold._replace(size=_AHEAD_SIZE))
-            self._in_thread = False
 
-        self._jobs.submit(job)
+        self._errand.begin(job)
