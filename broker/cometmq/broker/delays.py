@@ -233,7 +233,7 @@ class Delays:
         if queue is None:
             run.due_ms = now_ms + run.delay_ms
             return
-        if fetched is None and queue.cold_front is not None:
+        if fetched is None and queue.min_cached < 0:
             result = self._store.read(SCHEDULE_TOPIC, run.queue_id, run.next_offset, SLICE)
             done.cold.extend(result.cold)
             return

@@ -79,7 +79,7 @@ def get_queue_ranges(request: Command, session: Session) -> Command | Later:
     topic = _topic(name, state)
     queue_ids, store = range(topic.read_queue_count), state.store
 
-    def answer() -> Command:
+    def answer(_: Fetched) -> Command:
         ranges = [
             QueueRange(
                 queue_id=queue_id,

@@ -111,7 +111,7 @@ def get_min_offset(request: Command, session: Session) -> Command | Later:
     header = request.read(GetMinOffset)
     state = session.state
 
-    def answer() -> Command:
+    def answer(_: Fetched) -> Command:
         offset = state.store.min_offset(header.topic, header.queue_id)
         if state.topics.is_batch(header.topic):
             # Apache's batch queues have no first message until they have one, and clients see it.
@@ -144,16 +144,11 @@ def get_earliest_store_time(request: Command, session: Session) -> Command | Lat
     """32: when the first message of a queue was stored."""
     header = request.read(GetEarliestMsgStoretime)
 
-    store = session.state.store
-
     def look(fetched: Fetched) -> Command | Sequence[Cold]:
-        front = None if fetched else store.queues.cold_front(header.topic, header.queue_id)
-        if front is not None:
-            return [front]
-        times = StoreTimes(store, fetched)
+        times = StoreTimes(session.state.store, fetched)
         time = times.earliest(header.topic, header.queue_id)
         return times.cold or request.answer(
             ResponseCode.SUCCESS, GetEarliestMsgStoretimeResponse(time)
         )
 
-    return answered(request, session, look)
+    return answered_of_queues(request, session, [(header.topic, header.queue_id)], look)

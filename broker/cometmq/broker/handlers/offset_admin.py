@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.client_admin import refuse_old_clients
-from cometmq.broker.handlers.reading import answered, answered_of_queues
+from cometmq.broker.handlers.reading import answered_of_queues
 from cometmq.proto.bodies import (
     ConsumerOffsets,
     CorrectionOffsets,
@@ -71,7 +71,7 @@ def query_correction_offset(request: Command, session: Session) -> Command | Lat
         (topic, each) for group in offsets.groups_of(topic) for each in offsets.of(group, topic)
     }
     return answered_of_queues(
-        request, session, queues, lambda: _corrections(request, header, state)
+        request, session, queues, lambda _: _corrections(request, header, state)
     )
 
 
@@ -136,7 +136,7 @@ def _reset_here(request: Command, header: ResetOffset, session: Session) -> Comm
     if header.queue_id >= 0 and header.offset not in (None, -1):
         queue_id = header.queue_id
 
-        def assign() -> Command:
+        def assign(_: Fetched) -> Command:
             offset = _checked(header.topic, queue_id, header.offset or 0, state)
             return _assign(request, header, {queue_id: offset}, session)
 
@@ -283,10 +283,6 @@ def _search(
         found: dict[int, int] = {}
         cold: list[Cold] = []
         for queue_id in queue_ids:
-            front = None if fetched else store.queues.cold_front(topic, queue_id)
-            if front is not None:
-                cold.append(front)
-                continue
             if is_all and store.queues.span(topic, queue_id) is None:
                 log.warning("%s/%d is damaged: %s is not reset", topic, queue_id, header.group)
                 continue
@@ -300,4 +296,4 @@ def _search(
                 found[queue_id] = offset
         return cold or then(found)
 
-    return answered(request, session, look)
+    return answered_of_queues(request, session, [(topic, each) for each in queue_ids], look)

@@ -45,7 +45,7 @@ def peek_message(request: Command, session: Session) -> Command | Later:
     _check(header, topic, session)
     places = [*_places(header, topic, session.state)]
     peek = _Peek(request, header, places, session)
-    return answered_of_queues(request, session, places, peek.run)
+    return answered_of_queues(request, session, places, lambda _: peek.run())
 
 
 def _check(header: PeekMessage, topic: Topic, session: Session) -> None:

@@ -80,16 +80,16 @@ def answered_of_queues(
     request: Command,
     session: Session,
     queues: Iterable[tuple[str, int]],
-    answer: Callable[[], Command | Later],
+    attempt: Attempt,
 ) -> Command | Later:
-    """Answer once it can be said without waiting for the disk where these queues begin."""
+    """Answer as `answered` does, once it is known without waiting where these queues begin."""
     of = session.state.store.queues
 
-    def attempt(fetched: Fetched) -> Command | Sequence[Cold] | Later:
+    def look(fetched: Fetched) -> Command | Sequence[Cold] | Later:
         fronts = () if fetched else (of.cold_front(*queue) for queue in queues)
-        return [front for front in fronts if front is not None] or answer()
+        return [front for front in fronts if front is not None] or attempt(fetched)
 
-    return answered(request, session, attempt)
+    return answered(request, session, look)
 
 
 def with_message(

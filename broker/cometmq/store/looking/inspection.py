@@ -144,8 +144,8 @@ class Inspected:
         """
         if self.holds(BATCH_FOLDER, topic):
             return True
-        if self.topics is not None and topic in self.topics:
-            return topic in self.batch_topics
+        if (said := self.says_batch(topic)) is not None:
+            return said
         if self.holds(SIMPLE_FOLDER, topic):
             return False
         if topic in self.ended_topics:
