@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,6 +80,7 @@ def test_a_certificate_that_nobody_vouches_for_is_told_as_that(
         (["--tls-ca", "ca.pem"], "--tls-ca: without --tls nothing is encrypted"),
         (["--tls", "--tls-ca", "tls.pem"], "--tls-ca: tls.pem: there is no such file"),
         (["--secret-key-file", "no-such"], "no-such: No such file or directory"),
+        (["--secret-key-file", os.devnull], "/dev/null: has no secret in it"),
     ],
 )
 def test_what_cannot_be_is_told_in_the_words_of_the_options(given: list[str], said: str) -> None:

@@ -48,6 +48,19 @@ def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_
     assert (copy.body, copy.keys, copy.tag, copy.user_properties) == (b"0", ["k"], "t", {"a": "b"})
 
 
+def test_a_pattern_that_fits_no_topic_is_told(tables: Tables, tmp_path: Path) -> None:
+    news: list[dict[str, Any]] = []
+    settings = copying("", tables, tmp_path / "mirror", topic_pattern="no-such-.*")
+    mirror(tables.spark, settings, Run(progress=lambda each: news.append(dict(each))))
+    archiving = ArchiveSettings(
+        nameserver=tables.cluster.nameserver, topic_pattern="no-such-.*", to=str(tmp_path / "to")
+    )
+    run = Run(dry_run=True, progress=lambda each: news.append(dict(each)))
+    archive(tables.spark, archiving, run)
+    said = [each["warning"] for each in news if "warning" in each]
+    assert said == ["topic-pattern: no topic has a name that is like 'no-such-.*' as a whole"] * 2
+
+
 def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
     tables: Tables, tmp_path: Path
 ) -> None:

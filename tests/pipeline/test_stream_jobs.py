@@ -394,6 +394,24 @@ def test_a_window_that_is_again_what_it_was_is_sent_again(tables: Tables, tmp_pa
     assert [json.loads(each.body)[name] for each in sent] == [5.0, 6.0, 5.0]
 
 
+def test_a_checkpoint_that_would_be_read_as_results_is_refused(
+    tables: Tables, tmp_path: Path
+) -> None:
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="amounts-beside",
+        to=str(tmp_path / "sums"),
+        checkpoint=f"file:{tmp_path}/sums/",
+    )
+    tables.fill("amounts-beside", 1)
+    for checkpoint in (settings.checkpoint, str(tmp_path / "sums/checkpoint")):
+        with pytest.raises(OptionError, match=r"checkpoint: .* is in the folder of the results"):
+            aggregate(tables.spark, replace(settings, checkpoint=checkpoint))
+    hidden = str(tmp_path / "sums/_checkpoint")
+    assert aggregate(tables.spark, replace(settings, checkpoint=hidden)).rows == 1
+    assert aggregate(tables.spark, replace(settings, checkpoint=hidden)).rows == 0
+
+
 def test_windows_are_files_once_also_when_a_batch_is_repeated(
     tables: Tables, tmp_path: Path
 ) -> None:

@@ -59,6 +59,20 @@ def transforming(tables: Tables, checkpoint: Path, **more: Any) -> TransformSett
     )
 
 
+def test_a_star_is_a_copy_of_the_message(tables: Tables, tmp_path: Path) -> None:
+    tables.cluster.send("starred", b'{"n": 1}', key="k", tag="t", properties={"a": "b"})
+    tables.cluster.send("starred", b'{"n": 2}', tag="u")
+    sql = "SELECT * FROM messages WHERE value.n < 2"
+    settings = transforming(
+        tables, tmp_path, topic="starred", to_topic="starred-out", sql=sql, schema="n INT"
+    )
+    report = transform(tables.spark, settings)
+    assert {"text", "value"}.isdisjoint(report.details["columns"])
+    (sent,) = tables.cluster.sent("starred-out", count=1)
+    assert (sent.body, sent.keys, sent.tag) == (b'{"n": 1}', ["k"], "t")
+    assert sent.user_properties["a"] == "b"
+
+
 def test_sql_calls_functions_of_python(tables: Tables, functions: str, tmp_path: Path) -> None:
     tables.fill("priced-in", 10)
     body = (

@@ -13,7 +13,10 @@ def read_secret(path: str | None, variable: str) -> str:
     if path is None:
         return os.environ.get(variable, "")
     try:
-        return Path(path).read_text().strip()
+        secret = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no text"
         raise UsageError(f"{path}: {reason}") from None
+    if not secret:
+        raise UsageError(f"{path}: has no secret in it")
+    return secret

@@ -36,6 +36,7 @@ from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
+from cometmq.pipeline.jobs.local_paths import path_within
 from cometmq.pipeline.jobs.repeatable import require_same
 from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.streams import (
@@ -221,6 +222,13 @@ class _Files:
         self._begun = self._folder.exists(*_OWNER)
         if not self._begun:
             refuse_batches(self._folder)
+            below = path_within(settings.checkpoint, settings.to)
+            if below is not None and not "".join(below[:1]).startswith(("_", ".")):
+                raise OptionError(
+                    f"checkpoint: {settings.checkpoint} is in the folder of the results,"
+                    f" {settings.to}, and who reads that as a table would read its files, too;"
+                    " choose a folder elsewhere"
+                )
             if done := next_batch(self._checkpoint):
                 raise OptionError(
                     f"to: {settings.to} has no results of a stream, and the checkpoint"

@@ -46,6 +46,7 @@ from cometmq.pipeline.jobs.streams import (
     observed,
     read_stream,
     run_batches,
+    tell_of_no_topic,
     would_read,
 )
 from cometmq.pipeline.jobs.torn_checkpoints import ENDS, mend
@@ -130,6 +131,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
             archiving.folder.require_writable()
         check_checkpoint(archiving.checkpoint, run, report)
         archiving.refuse_missing()
+        tell_of_no_topic(settings, run)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, prepared)
             return report

@@ -29,6 +29,7 @@ from cometmq.pipeline.jobs.streams import (
     require_cluster,
     run_stream,
     source_options,
+    tell_of_no_topic,
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
@@ -112,6 +113,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
         check_checkpoint(checkpoint, run, report)
+        tell_of_no_topic(settings, run)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, **how)
             return report

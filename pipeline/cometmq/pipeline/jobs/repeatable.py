@@ -67,6 +67,19 @@ def require_same(selected: DataFrame, option: str) -> None:
         )
 
 
+def require_same_rows(filtered: DataFrame, option: str) -> None:
+    """Refuse the condition that a frame was filtered by last, if it chooses at random.
+
+    Times may be in it: what they choose is another the next time, and that is what they are for.
+    """
+    condition = filtered._jdf.queryExecution().analyzed().expressions().apply(0)  # As above.
+    if why := _why(condition, {}, ()):
+        raise OptionError(
+            f"{option}: {why} chooses other rows each time, and these are looked at more than once;"
+            f" {_INSTEAD}"
+        )
+
+
 def _loose(plan: Any) -> dict[int, str]:
     """Return the ids of loose columns below a node and of it, with what makes them so."""
     loose: dict[int, str] = {}

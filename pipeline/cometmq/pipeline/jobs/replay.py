@@ -26,6 +26,7 @@ from cometmq.pipeline.jobs.job import Job, Run, running
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE
+from cometmq.pipeline.jobs.repeatable import require_same_rows
 from cometmq.pipeline.jobs.replay_notes import Notes, Target, found_there
 from cometmq.pipeline.jobs.replay_pieces import ORDER, between, cut
 from cometmq.pipeline.jobs.replay_settings import ReplaySettings, condition
@@ -276,6 +277,7 @@ class _Replaying:
         if self.condition:
             with told_as("where"):
                 frame = frame.where(self.condition)
+            require_same_rows(frame, "where")
         self._refuse_its_source(frame)
         return between(frame, reached, None)
 

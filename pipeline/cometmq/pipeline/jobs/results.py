@@ -21,7 +21,7 @@ from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.holding import RESULTS, Places, held, in_folders
-from cometmq.pipeline.jobs.local_paths import local_path
+from cometmq.pipeline.jobs.local_paths import local_path, path_within
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Set
@@ -223,9 +223,4 @@ class _Local:
 
 def _overlap(one: str, two: str) -> bool:
     """Whether two folders are the same, or one is in the other."""
-    here, there = local_path(one), local_path(two)
-    if here is not None and there is not None:
-        first, second = here.resolve(), there.resolve()
-        return first.is_relative_to(second) or second.is_relative_to(first)
-    ends = [f"{each.rstrip('/')}/" for each in (one, two)]
-    return ends[0].startswith(ends[1]) or ends[1].startswith(ends[0])
+    return path_within(one, two) is not None or path_within(two, one) is not None

@@ -172,6 +172,14 @@ def look_for_topics(settings: StreamSettings) -> None:
         require_cluster(read_options(source_options(settings)))
 
 
+def tell_of_no_topic(settings: CopySettings, run: Run) -> None:
+    """Warn of a pattern that no topic's name fits: a stream may be there before its topics are."""
+    options = read_options(source_options(settings))
+    pattern = options.topic_pattern
+    if pattern and not options.retried(lambda: options.cluster().topics_like(pattern)):
+        run.tell(warning=f"topic-pattern: no topic has a name that is like {pattern!r} as a whole")
+
+
 def require_cluster(options: ReadOptions | WriteOptions) -> None:
     """Refuse to start without the cluster that is read, or written to."""
     options.retried(options.cluster().require)

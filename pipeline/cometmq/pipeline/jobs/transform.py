@@ -232,7 +232,8 @@ class _Transforming:
     def _selected(self, frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(_VIEW)
         selected: DataFrame = frame.sparkSession.sql(self.sql)
-        return selected
+        # What was added for the SQL, and no message has: `*` is a copy.
+        return selected.drop(*(frame[name] for name in ("text", "value") if name in frame.columns))
 
     def _target(self, columns: Sequence[str]) -> dict[str, str]:
         """Return where rows with these columns go, as options of the sink."""
