@@ -208,7 +208,7 @@ dist: install ## Build the wheel and the sdist into dist/.
 .PHONY: lock
 lock: ## Make requirements/*.txt anew from pyproject.toml (needs uv).
 	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml -o requirements/dev.txt
-	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-header --extra spark -c requirements/dev.txt pyproject.toml -o requirements/spark.txt
+	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-header --extra spark-dev -c requirements/dev.txt pyproject.toml -o requirements/spark.txt
 
 .PHONY: clean
 clean: ## Remove what make made.

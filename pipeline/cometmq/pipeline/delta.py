@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from cometmq.pipeline.connecting import jvm_of
 from cometmq.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def settings_of_delta(given: Mapping[str, str], partitions: str = "") -> dict[st
 def require_delta(spark: SparkSession, option: str) -> None:
     """Refuse a session without Delta, and say what to add to the command line."""
     try:
-        loader = spark.sparkContext._jvm.Thread.currentThread().getContextClassLoader()
+        loader = jvm_of(spark).Thread.currentThread().getContextClassLoader()
         found = loader.loadClass(_EXTENSION)
     except Exception as error:
         if "ClassNotFoundException" not in str(error):

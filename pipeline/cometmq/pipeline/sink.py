@@ -53,6 +53,9 @@ log = logging.getLogger(__name__)
 
 QUERY_ID: Final = "sql.streaming.queryId"
 """The local property that names a stream's checkpoint. Spark does not document it."""
+_TAGS: Final = "spark.job.tags"
+_OF_CONNECT: Final = "SparkConnect_"
+"""What a tag begins with of what a session of Spark Connect runs. Likewise."""
 
 
 @dataclass
@@ -132,10 +135,11 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write what a task has."""
         options = self.options
-        if options.delivery == "idempotent" and not options.sink_id and _running_query():
+        if options.delivery == "idempotent" and not options.sink_id and _may_be_repeated():
             raise OptionError(
                 "sinkId: is required with delivery=idempotent in foreachBatch, whose batch may be"
-                " repeated: give each write there a name of its own, and keep it over restarts"
+                " repeated, and in each session of Spark Connect, which does not tell whether this"
+                " is in one: give each write a name of its own, and keep it over restarts"
             )
         return self.send(iterator, self.sink)
 
@@ -170,8 +174,17 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 def _running_query() -> str | None:
+    return _property(QUERY_ID)
+
+
+def _may_be_repeated() -> bool:
+    """Whether this is in `foreachBatch`, as far as Spark says so."""
+    return bool(_running_query()) or _OF_CONNECT in (_property(_TAGS) or "")
+
+
+def _property(name: str) -> str | None:
     context = TaskContext.get()
-    return context.getLocalProperty(QUERY_ID) if context else None
+    return context.getLocalProperty(name) if context else None
 
 
 def _query_id() -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from cometmq.pipeline.columns import SELDOM_TWICE
+from cometmq.pipeline.connecting import REMOTE, builder_of_connect, is_of_connect, jvm_of
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.java import find_java
@@ -67,7 +69,8 @@ def session(**conf: object) -> SparkSession:
     `local[*]` on the loopback address fill in the rest; with JARs of Delta, what these need. The
     executors of a cluster are sent what they need (`shipping`). A `JavaError` says what to do when
     there is no Java. A session that is there already is used, with these settings as far as it
-    takes them: so each thread that writes asks for it once.
+    takes them: so each thread that writes asks for it once. Where Spark would give a session of
+    Spark Connect, as by `SPARK_REMOTE`, that is returned; jobs do not run in it.
     """
     return open_session(conf)
 
@@ -75,6 +78,8 @@ def session(**conf: object) -> SparkSession:
 def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSession:
     """Return a session, as `session` does; `apart` from signals to this process's group."""
     given = {_setting(name): _text(value) for name, value in conf.items()}
+    if is_of_connect(given):
+        return _connected(given)
     master = given.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
     given.setdefault("spark.app.name", "cometmq")
     settings = {**DEFAULTS, **_by_cores(master), **given}
@@ -87,10 +92,7 @@ def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSes
         paths = (Path(wheel).name, settings.get(_EXECUTOR_PATH, ""))
         settings[_EXECUTOR_PATH] = ":".join(filter(None, paths))
     stderr = start_java(settings, apart=apart)
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = _made(settings, SparkSession.builder)
     spark.sparkContext.setLogLevel(os.environ.get(LOG_VARIABLE, QUIET))
     if stderr is not None:
         stderr.started()
@@ -98,6 +100,29 @@ def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSes
         spark.sparkContext.addPyFile(wheel)
     register(spark)
     make_active(spark)
+    return spark
+
+
+def _connected(given: Mapping[str, str]) -> SparkSession:
+    """Return a session of Spark Connect, with those settings that a client may set."""
+    address = given.get("spark.remote", os.environ.get(REMOTE, ""))
+    is_elsewhere = is_remote() or address.startswith("sc:")
+    if not is_elsewhere:  # Its server is started here.
+        _prepare_environment("local")
+    defaults = {
+        name: value
+        for name, value in DEFAULTS.items()
+        if not is_elsewhere or name.startswith("spark.sql.")
+    }
+    spark = _made({**defaults, **given}, builder_of_connect())
+    register(spark)
+    return spark
+
+
+def _made(settings: Mapping[str, str], builder: Any) -> SparkSession:
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
     return spark
 
 
@@ -112,7 +137,7 @@ def make_active(spark: SparkSession) -> None:
 
     Spark looks them up in the session that is active in a thread, and in a new one none is.
     """
-    spark.sparkContext._jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    jvm_of(spark).SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def _setting(name: str) -> str:

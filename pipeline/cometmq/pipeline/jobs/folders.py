@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from cometmq.pipeline.connecting import jvm_of
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.durable import sync, sync_name
 from cometmq.pipeline.jobs.full_disks import told_if_full
@@ -96,7 +97,7 @@ class Folder:
     """A folder where Spark keeps files, on whichever file system, by Hadoop's own hands."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        jvm = spark.sparkContext._jvm  # PySpark has no other way to a file system.
+        jvm = jvm_of(spark)
         self._path_class = jvm.org.apache.hadoop.fs.Path
         self._io = jvm.org.apache.commons.io.IOUtils  # Spark has it.
         self._conf = spark.sparkContext._jsc.hadoopConfiguration()  # As above.

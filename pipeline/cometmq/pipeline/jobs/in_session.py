@@ -35,6 +35,7 @@ def run_in_session(
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger
 
+        from cometmq.pipeline.connecting import is_of_connect
         from cometmq.pipeline.java_ended import (
             how_java_ended,
             say_nothing_of_its_end,
@@ -44,6 +45,12 @@ def run_in_session(
 
         for name in _REPEATING:
             PySparkLogger.getLogger(name).disabled = True
+        if is_of_connect(conf):
+            raise OptionError(
+                "spark: by SPARK_REMOTE, SPARK_API_MODE or --conf this would be a session of Spark"
+                " Connect, which has no JVM here, and jobs need one: leave them out, and say"
+                " --master"
+            )
         given = {"master": master, "app_name": f"cometmq {job.name}", **conf}
         try:
             with interrupts_kept(), processes_for(settings):

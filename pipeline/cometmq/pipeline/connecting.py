@@ -1,0 +1,53 @@
+"""Sessions of Spark Connect: Spark, its JVM and its Python are elsewhere, and a client asks.
+
+Reading and writing are Spark's there, so the formats work as they do elsewhere, once the package is
+where its Python is. What asks the JVM itself does not.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.utils import is_remote
+
+from cometmq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+REMOTE: Final = "SPARK_REMOTE"
+"""In the environment: where the server is, `local[2]` of one in this process."""
+
+
+def is_of_connect(settings: Mapping[str, str]) -> bool:
+    """Whether Spark would give a session of Spark Connect."""
+    mode = settings.get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
+    is_said = "spark.remote" in settings or REMOTE in os.environ
+    return is_remote() or is_said or mode.lower() == "connect"
+
+
+def builder_of_connect() -> Any:
+    """Return what gives a session of Spark Connect: that which is there, if one is.
+
+    Spark's own would ask again for the address of that one.
+    """
+    from pyspark.sql import SparkSession
+
+    if not is_remote() or REMOTE in os.environ:
+        return SparkSession.builder
+    from pyspark.sql.connect.session import SparkSession as Connected
+
+    return Connected.builder
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """Return Spark's JVM: PySpark has no other way to file systems and class loaders."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise OptionError(
+            "spark: a session of Spark Connect has no JVM here, and jobs need one: run them where"
+            " Spark is, by `cometmq pipeline` or `spark-submit`; format('cometmq') works in both"
+        )
+    return spark.sparkContext._jvm
