@@ -15,6 +15,8 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
 
 from cometmq.admin.program import program
+from cometmq.pipeline import session
+from cometmq.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,3 +147,11 @@ def test_a_job_of_the_command_line_says_that_it_needs_a_spark_of_its_own(
     result = CliRunner().invoke(program, given)
     assert result.exit_code == 2
     assert "would be a session of Spark Connect" in result.output
+
+
+def test_a_master_and_a_server_of_spark_connect_are_not_both_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    with pytest.raises(OptionError, match=r"SPARK_REMOTE or spark.remote, .* both named"):
+        session(master="local[2]")

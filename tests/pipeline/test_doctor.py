@@ -100,6 +100,14 @@ def test_settings_of_a_broker_in_the_environment_are_not_for_the_doctor_s_own(
         assert nameserver.startswith("127.0.0.1:")
 
 
+def test_a_server_of_spark_connect_in_the_environment_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    program = "import os; print([name for name in os.environ if name.startswith('SPARK_R')])"
+    assert doctors._said([sys.executable, "-c", program]) == "[]"
+
+
 @pytest.mark.spark
 def test_ten_rows_go_to_the_python_of_spark_and_back(spark: SparkSession) -> None:
     assert doctors.python_trip(spark) == 10

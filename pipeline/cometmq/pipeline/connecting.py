@@ -7,25 +7,28 @@ where its Python is. What asks the JVM itself does not.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.utils import is_remote
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.spark_settings import API_MODE, REMOTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-REMOTE: Final = "SPARK_REMOTE"
-"""In the environment: where the server is, `local[2]` of one in this process."""
-
 
 def is_of_connect(settings: Mapping[str, str]) -> bool:
     """Whether Spark would give a session of Spark Connect."""
-    mode = settings.get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
+    mode = settings.get("spark.api.mode", os.environ.get(API_MODE, ""))
     is_said = "spark.remote" in settings or REMOTE in os.environ
+    if is_said and "spark.master" in settings:
+        raise OptionError(
+            "session: a master and, by SPARK_REMOTE or spark.remote, a server of Spark Connect are"
+            " both named: leave one of them out"
+        )
     return is_remote() or is_said or mode.lower() == "connect"
 
 

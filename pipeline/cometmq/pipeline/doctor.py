@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.net.ending_signals import heeded_signals
 from cometmq.pipeline.errors import JavaError, PipelineError
 from cometmq.pipeline.java import find_java, fix_java as fixed_java
+from cometmq.pipeline.spark_settings import API_MODE, REMOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -169,11 +170,20 @@ def _ended_in_order() -> Generator[None]:
 
 
 def _said(command: list[str]) -> str:
-    """Run Spark, and return what it said; a `PipelineError` when it does not end."""
+    """Run Spark, here whatever server of Spark Connect the environment names; return what it said.
+
+    A `PipelineError` when it does not end.
+    """
+    here = {name: text for name, text in os.environ.items() if name not in (REMOTE, API_MODE)}
     with TemporaryFile("w+") as said:  # A pipe would be held open by Spark's Java.
         try:
             subprocess.run(
-                command, stdout=said, stderr=said, check=False, timeout=_ROUND_TRIP_SECONDS
+                command,
+                stdout=said,
+                stderr=said,
+                check=False,
+                timeout=_ROUND_TRIP_SECONDS,
+                env=here,
             )
             is_ended = True
         except subprocess.TimeoutExpired:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from cometmq.pipeline.columns import SELDOM_TWICE
-from cometmq.pipeline.connecting import REMOTE, builder_of_connect, is_of_connect, jvm_of
+from cometmq.pipeline.connecting import builder_of_connect, is_of_connect, jvm_of
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.java import find_java
@@ -20,7 +20,7 @@ from cometmq.pipeline.options import PUSHDOWN
 from cometmq.pipeline.shipping import temporary_wheel
 from cometmq.pipeline.source import CometMQSource
 from cometmq.pipeline.spark_log import LOG_VARIABLE, QUIET
-from cometmq.pipeline.spark_settings import refuse_shortened
+from cometmq.pipeline.spark_settings import REMOTE, refuse_shortened
 from cometmq.pipeline.store_source import StoreSource
 
 if TYPE_CHECKING:

@@ -13,6 +13,11 @@ from cometmq.pipeline.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+REMOTE: Final = "SPARK_REMOTE"
+"""In the environment: where a server of Spark Connect is, `local[2]` of one in this process."""
+API_MODE: Final = "SPARK_API_MODE"
+"""In the environment: `connect` has Spark start such a server here."""
+
 _MASTER: Final = re.compile(
     r"local(\[([1-9][0-9]*|\*)(\s*,\s*[0-9]+)?\])?"
     r"|local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]"
