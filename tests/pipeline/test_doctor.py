@@ -104,8 +104,10 @@ def test_a_server_of_spark_connect_in_the_environment_is_not_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-    program = "import os; print([name for name in os.environ if name.startswith('SPARK_R')])"
-    assert doctors._said([sys.executable, "-c", program]) == "[]"
+    monkeypatch.setattr(doctors, "find_spec", {"trio": None}.__getitem__)
+    said = "'asked' if 'SPARK_REMOTE' in os.environ else 'rows 10'"
+    monkeypatch.setattr(doctors, "_PYTHON_TRIP", f"import os; print({said})")
+    assert last_of(doctor(print, fix_java=True)).is_well
 
 
 @pytest.mark.spark
