@@ -614,6 +614,15 @@ def test_a_host_whose_clock_is_ahead_is_told(tables: Tables, tmp_path: Path) -> 
     assert heat == {-1: 3, 4: 9}
 
 
+def test_one_message_of_very_many_tells_of_a_clock(tables: Tables, tmp_path: Path) -> None:
+    """Its share is rounded to nothing."""
+    size = 1 << 22
+    first, *_ = write_log(tmp_path, [b"x"] * 20_001, size=size)
+    change(tmp_path, first + 40, (9).to_bytes(8, "big"), size=size)  # Stored at 2.
+    (clock,) = measured(tables, store=str(tmp_path))["clocks"]
+    assert (clock["count"], clock["negative"], clock["min_ms"]) == (20_001, 0, -7)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -248,7 +248,7 @@ class _Measuring:
         if settings.tables:
             settings.results.write(frame, name)
         if name == "hosts":  # The slowest are others: what these send seems to be quick.
-            wrong = frame.where("negative > 0").orderBy("min_ms").limit(settings.shown)
+            wrong = frame.where("min_ms < 0").orderBy("min_ms").limit(settings.shown)
             report.details["clocks"] = rows_as_dicts(
                 wrong.select("topic", "host", "count", "negative", "min_ms")
             )
