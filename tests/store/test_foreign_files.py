@@ -29,6 +29,9 @@ FILES = (
     *("consumequeue/T/zero/" + SPACE, "consumequeue/T/007/" + SPACE, "consumequeue/lost+found/x"),
     *("consumequeue/T/99999999999/" + SPACE, "batchconsumequeue/Batches/0/foreign.txt"),
     *("index/foreign.txt", "index/123", "index/copy/20240101000000000", "index/123456789012345678"),
+    # More than any offset can be.
+    *("integrity/" + "9" * 20, "consumequeue/T/0/" + "9" * 17 + "600", "entryjournal/" + "9" * 20),
+    *("entryjournal/7", "entryjournal/notes.txt"),
 )
 SIZES = (0, 5, SMALL.consume_queue_file_size)
 

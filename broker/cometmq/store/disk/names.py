@@ -20,13 +20,16 @@ PIPE: Final = "pipe or device"
 NAMED_MAX: Final = 8
 """Topics, or queues, that are named in one text; of the rest there is the number."""
 OFFSET_DIGITS: Final = 20
+_OFFSET_MAX: Final = f"{(1 << 63) - 1:0{OFFSET_DIGITS}d}"
 _TIME_DIGITS: Final = 17
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 
 def is_offset_file(entry: Entry) -> bool:
     """Whether it is named as the files of the log, of queues and of checksums are."""
-    return is_file(entry) and _is_number(entry.name) and len(entry.name) == OFFSET_DIGITS
+    name = entry.name
+    is_offset = _is_number(name) and len(name) == OFFSET_DIGITS and name <= _OFFSET_MAX
+    return is_offset and is_file(entry)
 
 
 def is_index_file(entry: Entry) -> bool:

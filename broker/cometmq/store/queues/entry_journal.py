@@ -45,6 +45,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
+from cometmq.store.disk.names import is_offset_file
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 
@@ -85,7 +86,7 @@ def journal_path(root: str, start: int) -> str:
 def journals_in(filesystem: FileSystem, root: str) -> list[int]:
     """Return the starts of the journals that are there, whoever knows of them."""
     entries = filesystem.list(f"{root}/{JOURNAL_FOLDER}")
-    return [int(entry.name) for entry in entries if entry.name.isdecimal()]
+    return [int(entry.name) for entry in entries if is_offset_file(entry)]
 
 
 class UnsyncedJournal:
