@@ -81,6 +81,19 @@ def test_keys_that_were_put_while_the_index_was_off_are_found_when_it_is_on_agai
     assert missing(store, 0, 1, 2, 3) == []
 
 
+def test_an_index_that_was_off_while_nothing_was_put_lacks_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedFileSystem()
+    lived(disk, ON, 0)
+    assert opened(disk, OFF).close(NOW_MS)
+    assert load_off(disk, ROOT) is not None
+    store = opened(disk, ON)
+    assert not caplog.messages
+    assert load_off(disk, ROOT) is None
+    assert missing(store, 0) == []
+
+
 def test_a_store_that_never_had_an_index_gets_one_of_all_it_holds() -> None:
     disk = SimulatedFileSystem()
     lived(disk, OFF, 0)

@@ -55,7 +55,10 @@ def settle_off(
     if index is None:
         note_off(filesystem, root, complete_to)
     elif (known := load_off(filesystem, root)) is not None:
-        log.warning("the index lacks keys: they are taken from the log from %d to %d", known, end)
+        if known < end:
+            log.warning(
+                "the index lacks keys: they are taken from the log from %d to %d", known, end
+            )
         forget_off(filesystem, root)
 
 
