@@ -234,24 +234,26 @@ def test_with_sealed_blocks_nothing_in_them_is_uncovered() -> None:
 
 def test_checksums_of_another_format_cover_nothing_and_that_is_said() -> None:
     disk, path = small_store(), f"{ROOT}/integrity/{0:020d}"
-    header = bytearray(content(disk, path)[:64])
-    header[8:12] = (2).to_bytes(4, "big")
-    header[32:36] = crc32c(bytes(header[:32])).to_bytes(4, "big")
-    overwrite(disk, path, 0, bytes(header))
-    report = verified(disk)
-    assert (report.findings, report.blocks) == ([], 1)
-    assert report.notes == [
-        f"{path} is of version 2, this program's is 1: its checksums cover nothing"
-    ]
+    header = content(disk, path)[:64]
+    for at, number, said in (
+        (12, 4096, "is of blocks of 4096 bytes, this program's have 65536"),
+        (8, 2, "is of version 2, this program's is 1"),
+    ):
+        changed = header[:at] + number.to_bytes(4, "big") + header[at + 4 : 32]
+        overwrite(disk, path, 0, changed + crc32c(changed).to_bytes(4, "big"))
+        report = verified(disk)
+        assert (report.findings, report.blocks) == ([], 1)
+        assert report.notes == [f"{path} {said}: its checksums cover nothing"]
     flip(disk, path, 9)
-    damaged = f"{path} has a damaged header, or one of another segment: its checksums cover nothing"
+    damaged = f"{path} has a damaged header: its checksums cover nothing"
     assert verified(disk).notes == [damaged]
     disk = small_store()
     flip(disk, path, 35)
     assert verified(disk).notes == [damaged]
     disk = small_store()
     overwrite(disk, path, 0, content(disk, f"{ROOT}/integrity/{4096:020d}")[:64])
-    assert verified(disk).notes == [damaged]
+    other = f"{path} is of another segment, or of segments of another size"
+    assert verified(disk).notes == [f"{other}: its checksums cover nothing"]
     disk.open(path).resize(63)
     assert verified(disk).notes == [damaged]
 

@@ -359,10 +359,15 @@ def _header(segment: int, segment_size: int) -> bytes:
 
 def _difference(header: bytes) -> str:
     if len(header) == _HEADER.size and header.startswith(_MAGIC):
-        _, version, *_, crc = _HEADER.unpack(header)
-        if version != VERSION and crc == crc32c(header[:32]):
+        _, version, block_size, *_, crc = _HEADER.unpack(header)
+        if crc != crc32c(header[:32]):
+            return "has a damaged header"
+        if version != VERSION:
             return f"is of version {version}, this program's is {VERSION}"
-    return "has a damaged header, or one of another segment"
+        if block_size != BLOCK_SIZE:
+            return f"is of blocks of {block_size} bytes, this program's have {BLOCK_SIZE}"
+        return "is of another segment, or of segments of another size"
+    return "has a damaged header"
 
 
 def _position(number: int) -> int:
