@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.store.damaged_stores import ROOT, SMALL, small_store
+from tests.store.records import HOST
 
 from cometmq.store.checking.verify import verify
+from cometmq.store.log.turn import Origin
 from cometmq.store.looking.findings import Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.unlisted import queue_count, unlisted_of, unlisted_text, unlisted_topics
@@ -31,6 +33,20 @@ def test_deleted_topics_do_not_count() -> None:
     assert unlisted_topics(store.queues, {}, store.deletions, 8192) == {"Batches": 1}
     assert store.close(2)
     assert unlisted_of(inspect(disk, ROOT, SMALL)) == {"Batches": 1}
+
+
+def test_one_that_was_deleted_and_made_again_counts() -> None:
+    disk = small_store()
+    store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
+    store.delete_topics(["T"])
+    store.put("T", 0, b"again", b"", Origin(2, 2, HOST))
+    store.commit()
+    store.run_jobs()
+    store.advance()
+    wanted = {"T": 1, "Batches": 1}
+    assert unlisted_topics(store.queues, {}, store.deletions, 8192) == wanted
+    assert store.close(2)
+    assert unlisted_of(inspect(disk, ROOT, SMALL)) == wanted
 
 
 def test_it_is_a_note_of_verify_and_no_finding() -> None:

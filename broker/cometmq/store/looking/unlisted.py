@@ -60,7 +60,6 @@ def unlisted_topics(
         for topic in queues.topics()
         if topic not in listed
         and _is_users(topic)
-        and topic.encode() not in deletions.offsets
         and kind_of_those_here(queues, topic, deletions) is not None
         and (count := queue_count(queues, topic, count_max))
     }
@@ -91,11 +90,7 @@ def unlisted_of(store: Inspected) -> dict[str, int]:
     listed = store.topics or frozenset()
     for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
         for topic, queue_id, _ in queue_folders(store.filesystem, f"{store.root}/{folder}", listed):
-            if (
-                _is_users(topic)
-                and topic.encode() not in store.deletions.offsets
-                and (topic in found or store.holds(folder, topic))
-            ):
+            if _is_users(topic) and (topic in found or store.holds(folder, topic)):
                 found[topic] = max(found.get(topic, 0), queue_id + 1)
     return found
 
