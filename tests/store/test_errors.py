@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cometmq.proto.codes import ResponseCode
 from cometmq.store import errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -38,3 +42,12 @@ def test_a_format_error_of_a_file_names_it_in_front_and_carries_it() -> None:
     assert (str(again), again.path, again.problem) == (str(error), error.path, error.problem)
     setting = errors.StoreFormatError("segment_size: 1 is not positive")
     assert (str(setting), setting.path) == ("segment_size: 1 is not positive", None)
+
+
+def test_the_file_is_named_that_is_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "T").touch()
+    with pytest.raises(NotADirectoryError) as raised:
+        (tmp_path / "T" / "0" / "1").open()
+    assert errors.disk_error_text(raised.value) == (
+        f"{tmp_path}/T: Not a directory; a file is where a folder has to be: move it elsewhere"
+    )

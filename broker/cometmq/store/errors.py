@@ -205,9 +205,19 @@ def leads_nowhere(path: object) -> bool:
     return isinstance(path, str) and os.path.islink(path) and not os.path.exists(path)
 
 
+def _in_the_way(error: OSError) -> object:
+    """Return the path that an error is about: of one below a file, that file."""
+    path: object = error.filename
+    while error.errno == errno.ENOTDIR and isinstance(path, str) and not os.path.lexists(path):
+        path = os.path.dirname(path)
+        if not path or os.path.isdir(path):
+            return error.filename
+    return path
+
+
 def disk_error_text(error: OSError) -> str:
     """Say in one line what the disk refused, and what to do about it."""
-    path = f"{error.filename}: " if error.filename else ""
+    path = f"{_in_the_way(error)}: " if error.filename else ""
     text = f"{path}{error.strerror or error}"
     what_to_do = _WHAT_TO_DO.get(error.errno or 0)
     if error.errno in (errno.EACCES, errno.EPERM) and _is_own(error.filename):
