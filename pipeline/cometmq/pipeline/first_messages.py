@@ -39,7 +39,7 @@ class Looked(NamedTuple):
 
     def kept(self, before: Firsts) -> dict[Queue, First]:
         """Return what is to be noted: what was seen now, and else what was noted before."""
-        renewed = {part_of(queue) for queue in self.now}
+        renewed = {part_of(queue) for queue in self.now} | self.other
         rest = {queue: first for queue, first in before.items() if part_of(queue) not in renewed}
         return rest | dict(self.now)
 
@@ -49,10 +49,12 @@ def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue])
 
     Where nobody answers, nothing is known: it is asked again with the next batch.
     """
+    news = list(news)
     try:
-        return compare(cluster, before, found, news)
+        looked = compare(cluster, before, found, news)
     except (ConnectionLostError, RefusedError):
-        return Looked({}, frozenset())
+        looked = Looked({}, frozenset())
+    return looked._replace(other=looked.other | _emptied(before, found, news))
 
 
 def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue]) -> Looked:
@@ -111,6 +113,17 @@ def _chosen(before: Firsts, found: Survey, news: Iterable[Queue]) -> list[Queue]
             if queue in before:
                 noted.add(queue)
     return sorted(noted | {*lowest.values()})
+
+
+def _emptied(before: Firsts, found: Survey, news: Iterable[Queue]) -> frozenset[Part]:
+    """Return topics that had messages, and whose queues begin again, without any: made anew."""
+    parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
+    filled = {part_of(queue) for queue, there in found.queues.items() if there.first < there.end}
+    return frozenset(
+        part_of(queue)
+        for queue, first in before.items()
+        if part_of(queue) in parts - filled and _is_gone(first, queue, found)
+    )
 
 
 def _is_gone(first: First, queue: Queue, found: Survey) -> bool:

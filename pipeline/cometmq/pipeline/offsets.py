@@ -19,6 +19,8 @@ member       content
 `initial`    true: it is the beginning of a stream, of which nothing is read yet
 `from`       positions where queues begin that are not in the end before, or in
              which what stands there counts no more
+`gone`       topics that are not there any more, or are named no more, which was told as a
+             loss: no later run fails because of that; left out while there are none
 `lost`       how many messages had expired, since the stream began, before they were
              read; left out while there are none
 `firsts`     by topic, broker and queue: the offset of the first message that was
@@ -64,6 +66,8 @@ class StreamOffset:
     firsts: Mapping[Queue, First] = field(default_factory=dict[Queue, First])
     lost: int = 0
     """Messages that had expired before they were read, since the stream began."""
+    gone: frozenset[str] = frozenset()
+    """Topics that are not there, which was told as a loss."""
 
     def document(self) -> dict[str, Any]:
         """Return it for Spark, members in order."""
@@ -72,6 +76,8 @@ class StreamOffset:
             said["firsts"] = document_of(self.firsts)
         if self.begins:
             said["from"] = document_of(self.begins)
+        if self.gone:
+            said["gone"] = sorted(self.gone)
         if self.is_initial:
             said["initial"] = True
         if self.lost:
@@ -88,6 +94,7 @@ def read_stream_offset(said: Mapping[str, Any]) -> StreamOffset:
         _positions(said.get("from", {})),
         {queue: First(*map(int, each)) for queue, each in _each(said.get("firsts", {}))},
         int(said.get("lost", 0)),
+        frozenset(said.get("gone", ())),
     )
 
 

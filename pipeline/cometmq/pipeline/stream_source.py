@@ -118,7 +118,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return how far the next batch goes; `start` itself when there is nothing new.
 
-        That messages were lost is new: it is counted with the batch, which may be empty.
+        That messages were lost is new: it is noted with the batch, which may be empty.
         """
         before = read_stream_offset(start)
         # One that an earlier run began, and has read nothing of yet, says where it begins.
@@ -129,12 +129,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell_group(before, found)
         looked = self._looked(before, found)
         self._has_looked = True
-        begins, lost = self._begins(before, found, looked.other, away)
+        gone = self._gone_topics(before, found, away)
+        begins, lost = self._begins(before, found, looked.other, gone)
+        self._tell_unread(before, found, looked.other, away)
         lost += self._losses.taken()
         ends = self._ends(begins, found)
         if isinstance(limit, ReadMaxRows):
             ends = self._limited(begins, ends, limit.max_rows, found)
-        if not lost and all(ends[queue] == first for queue, first in begins.items()):
+        is_told = lost or looked.other or gone != before.gone
+        is_told = is_told or any(begins.get(each, at) != at for each, at in before.queues.items())
+        if not is_told and all(ends[queue] == first for queue, first in begins.items()):
             return start
         carried = {
             queue: first
@@ -149,7 +153,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Of a topic that was made anew, one that is not there may come, and is a new one then.
             if first_messages.part_of(queue) not in looked.other
         } | ends
-        return StreamOffset(queues, begins=carried, firsts=firsts, lost=lost).document()
+        return StreamOffset(queues, False, carried, firsts, lost, gone).document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
         """Return what there is, for the query's progress."""
@@ -254,25 +258,32 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         return first_messages.look(self._cluster, before.firsts, found, news)
 
-    def _begins(
-        self, before: StreamOffset, found: Survey, other: frozenset[Part], away: frozenset[str]
-    ) -> tuple[dict[Queue, int], int]:
-        """Return where each queue goes on: where it was, unless messages are gone since.
-
-        And how many have expired, as far as that can be told.
-        """
-        begins: dict[Queue, int] = {}
-        expired = 0
-        gone = {queue.topic for queue in before.queues} - found.topics
-        gone -= {
+    def _gone_topics(
+        self, before: StreamOffset, found: Survey, away: frozenset[str]
+    ) -> frozenset[str]:
+        """Return the topics that were read, and that are not there, or named no more."""
+        absent = {queue.topic for queue in before.queues} - found.topics
+        waiting = {
             queue.topic
             for queue in before.queues
             if queue.broker in away and self.options.reads(queue.topic)
         }
-        lost = [self._gone(topic) for topic in sorted(gone)]
         if found.missing:  # Nobody can say for certain.
-            lost.clear()
-        lost += [_made_anew(*part) for part in sorted(other)]
+            waiting = absent
+        return frozenset((absent - waiting) | (absent & before.gone))
+
+    def _begins(
+        self, before: StreamOffset, found: Survey, other: frozenset[Part], gone: frozenset[str]
+    ) -> tuple[dict[Queue, int], int]:
+        """Return where each queue goes on: where it was, unless messages are gone since.
+
+        And how many have expired, as far as that can be told. What was lost with a topic that comes
+        back was told when it was gone.
+        """
+        begins: dict[Queue, int] = {}
+        expired = 0
+        lost = [self._gone(topic) for topic in sorted(gone - before.gone)]
+        lost += [_made_anew(*part) for part in sorted(other) if part[0] not in before.gone]
         for queue, there in found.queues.items():
             first = before.queues.get(queue, there.first)  # A new one: from its beginning.
             if first_messages.part_of(queue) in other:
@@ -282,14 +293,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 expired += there.first - first
                 first = there.first
             elif first > there.end and queue.broker not in found.slaves:
-                lost.append(
-                    f"queue {queue}: read up to {first}, and it ends at {there.end};"
-                    " it was made anew, or its broker lost the end of its log"
-                )
+                if queue.topic not in before.gone:
+                    lost.append(
+                        f"queue {queue}: read up to {first}, and it ends at {there.end};"
+                        " it was made anew, or its broker lost the end of its log"
+                    )
                 first = there.first
             begins[queue] = first
         self._tell_loss(lost)
-        self._tell_unread(before, found, other, away)
         return begins, expired
 
     def _tell_unread(
@@ -389,6 +400,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _made_anew(topic: str, broker: str) -> str:
     return (
-        f"topic {topic} of broker {broker} was deleted and made anew: it begins with another"
-        " message than the one that was read"
+        f"topic {topic} of broker {broker} was deleted and made anew: the message that it began"
+        " with is not there, and did not expire"
     )
