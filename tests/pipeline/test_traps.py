@@ -33,6 +33,7 @@ from cometmq.pipeline.jobs.tables import taking_conditions
 from cometmq.pipeline.offsets import read_stream_offset
 from cometmq.pipeline.options import PUSHDOWN, read_options, write_options
 from cometmq.pipeline.records.rows import Reading
+from cometmq.pipeline.routes import Brokers
 from cometmq.pipeline.sink import StreamWriter
 from cometmq.pipeline.source import CometMQSource, TopicReader
 from cometmq.pipeline.stream_source import TopicStreamReader
@@ -779,6 +780,26 @@ def test_a_stream_that_began_and_read_nothing_goes_on_without_its_topic_if_told_
     again = reader(tables, "began-and-gone", failOnDataLoss=False)
     assert bodies(again, again.initialOffset(), start) == []
     assert read_stream_offset(again.latestOffset(start, ALL)).gone == {"began-and-gone"}
+
+
+def test_a_batch_that_is_read_again_goes_on_without_a_broker_that_lost_its_topic_if_told_so(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store was emptied, or another took its name; the topic's other brokers have it still."""
+    tables.fill("lacking", 4, queues=1)
+    start = {"queues": {"lacking": {"broker-a": {"0": 1}, "broker-b": {"0": 3}}}}
+    end = {"queues": {"lacking": {"broker-a": {"0": 2}, "broker-b": {"0": 7}}}}
+    with pytest.raises(ConnectionLostError, match="broker broker-b: no name server knows it"):
+        reader(tables, "lacking").partitions(start, end)
+
+    def both(_: Asked) -> Brokers:
+        return Brokers(frozenset(["broker-a", "broker-b"]), frozenset())
+
+    monkeypatch.setattr(Asked, "brokers", both)
+    with pytest.raises(DataLossError, match="lacking/broker-b/0: messages from 3 to 7 were to be"):
+        reader(tables, "lacking").partitions(start, end)
+    going_on = reader(tables, "lacking", failOnDataLoss=False)
+    assert bodies(going_on, start, end) == numbers(1, 2)
 
 
 @pytest.mark.parametrize("queues", [1, 2])

@@ -192,6 +192,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         And the filter may be another.
         """
         found, away = self._surveyed(planned)
+        if any(queue.broker not in {*found.addresses, *away} for queue in wanted):
+            found = self._survey(whole=False)  # It may have registered between the two questions.
         self._require_filter(found)
         gone = {queue.topic for queue in wanted if self.options.reads(queue.topic)} - found.topics
         gone -= {queue.topic for queue in wanted if queue.broker in away}
@@ -199,12 +201,25 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             gone.clear()
         there = [queue for queue in wanted if queue in found.queues]
         other = first_messages.look(self._cluster, planned.firsts, found, there).other
+        lacking = {
+            queue
+            for queue in wanted.keys() - found.queues.keys()
+            if queue.topic in found.topics and queue.broker not in {*found.addresses, *away}
+        }
         lost = [self._gone(topic) for topic in sorted(gone)]
-        self._tell_loss(lost + [_made_anew(*part) for part in sorted(other)])
+        lost += [_made_anew(*part) for part in sorted(other)]
+        lost += [
+            f"queue {queue}: messages from {wanted[queue].first} to {wanted[queue].end} were to be"
+            " read, and its broker does not have the topic any more"
+            for queue in sorted(lacking)
+        ]
+        self._tell_loss(lost)
         return {
             queue: each
             for queue, each in wanted.items()
-            if queue.topic not in gone and first_messages.part_of(queue) not in other
+            if queue.topic not in gone
+            and first_messages.part_of(queue) not in other
+            and queue not in lacking
         }
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
