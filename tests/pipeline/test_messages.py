@@ -12,15 +12,28 @@ pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed
 
 import pyarrow as pa
 from hypothesis import example, given, strategies as st
+from pyspark.sql.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from cometmq.pipeline.columns import PROPERTIES
-from cometmq.pipeline.errors import SinkError
+from cometmq.pipeline.errors import OptionError, SinkError
 from cometmq.pipeline.identities import CoordinateIds, FreshIds, Identities, KeyIds, spread_of
 from cometmq.pipeline.marks import MARKS_MAX, Marks, sent_twice
 from cometmq.pipeline.messages import Forming, Messages
+from cometmq.pipeline.options import write_options
 from cometmq.pipeline.planning import STRETCH
 from cometmq.pipeline.records.slices import parts_of
-from cometmq.pipeline.rows import RESERVED, RowForm
+from cometmq.pipeline.rows import RESERVED, RowForm, row_form
 from cometmq.proto.batch import split_batch
 from cometmq.proto.properties import decode_properties
 
@@ -62,6 +75,43 @@ def sent(made: Messages) -> list[tuple[int, bytes, dict[str, str]]]:
         (flag, body, decode_properties(properties))
         for flag, body, properties in split_batch(raw.tobytes())
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "is_taken"),
+    [
+        ("queue_offset", IntegerType(), True),
+        ("queue_offset", StringType(), False),
+        ("queue_offset", DoubleType(), False),
+        ("queue_offset", DecimalType(20, 0), False),
+        ("queue_id", LongType(), True),
+        ("queue_id", StringType(), False),
+        ("broker", BinaryType(), False),
+        ("store_time", TimestampNTZType(), True),
+        ("store_time", LongType(), False),
+    ],
+)
+def test_what_tells_rows_apart_has_the_types_of_the_source(
+    column: str, kind: Any, is_taken: bool
+) -> None:
+    types: dict[str, Any] = {
+        "body": BinaryType(),
+        "topic": StringType(),
+        "broker": StringType(),
+        "queue_id": IntegerType(),
+        "queue_offset": LongType(),
+        "store_time": TimestampType(),
+        column: kind,
+    }
+    schema = StructType([StructField(name, each) for name, each in types.items()])
+    options = write_options({"nameserver": "127.0.0.1:9876", "topic": "T"})
+    if is_taken:
+        assert row_form(schema, options).has_identity
+        return
+    with pytest.raises(OptionError, match=f"column {column}: is .*, must be .* tells rows apart"):
+        row_form(schema, options)
+    keyed = write_options({"nameserver": "127.0.0.1:9876", "topic": "T", "dedupKey": "body"})
+    assert row_form(schema, keyed).has_identity
 
 
 TEXT = st.text(st.characters(min_codepoint=3, exclude_categories=["Cs"]), max_size=5)

@@ -38,7 +38,7 @@ from cometmq.pipeline.columns import ALWAYS_TIMED, COLUMNS, STORED
 from cometmq.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cometmq.pipeline.options import WriteOptions
 
@@ -81,6 +81,14 @@ _TYPES: Final = {
     "source_offset": ("bigint",),
     "source_host": _STRINGS,
 }
+_NUMBERS: Final = ("bigint", "int", "smallint", "tinyint")
+_READ_TYPES: Final = {
+    "broker": _STRINGS,
+    "queue_id": _NUMBERS,
+    "queue_offset": _NUMBERS,
+    "store_time": ("timestamp", "timestamp_ntz"),
+}
+"""Of the source's columns where they say of which message a row is made."""
 KEPT_RESERVED: Final = ("KEYS", "TAGS")
 """Properties that have columns; they are taken from the map where the columns are not there."""
 RESERVED: Final = frozenset(
@@ -222,8 +230,20 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
         if topic_column not in names:
             raise OptionError("topic: say where to, by this option or a column `to_topic`")
     coordinates = _coordinates(names, topic_column)
+    _check_coordinates(() if dedup_key else coordinates, types)
     always_timed = any(ALWAYS_TIMED in each.metadata for each in schema.fields)
     return RowForm(names, options.topic, topic_column, coordinates, dedup_key, always_timed)
+
+
+def _check_coordinates(coordinates: Sequence[str], types: Mapping[str, str]) -> None:
+    """Refuse columns that tell rows apart, and are not as the source gives them."""
+    named = {*coordinates, "store_time"} & types.keys() & _READ_TYPES.keys() if coordinates else ()
+    for name in sorted(named):
+        if types[name] not in (wanted := _READ_TYPES[name]):
+            raise OptionError(
+                f"column {name}: is {types[name]}, must be {' or '.join(wanted)}, for it is a part"
+                " of what tells rows apart; cast it, or drop it"
+            )
 
 
 def _coordinates(names: Sequence[str], topic_column: str) -> tuple[str, ...]:
