@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from cometmq.pipeline import batch_ends, bounds, first_messages
+from cometmq.pipeline import batch_ends, bounds, first_messages, gone_topics
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
 from cometmq.pipeline.filter_check import require_filter
@@ -129,7 +129,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell_group(before, found)
         looked = self._looked(before, found)
         self._has_looked = True
-        gone = self._gone_topics(before, found, away)
+        gone = gone_topics.gone_topics(self.options, before, found, away)
         begins, lost = self._begins(before, found, looked.other, gone)
         self._tell_unread(before, found, looked.other, away)
         lost += self._losses.taken()
@@ -201,18 +201,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             gone.clear()
         there = [queue for queue in wanted if queue in found.queues]
         other = first_messages.look(self._cluster, planned.firsts, found, there).other
-        lacking = {
-            queue
-            for queue in wanted.keys() - found.queues.keys()
-            if queue.topic in found.topics and queue.broker not in {*found.addresses, *away}
-        }
-        lost = [self._gone(topic) for topic in sorted(gone)]
-        lost += [_made_anew(*part) for part in sorted(other)]
-        lost += [
-            f"queue {queue}: messages from {wanted[queue].first} to {wanted[queue].end} were to be"
-            " read, and its broker does not have the topic any more"
-            for queue in sorted(lacking)
-        ]
+        lacking = gone_topics.lacking(wanted, found, away)
+        lost = [gone_topics.why_gone(self.options, topic) for topic in sorted(gone)]
+        lost += [gone_topics.made_anew(*part) for part in sorted(other)]
+        lost += lacking.values()
         self._tell_loss(lost)
         return {
             queue: each
@@ -273,20 +265,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         return first_messages.look(self._cluster, before.firsts, found, news)
 
-    def _gone_topics(
-        self, before: StreamOffset, found: Survey, away: frozenset[str]
-    ) -> frozenset[str]:
-        """Return the topics that were read, and that are not there, or named no more."""
-        absent = {queue.topic for queue in before.queues} - found.topics
-        waiting = {
-            queue.topic
-            for queue in before.queues
-            if queue.broker in away and self.options.reads(queue.topic)
-        }
-        if found.missing:  # Nobody can say for certain.
-            waiting = absent
-        return frozenset((absent - waiting) | (absent & before.gone))
-
     def _begins(
         self, before: StreamOffset, found: Survey, other: frozenset[Part], gone: frozenset[str]
     ) -> tuple[dict[Queue, int], int]:
@@ -297,8 +275,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begins: dict[Queue, int] = {}
         expired = 0
-        lost = [self._gone(topic) for topic in sorted(gone - before.gone)]
-        lost += [_made_anew(*part) for part in sorted(other) if part[0] not in before.gone]
+        lost = [gone_topics.why_gone(self.options, each) for each in sorted(gone - before.gone)]
+        anew = [part for part in sorted(other) if part[0] not in before.gone]
+        lost += [gone_topics.made_anew(*part) for part in anew]
         for queue, there in found.queues.items():
             first = before.queues.get(queue, there.first)  # A new one: from its beginning.
             if first_messages.part_of(queue) in other:
@@ -344,16 +323,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
             )
         self._tell("data loss: ", lost)
-
-    def _gone(self, topic: str) -> str:
-        """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""
-        if self.options.reads(topic):
-            return f"topic {topic} does not exist any more"
-        option = "topic" if self.options.topic else "topicPattern"
-        return (
-            f"topic {topic} was read up to now, and {option} does not name it any more: name it,"
-            " or give the stream a new checkpoint"
-        )
 
     def _ends(self, begins: Mapping[Queue, int], found: Survey) -> dict[Queue, int]:
         ends: dict[Queue, int] = {}
@@ -411,10 +380,3 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell(f"group {group}: ", ())
         except (ConnectionLostError, RefusedError) as error:
             self._tell(f"group {group}: ", [f"progress not told: {error}"])
-
-
-def _made_anew(topic: str, broker: str) -> str:
-    return (
-        f"topic {topic} of broker {broker} was deleted and made anew: the message that it began"
-        " with is not there, and did not expire"
-    )

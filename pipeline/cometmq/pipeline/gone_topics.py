@@ -1,0 +1,60 @@
+"""Topics that a stream read and that are not there any more, and what is said of each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cometmq.pipeline.cluster import Bounds, Queue, Survey
+    from cometmq.pipeline.offsets import StreamOffset
+    from cometmq.pipeline.options import ReadOptions
+
+
+def gone_topics(
+    options: ReadOptions, before: StreamOffset, found: Survey, away: frozenset[str]
+) -> frozenset[str]:
+    """Return the topics that were read, and that are not there, or named no more."""
+    absent = {queue.topic for queue in before.queues} - found.topics
+    waiting = {
+        queue.topic
+        for queue in before.queues
+        if queue.broker in away and options.reads(queue.topic)
+    }
+    if found.missing:  # Nobody can say for certain.
+        waiting = absent
+    return frozenset((absent - waiting) | (absent & before.gone))
+
+
+def lacking(
+    wanted: Mapping[Queue, Bounds], found: Survey, away: frozenset[str]
+) -> dict[Queue, str]:
+    """Return queues whose brokers have registered without their topics, which others have."""
+    return {
+        queue: f"queue {queue}: messages from {first} to {end} were to be read, and its broker"
+        " does not have the topic any more"
+        for queue, (first, end) in sorted(wanted.items())
+        if queue not in found.queues
+        and queue.topic in found.topics
+        and queue.broker not in {*found.addresses, *away}
+    }
+
+
+def why_gone(options: ReadOptions, topic: str) -> str:
+    """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""
+    if options.reads(topic):
+        return f"topic {topic} does not exist any more"
+    option = "topic" if options.topic else "topicPattern"
+    return (
+        f"topic {topic} was read up to now, and {option} does not name it any more: name it,"
+        " or give the stream a new checkpoint"
+    )
+
+
+def made_anew(topic: str, broker: str) -> str:
+    """Say that a topic is another one now."""
+    return (
+        f"topic {topic} of broker {broker} was deleted and made anew: the message that it began"
+        " with is not there, and did not expire"
+    )
