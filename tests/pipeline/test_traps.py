@@ -593,6 +593,48 @@ def test_a_topic_that_was_made_anew_without_messages_is_noticed_by_a_start(table
     assert bodies(again, told, following) == numbers(100, 102)
 
 
+def test_a_topic_of_which_all_had_expired_is_known_for_another_one(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it was there to be noted but where it stood."""
+    tables.fill("all-expired", 9, queues=2)
+    where = {"queues": {"all-expired": {"broker-a": {"0": 5, "1": 5}}}}
+    stream = reader(tables, "all-expired", startingOffsets="earliest")
+    status = stream._cluster._status  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
+
+    def expired(*args: Any) -> dict[Queue, Bounds]:
+        return {queue: Bounds(5, max(5, each.end)) for queue, each in status(*args).items()}
+
+    monkeypatch.setattr(stream._cluster, "_status", expired)  # pyright: ignore[reportPrivateUsage]  # As above.
+    start = through_json(stream.initialOffset())
+    assert start["queues"] == where["queues"]
+    assert stream.latestOffset(start, ALL) == start
+    tables.fill("all-expired", 4, queues=2, first=9)  # In the same life.
+    end = through_json(stream.latestOffset(start, ALL))
+    assert end["queues"] != start["queues"]
+    made_anew(tables, "all-expired", 30, queues=2)
+    for noted in (start, end):
+        with pytest.raises(DataLossError, match="topic all-expired of broker broker-a was deleted"):
+            reader(tables, "all-expired").latestOffset(noted, ALL)
+    going_on = reader(tables, "all-expired", failOnDataLoss=False)
+    following = through_json(going_on.latestOffset(start, ALL))
+    assert sorted(bodies(going_on, start, following)) == numbers(100, 130)
+
+
+def test_a_topic_of_which_all_had_expired_may_be_made_anew_without_messages(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "all-expired-too"
+    tables.fill(topic, 9, queues=1)
+    stream = reader(tables, topic, startingOffsets="earliest")
+    first_at(stream, 9, monkeypatch)
+    start = through_json(stream.initialOffset())
+    assert stream.latestOffset(start, ALL) == start
+    made_anew(tables, topic, 0)
+    with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
+        reader(tables, topic).latestOffset(start, ALL)
+
+
 def made_anew(tables: Tables, topic: str, count: int, *, queues: int = 1) -> None:
     """Delete a topic, and make one of its name with so many messages."""
     tables.cluster.admin.delete_topic(topic)

@@ -10,10 +10,14 @@ Expiry takes first messages away, and replicas do so each in its own time. So tw
 compared as far as they can tell: of one offset they must be the same; in front of the old one there
 can be none that was stored later. Behind it anything can be, so a topic whose first messages
 expired before the stream looked again is not known for another one.
+
+Of a topic whose messages have all expired when a stream sees it first, it notes where that stood,
+and when: what is stored later in front of that place is of another.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.pipeline.errors import BusyError, ConnectionLostError, RefusedError
@@ -54,7 +58,8 @@ def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue])
         looked = compare(cluster, before, found, news)
     except (ConnectionLostError, RefusedError):
         looked = Looked({}, frozenset())
-    return looked._replace(other=looked.other | _emptied(before, found, news))
+    now = {**_expired(before, found, news), **looked.now}
+    return Looked(now, looked.other | _emptied(before, found, news))
 
 
 def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue]) -> Looked:
@@ -115,23 +120,39 @@ def _chosen(before: Firsts, found: Survey, news: Iterable[Queue]) -> list[Queue]
     return sorted(noted | {*lowest.values()})
 
 
+def _expired(before: Firsts, found: Survey, news: Iterable[Queue]) -> Firsts:
+    """Return where topics stand of which nothing is left, and nothing is noted."""
+    known = {part_of(queue) for queue in before} | _filled(found)
+    seen_ms = -round(time.time() * 1000)
+    lowest: dict[Part, Queue] = {}
+    for queue in sorted(news):
+        part, stands_at = part_of(queue), found.queues[queue].first
+        if stands_at > 0 and part not in known and queue.broker not in found.slaves:
+            lowest.setdefault(part, queue)
+    return {queue: First(found.queues[queue].first, seen_ms) for queue in lowest.values()}
+
+
+def _filled(found: Survey) -> set[Part]:
+    return {part_of(queue) for queue, there in found.queues.items() if there.first < there.end}
+
+
 def _emptied(before: Firsts, found: Survey, news: Iterable[Queue]) -> frozenset[Part]:
     """Return topics that had messages, and whose queues begin again, without any: made anew."""
     parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
-    filled = {part_of(queue) for queue, there in found.queues.items() if there.first < there.end}
     return frozenset(
         part_of(queue)
         for queue, first in before.items()
-        if part_of(queue) in parts - filled and _is_gone(first, queue, found)
+        if part_of(queue) in parts - _filled(found) and _is_gone(first, queue, found)
     )
 
 
 def _is_gone(first: First, queue: Queue, found: Survey) -> bool:
     """Whether the queue does not reach to its first message any more."""
-    return queue in found.queues and found.queues[queue].end <= first.offset
+    least = first.offset + (first.stored_ms >= 0)  # Where it had expired, that is where it stood.
+    return queue in found.queues and found.queues[queue].end < least
 
 
 def _differ(old: First, now: First) -> bool:
-    if now.offset == old.offset:
+    if now.offset == old.offset and old.stored_ms >= 0:
         return now.stored_ms != old.stored_ms
-    return now.offset < old.offset and now.stored_ms > old.stored_ms
+    return now.offset < old.offset and now.stored_ms > abs(old.stored_ms)

@@ -24,7 +24,8 @@ member       content
 `lost`       how many messages had expired, since the stream began, before they were
              read; left out while there are none
 `firsts`     by topic, broker and queue: the offset of the first message that was
-             there, and when it was stored, in ms; checkpoints of before have none
+             there, and when it was stored, in ms; checkpoints of before have none.
+             A time below 0: all had expired, and that is when and where it stood
 ===========  ====================================================================
 
 Spark compares these documents as text, so their members are in order, always the same one.
@@ -54,6 +55,7 @@ class First(NamedTuple):
 
     offset: int
     stored_ms: int
+    """Below 0 of a queue that had none: when that was seen, and `offset` is where it stood."""
 
 
 @dataclass(frozen=True, slots=True)
