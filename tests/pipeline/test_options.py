@@ -161,6 +161,9 @@ def test_a_filter_is_tags_or_sql92(given: dict[str, str], expression: tuple[str,
 def test_times_are_milliseconds_or_iso_8601_in_utc() -> None:
     assert read_time_ms("t", "1700000000123") == 1700000000123
     assert read_time_ms("t", "2023-11-14T22:13:20") == 1700000000000
+    for mistaken in ("20261121", " 1700000000"):
+        with pytest.raises(OptionError, match=r"t: .* is a day or seconds, and would"):
+            read_time_ms("t", mistaken)
     assert read_time_ms("t", "2023-11-14T23:13:20+01:00") == 1700000000000
     assert read_time_ms("t", "2038-07-31T06:36:22.858") == 2164170982858
 

@@ -61,6 +61,8 @@ _SQL_SIGNS = re.compile(r"[=<>()']")
 _SQL_WORDS = re.compile(r"\b(AND|OR|NOT|IS|BETWEEN)\b", re.ASCII | re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_NO_MS: Final = re.compile(r"(?:19|20)[0-9]{6}|[12][0-9]{9}")
+"""As 20261121, or seconds since 1970."""
 
 Options = TypeVar("Options", "ReadOptions", "WriteOptions")
 R = TypeVar("R")
@@ -318,6 +320,11 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 def read_time_ms(option: str, text: str) -> int:
     """Read a time: ms since 1970, or ISO 8601, in UTC unless it says otherwise."""
     if re.fullmatch(r"-?[0-9]{1,15}", text.strip(), re.ASCII):  # More are micro- or nanoseconds.
+        if _NO_MS.fullmatch(text.strip()):
+            raise OptionError(
+                f"{option}: {text!r} is a day or seconds, and would be a time in 1970; write ms"
+                " since 1970, which have 13 digits, or 2026-11-21T14:30:00"
+            )
         return int(text)
     try:
         time = datetime.fromisoformat(text.strip())
