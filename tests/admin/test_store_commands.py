@@ -769,13 +769,19 @@ def test_help_shows_examples(command: str) -> None:
     assert f"cometmq store {command} " in result.stdout
 
 
-def test_a_file_of_a_queue_that_is_damaged_by_size_is_a_finding_and_stat_says_so() -> None:
+@pytest.mark.parametrize(
+    ("name", "size", "said"),
+    [("400", 33, "33 bytes"), ("401", 400, "a name that is no multiple of 400")],
+)
+def test_a_wrong_file_of_a_queue_is_a_finding_and_stat_says_so(
+    name: str, size: int, said: str
+) -> None:
     disk = small_store()
-    file = disk.open(f"{ROOT}/consumequeue/T/0/00000000000000000400", create=True)
-    file.resize(33)
+    file = disk.open(f"{ROOT}/consumequeue/T/0/{name:0>20}", create=True)
+    file.resize(size)
     file.close()
     assert "queue file: " in run("verify", ROOT, disk=disk).stdout
-    assert "33 bytes, in a store with queue files of 400" in told(run("stat", ROOT, disk=disk), 1)
+    assert f"{said}, in a store with queue files of 400" in told(run("stat", ROOT, disk=disk), 1)
     assert SMALL.consume_queue_file_size == 400
 
 
