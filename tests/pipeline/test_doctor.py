@@ -248,3 +248,15 @@ def test_a_benchmark_says_that_there_is_no_java(name: str, tmp_path: Path) -> No
     )
     assert "JavaError: there is no Java here" in ended.stderr.splitlines()[-1]
     assert not list(tmp_path.iterdir())  # No broker was started in front of it, nor left.
+
+
+def test_a_session_without_spark_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cometmq.pipeline
+
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "pyspark" or name == "cometmq.pipeline.spark_session":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(cometmq.pipeline, "spark_session", raising=False)
+    monkeypatch.setitem(sys.modules, "pyspark", None)  # As if it were not installed.
+    with pytest.raises(ModuleNotFoundError, match=r"pyspark.*: .*pip install 'cometmq"):
+        _ = cometmq.pipeline.session

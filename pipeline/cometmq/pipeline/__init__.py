@@ -28,6 +28,11 @@ def __getattr__(name: str) -> object:
         from cometmq.pipeline.waiting import until_stopped
 
         return until_stopped
-    from cometmq.pipeline import spark_session
+    try:
+        from cometmq.pipeline import spark_session
+    except ModuleNotFoundError as error:
+        from cometmq.pipeline.doctor import INSTALL
+
+        raise ModuleNotFoundError(f"{error.msg}: {INSTALL}", name=error.name) from None
 
     return getattr(spark_session, name)
