@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.utils import is_remote
-
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.spark_settings import API_MODE, REMOTE
 
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
 
 def is_of_connect(settings: Mapping[str, str]) -> bool:
     """Whether Spark would give a session of Spark Connect."""
+    from pyspark.sql.utils import is_remote
+
     mode = settings.get("spark.api.mode", os.environ.get(API_MODE, ""))
     is_said = "spark.remote" in settings or REMOTE in os.environ
     if is_said and "spark.master" in settings:
@@ -38,6 +38,7 @@ def builder_of_connect() -> Any:
     Spark's own would ask again for the address of that one.
     """
     from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
 
     if not is_remote() or REMOTE in os.environ:
         return SparkSession.builder
