@@ -418,7 +418,12 @@ def test_sql_that_takes_no_message_writes_none(tables: Tables, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("selected", "words"), [("*", "column text: not known"), (KEPT, "column body: is required")]
+    ("selected", "words"),
+    [
+        ("*, 1 AS another", "column another: not known"),
+        ("*, upper(text) AS text", "column text: not known"),
+        (KEPT, "column body: is required"),
+    ],
 )
 def test_columns_that_cannot_be_written_are_refused_before_a_stream_begins(
     tables: Tables, tmp_path: Path, selected: str, words: str
