@@ -139,10 +139,11 @@ def _filled(found: Survey) -> set[Part]:
 def _emptied(before: Firsts, found: Survey, news: Iterable[Queue]) -> frozenset[Part]:
     """Return topics that had messages, and whose queues begin again, without any: made anew."""
     parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
+    parts -= _filled(found)
     return frozenset(
         part_of(queue)
         for queue, first in before.items()
-        if part_of(queue) in parts - _filled(found) and _is_gone(first, queue, found)
+        if part_of(queue) in parts and _is_gone(first, queue, found)
     )
 
 

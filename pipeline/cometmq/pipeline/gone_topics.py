@@ -31,13 +31,14 @@ def lacking(
     wanted: Mapping[Queue, Bounds], found: Survey, away: frozenset[str]
 ) -> dict[Queue, str]:
     """Return queues whose brokers have registered without their topics, which others have."""
+    expected = found.addresses.keys() | away
     return {
         queue: f"queue {queue}: messages from {first} to {end} were to be read, and its broker"
         " does not have the topic any more"
         for queue, (first, end) in sorted(wanted.items())
         if queue not in found.queues
         and queue.topic in found.topics
-        and queue.broker not in {*found.addresses, *away}
+        and queue.broker not in expected
     }
 
 

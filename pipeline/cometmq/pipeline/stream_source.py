@@ -192,7 +192,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         And the filter may be another.
         """
         found, away = self._surveyed(planned)
-        if any(queue.broker not in {*found.addresses, *away} for queue in wanted):
+        if not {queue.broker for queue in wanted} <= found.addresses.keys() | away:
             found = self._survey(whole=False)  # It may have registered between the two questions.
         self._require_filter(found)
         gone = {queue.topic for queue in wanted if self.options.reads(queue.topic)} - found.topics
