@@ -218,6 +218,25 @@ def test_a_topic_that_a_side_has_not_is_no_lost_archive_and_two_such_are_not_the
         look(ReconcileSettings(left=place(tables, topic), right=place(tables, "nope")))
 
 
+def test_a_place_that_is_compared_with_itself_is_warned_of(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    to = archived(tables, topic, tmp_path / "archive")
+    (tmp_path / "link").symlink_to(tmp_path / "archive")
+
+    def warnings_of(left: str, right: str) -> int:
+        told: list[str] = []
+        run = Run(progress=lambda news: told.extend([news["warning"]] if "warning" in news else []))
+        sides = ReconcileSettings(left=left, right=right)
+        assert reconcile(tables.spark, sides, run).outcome is Outcome.DONE
+        assert all(each.startswith("left and right are one place") for each in told)
+        return len(told)
+
+    assert warnings_of(place(tables, topic), place(tables, topic)) == 1
+    assert warnings_of(to, f"archive:{tmp_path / 'link'}") == 1
+    assert warnings_of(to, place(tables, topic)) == 0
+
+
 def test_a_topic_that_an_archive_found_empty_is_compared(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:

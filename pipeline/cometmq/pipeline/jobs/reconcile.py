@@ -22,6 +22,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
+from cometmq.pipeline.jobs.local_paths import path_within
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
 from cometmq.pipeline.jobs.reconcile_sides import LEVELS, PLACE, QUEUE, SIDES, Sides, ends_of
 from cometmq.pipeline.jobs.report import Outcome, Report
@@ -102,6 +103,13 @@ class ReconcileSettings:
         return credentials.at(self.place(side).path)
 
     @property
+    def are_one_place(self) -> bool:
+        """Whether both sides are called alike, or are one folder."""
+        left, right = map(self.place, SIDES)
+        named_alike = left._replace(path=right.path) == right
+        return named_alike and path_within(left.path, right.path) == ()
+
+    @property
     def results(self) -> Results:
         """Where findings go."""
         read = tuple(each.path for each in map(self.place, SIDES) if each.kind != TOPIC)
@@ -112,6 +120,8 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     """Compare two places; the report's outcome is FINDINGS when they differ."""
     run = run or Run()
     report = run.report_of("reconcile")
+    if settings.are_one_place:
+        run.tell(warning="left and right are one place: that it is like itself proves nothing")
     archives = archives_in(spark, map(settings.place, SIDES))
 
     def compare() -> None:
