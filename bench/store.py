@@ -20,6 +20,9 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+if not __package__:  # As `python bench/store.py`, for which Python looks in this folder alone.
+    sys.path[0] = str(Path(__file__).parent.parent)
+
 from bench import memory, store_appends, store_queues
 from bench.store_appends import per_mille
 from cometmq.store.config import Flush, StoreConfig

@@ -108,6 +108,12 @@ def test_messages_are_found_and_shown(tmp_path: Path) -> None:
             line.split()[-1] for line in shown.splitlines() if line.startswith("offset id ")
         )
         assert terminal.json("message", "show", offset_id)["tag"] == "paid"
+        find = ["message", "find", "orders", "o-17"]
+        assert terminal.json(*find, "--since", found["stored_at"]) == [found]
+        nothing = terminal.run(*find, "--until", found["stored_at"], status=1)
+        assert "with the key o-17 in that time" in nothing.stderr
+        times = "--since", found["stored_at"], "--until", found["stored_at"]
+        assert "not before until" in terminal.run(*find, *times, status=2).stderr
         nothing = terminal.run("message", "find", "orders", "o-99", status=1)
         assert "orders has no message with the key o-99" in nothing.stderr
         nothing = terminal.run("message", "show", "0" * 32, status=1)

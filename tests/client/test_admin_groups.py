@@ -128,6 +128,18 @@ def test_messages_are_found_by_id_and_by_key(loop: str, tmp_path: Path) -> None:
             assert await mq.admin.find_messages("orders", "o-99") == []
             a_day_ago = datetime.now(UTC) - timedelta(days=1)
             assert await mq.admin.find_messages("orders", "o-17", until=a_day_ago) == []
+            (one,) = await mq.admin.find_messages("orders", "o-17", since=found.stored_at)
+            assert one.body == b"one"
+            a_moment = timedelta(milliseconds=1)
+            for since, until, many in (
+                (found.stored_at + a_moment, None, 0),  # Though the index knows seconds alone.
+                (found.stored_at, found.stored_at + a_moment, 1),
+                (a_day_ago, found.stored_at, 0),
+            ):
+                among = await mq.admin.find_messages("orders", "o-17", since=since, until=until)
+                assert len(among) == many
+            with pytest.raises(UsageError, match="since: it is not before until"):
+                await mq.admin.find_messages("orders", "o-17", since=a_day_ago, until=a_day_ago)
             for wrong in (receipt.id[:31], "x" * 32):
                 with pytest.raises(UsageError, match="32 hexadecimal digits"):
                     await mq.admin.message(wrong)

@@ -320,7 +320,7 @@ def test_groups_offsets_and_messages_are_administered(nameserver: str) -> None:
             listed = {each.name: each for each in await admin.groups()}
             assert listed["administrated"].max_retries == 5
             receipt = await mq.send("administered", b"one", key="o-17")
-            await mq.send("administered", b"two")
+            await mq.send("administered", b"two", key="o-18")
             async with mq.consume("administered", group="administrated", start="first") as consumer:
                 assert await take(consumer, 2) == [b"one", b"two"]
                 (member,) = await admin.group_members("administrated")
@@ -342,6 +342,12 @@ def test_groups_offsets_and_messages_are_administered(nameserver: str) -> None:
                     while not (found := await admin.find_messages("administered", key)):
                         await anyio.lowlevel.checkpoint()
                 assert [each.id for each in found] == [receipt.id]
+            with anyio.fail_after(30):
+                while not (found := await admin.find_messages("administered", "o-18")):
+                    await anyio.lowlevel.checkpoint()
+            # The index knows whole seconds since the first message, so it takes this for earlier.
+            since = found[0].stored_at
+            assert len(await admin.find_messages("administered", "o-18", since=since)) == 1
             await admin.delete_group("administrated")
             assert "administrated" not in {each.name for each in await admin.groups()}
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 _FAR_MS: Final = (1 << 63) - 1
+_INDEX_GRAIN_MS: Final = 1000
 _ID: Final = re.compile(r"[0-9A-Fa-f]{32,64}", re.ASCII)
 _TOPICS_AT_ONCE: Final = 16
 FIND_COUNT: Final = 32
@@ -116,15 +117,19 @@ class MessageAdmin(TopicAdmin):
             for message in await mq.admin.find_messages("orders", "o-17"):
                 print(message.stored_at, message.body)
 
-        Up to `count` of each broker, the newest first; `since` and `until` are when they were
-        stored. A broker's index is some moments behind its log.
+        Up to `count` of each broker, the newest first: of those that were stored at `since` or
+        later, and before `until`. A broker's index is some moments behind its log.
         """
         check_whole("count", count, 1)
         if not key:
             raise UsageError("key: it is empty; give one that messages were sent with, or an id")
         begin_ms = 0 if since is None else check_time("since", since)
         end_ms = _FAR_MS if until is None else check_time("until", until)
-        header = QueryMessage(check_topic(topic), key, count, begin_ms, end_ms)
+        if begin_ms >= end_ms:
+            raise UsageError("since: it is not before until, so no message is between")
+        # An index knows times by the second, and Apache's broker goes by what it knows.
+        asked_ms = max(0, begin_ms - _INDEX_GRAIN_MS)
+        header = QueryMessage(check_topic(topic), key, count, asked_ms, end_ms - 1)
         found: list[ReceivedMessage] = []
         for broker, address in (await self._masters(None)).items():
             try:
@@ -133,7 +138,8 @@ class MessageAdmin(TopicAdmin):
                 continue
             for stored in MessageList(bytes(response.body or b"")):
                 message = self._received(stored, broker)
-                if key in message.keys or key == message.id:  # The index knows hashes only.
+                is_of_key = key in message.keys or key == message.id  # The index knows hashes only.
+                if is_of_key and begin_ms <= stored.store_timestamp < end_ms:
                     found.append(message)
         return sorted(found, key=lambda each: each.stored_at, reverse=True)
 

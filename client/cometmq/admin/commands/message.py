@@ -15,10 +15,13 @@ from cometmq.admin.commands.with_client import (
     message_document,
     message_line,
 )
+from cometmq.admin.parameters import TimeParameter
 from cometmq.admin.render import body_text, cut_of, show_facts, show_json, show_table
 from cometmq.client._core.trace_format import TRACE_TOPIC
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cometmq.client import Client
 
 
@@ -37,21 +40,36 @@ def message() -> None:
 @click.argument("topic")
 @click.argument("key")
 @click.option("-c", "--count", default=32, show_default=True, help="Of each broker.")
+@click.option(
+    "--since",
+    type=TimeParameter(),
+    help="Stored from this time on: ISO 8601 (UTC without a zone), or ms.",
+)
+@click.option("--until", type=TimeParameter(), help="Stored before this time.")
 @cut_option
 @json_option
 @client_command
 async def find(
-    mq: Client, *, topic: str, key: str, count: int, cut: int | None, as_json: bool
+    mq: Client,
+    *,
+    topic: str,
+    key: str,
+    count: int,
+    since: datetime | None,
+    until: datetime | None,
+    cut: int | None,
+    as_json: bool,
 ) -> None:
     """Find the messages of TOPIC that have KEY, or that id, the newest first."""
-    found = await mq.admin.find_messages(topic, key, count=count)
+    found = await mq.admin.find_messages(topic, key, since=since, until=until, count=count)
     if not found:
         await mq.admin.route(topic)  # Which refuses a topic that is not there.
     if as_json:
         show_json([message_document(each) for each in found])
         return
     if not found:
-        raise click.ClickException(f"{topic} has no message with the key {key}")
+        then = " in that time" if since or until else ""
+        raise click.ClickException(f"{topic} has no message with the key {key}{then}")
     for each in found:
         click.echo(message_line(each, cut_of(cut)))
 
