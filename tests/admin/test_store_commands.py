@@ -903,10 +903,8 @@ def test_a_rebuild_counts_as_people_do_and_says_which_options_count() -> None:
     assert " 1, with 1 entry\n" in said
     assert " 1 record of topic Gone, which was deleted\n" in said
     explained = " ".join(run("rebuild", "--help").stdout.split())
-    assert (
-        "Who gives both gets files of that shape, whatever those that are there say." in explained
-    )
-    assert explained.count("of an index file; needed where the files do not tell.") == 2
+    assert "If you give both, all files get that shape, whatever the present ones say." in explained
+    assert explained.count("per index file; needed if the files do not tell.") == 2
 
 
 def test_dump_names_the_queues_of_a_topic_that_has_none_of_that_number() -> None:

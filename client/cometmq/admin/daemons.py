@@ -57,27 +57,27 @@ shared_options = options(
     click.option(
         "--metrics-port",
         type=PortOrOff(),
-        help="Port of the metrics page; 0 for any free one, off for no page.",
+        help="The port of the metrics page; 0 for any free port, off for no page.",
     ),
     click.option(
         "--insecure",
         is_flag=True,
-        help="Let the address be one that others reach, though anybody may read and write.",
+        help="Listen where others can connect, although anybody may then read and write.",
     ),
     click.option(
         "--tls",
         type=click.Choice(["off", "permissive", "enforcing"]),
         default="off",
         show_default=True,
-        help="Only off works yet.",
+        help="Only off is supported so far.",
     ),
-    click.option("--config", "file", metavar="FILE", help="A file of settings; see below."),
+    click.option("--config", "file", metavar="FILE", help="A file with settings; see below."),
     click.option(
         "--set",
         "pairs",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Any setting; as often as needed.",
+        help="Set any setting; repeatable.",
     ),
     click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True),
     click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True),
@@ -88,18 +88,18 @@ store_options = options(
     click.option(
         "--flush",
         type=click.Choice(["sync", "async"]),
-        help="Whether a send is answered when it would survive a power cut, the default, or when"
-        " it is written.",
+        help="When a send is answered: sync, the default, once it survives a power cut; async,"
+        " once it is written.",
     ),
     click.option(
         "--segment-size",
         metavar="BYTES",
-        help="Length of a file of the log, of a new store.  [default: 1GiB; of up 64MiB]",
+        help="The length of the log's files, for a new store.  [default: 1GiB; of up 64MiB]",
     ),
     click.option(
         "--advertise",
         metavar="ADDRESS",
-        help="The address, or name of a host, that clients are told to connect to.",
+        help="The address or host name that clients are told to connect to.",
     ),
 )
 """Options of what runs a broker."""

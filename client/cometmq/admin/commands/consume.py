@@ -35,23 +35,23 @@ TAIL_WAIT_SECONDS = 15.0
 
 @click.command(short_help="Consume TOPIC as a member of a group.")
 @click.argument("topic")
-@click.option("-g", "--group", default="cometmq-cli", show_default=True, help="The group to be of.")
+@click.option("-g", "--group", default="cometmq-cli", show_default=True, help="The group to join.")
 @filter_options
 @click.option(
     "--start",
     type=PlaceParameter(),
     metavar="first|last|TIME",
-    help="Where a group begins that is new: last, unless said otherwise. TIME is ISO 8601 (UTC"
-    " without a zone), or ms. One that is there goes on where it was (see `cometmq offset reset`)."
-    " Of a queue that is in memory from its beginning a new group gets all, as with Apache's"
-    " brokers.",
+    help="Where a new group begins; by default after the last message. TIME is ISO 8601 (UTC"
+    " without a zone), or ms. An existing group continues where it was (see `cometmq offset"
+    " reset`). As with Apache's brokers, a new group gets all of a queue that is still in memory"
+    " from its beginning.",
 )
-@click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("-c", "--count", type=click.IntRange(min=1), help="End after this many messages.")
 @click.option(
     "--idle",
     type=NumberParameter(min=0, min_open=True),
     metavar="SECONDS",
-    help="End when nothing has come for so long.",
+    help="End when nothing has come for this long.",
 )
 @cut_option
 @json_option
@@ -190,10 +190,10 @@ async def _unreadable(mq: Client, topic: str) -> str | None:
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="Show so many of each queue that are there.",
+    help="First show this many existing messages of each queue.",
 )
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
-@click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("-c", "--count", type=click.IntRange(min=1), help="End after this many messages.")
 @cut_option
 @json_option
 @client_command

@@ -47,7 +47,7 @@ TOLD_EVERY_SECONDS = 1.0
 
 @click.group()
 def dlq() -> None:
-    """Look at dead letters, send them again, and throw them away.
+    """Show dead letters, send them again, or delete them.
 
     \b
       cometmq dlq list
@@ -90,13 +90,13 @@ def _wanted(function: Function) -> Function:
 
 
 _WHICH_OPTIONS: Final = options(
-    click.option("-t", "--topic", help="That were sent to this topic."),
-    click.option("--key", help="With this key."),
-    click.option("--id", "ids", multiple=True, help="Of this id; may be repeated."),
+    click.option("-t", "--topic", help="Only those sent to this topic."),
+    click.option("--key", help="Only those with this key."),
+    click.option("--id", "ids", multiple=True, help="Only the one with this id; repeatable."),
     click.option(
         "--since",
         type=TimeParameter(),
-        help="Dead from this time on: ISO 8601 (UTC without a zone), or ms.",
+        help="Dead since this time: ISO 8601 (UTC without a zone), or ms.",
     ),
     click.option("--until", type=TimeParameter(), help="Dead before this time."),
 )
@@ -128,7 +128,12 @@ async def list_groups(mq: Client, *, as_json: bool) -> None:
 @dlq.command("show", short_help="Show dead letters of GROUP, the oldest first.")
 @click.argument("group")
 @click.option(
-    "-c", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most."
+    "-c",
+    "--count",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Show at most this many.",
 )
 @cut_option
 @json_option
@@ -160,10 +165,10 @@ async def show(
     type=click.Choice(["group", "topic"]),
     default="group",
     show_default=True,
-    help="Only the group gets them again, or all groups of their topic.",
+    help="Send them to the group alone, or to all groups of their topic.",
 )
-@click.option("--rate", type=float, metavar="N", help="At most so many a second.")
-@click.option("--dry-run", is_flag=True, help="Send nothing: say what would be sent.")
+@click.option("--rate", type=float, metavar="N", help="Send at most this many a second.")
+@click.option("--dry-run", is_flag=True, help="Send nothing; show what would be sent.")
 @json_option
 @client_command
 @_wanted

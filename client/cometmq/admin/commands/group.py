@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from cometmq.client import Client, QueueProgress
 
 
-@click.group(short_help="List, make, delete and look at consumer groups.")
+@click.group(short_help="List, create, inspect and delete consumer groups.")
 def group() -> None:
-    """List, make, delete and look at consumer groups, of CometMQ and of Apache RocketMQ.
+    """List, create, inspect and delete consumer groups, on CometMQ or Apache RocketMQ.
 
     \b
       cometmq group list
@@ -29,12 +29,12 @@ def group() -> None:
     """
 
 
-@group.command("list", short_help="List the groups, with --all those of the system, too.")
-@click.option("-a", "--all", "everything", is_flag=True, help="The system's, too.")
+@group.command("list", short_help="List the groups.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include those of the system.")
 @json_option
 @client_command
 async def list_groups(mq: Client, *, everything: bool, as_json: bool) -> None:
-    """List the groups; those that brokers and tools have for themselves only with --all."""
+    """List the groups; with --all also those that brokers and tools use themselves."""
     documents = [
         {
             "group": each.name,
@@ -50,12 +50,18 @@ async def list_groups(mq: Client, *, everything: bool, as_json: bool) -> None:
     show_documents(documents, columns, as_json=as_json)
 
 
-@group.command("create", short_help="Make the group NAME, or change it.")
+@group.command("create", short_help="Create the group NAME, or change it.")
 @click.argument("name")
-@click.option("--max-retries", type=int, help="Before the dead letters; 16 in a new group.")
-@click.option("--enabled/--disabled", default=None, help="Disabled, it gets no messages.")
-@click.option("--ordered/--unordered", default=None, help="Its members may consume in order.")
-@click.option("--broker", help="Only on the broker of this name.")
+@click.option(
+    "--max-retries",
+    type=int,
+    help="Retries before a message becomes a dead letter; 16 for a new group.",
+)
+@click.option("--enabled/--disabled", default=None, help="Whether the group gets messages.")
+@click.option(
+    "--ordered/--unordered", default=None, help="Whether its members may consume in order."
+)
+@click.option("--broker", help="Only on the broker with this name.")
 @json_option
 @client_command
 async def create(
@@ -68,7 +74,7 @@ async def create(
     broker: str | None,
     as_json: bool,
 ) -> None:
-    """Make the group NAME on every broker; where it exists, change what is named here.
+    """Create the group NAME on every broker; if it exists, change only what is named here.
 
     Brokers make a group by themselves, unless told not to, when its first member comes.
     """
@@ -117,7 +123,7 @@ async def members(mq: Client, *, name: str, as_json: bool) -> None:
 
 @group.command("progress", short_help="Show how far the group NAME has come, and its lag.")
 @click.argument("name")
-@click.option("-t", "--topic", help="Only in this topic.")
+@click.option("-t", "--topic", help="Only for this topic.")
 @json_option
 @client_command
 async def progress(mq: Client, *, name: str, topic: str | None, as_json: bool) -> None:

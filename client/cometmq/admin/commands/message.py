@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def message() -> None:
-    """Find messages, of CometMQ and of Apache RocketMQ.
+    """Find messages, on CometMQ or Apache RocketMQ.
 
     \b
       cometmq message find orders o-17          by key, or by the id that a send gave
@@ -39,11 +39,13 @@ def message() -> None:
 @message.command("find", short_help="Find the messages of TOPIC that have KEY, or that id.")
 @click.argument("topic")
 @click.argument("key")
-@click.option("-c", "--count", default=32, show_default=True, help="Of each broker.")
+@click.option(
+    "-c", "--count", default=32, show_default=True, help="At most this many from each broker."
+)
 @click.option(
     "--since",
     type=TimeParameter(),
-    help="Stored from this time on: ISO 8601 (UTC without a zone), or ms.",
+    help="Stored at or after this time: ISO 8601 (UTC without a zone), or ms.",
 )
 @click.option("--until", type=TimeParameter(), help="Stored before this time.")
 @cut_option
@@ -76,7 +78,7 @@ async def find(
 
 @message.command("show", short_help="Show all of one message, by its id.")
 @click.argument("identifier", metavar="ID")
-@click.option("-t", "--topic", help="Look for the id in this topic only, which is quicker.")
+@click.option("-t", "--topic", help="Search only this topic for the id, which is quicker.")
 @json_option
 @client_command
 async def show(mq: Client, *, identifier: str, topic: str | None, as_json: bool) -> None:
@@ -109,7 +111,9 @@ async def show(mq: Client, *, identifier: str, topic: str | None, as_json: bool)
 
 @message.command("trace", short_help="Show who sent and who consumed a message.")
 @click.argument("identifier", metavar="ID")
-@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
+@click.option(
+    "--trace-topic", default=TRACE_TOPIC, show_default=True, help="The topic of the traces."
+)
 @json_option
 @client_command
 async def trace(mq: Client, *, identifier: str, trace_topic: str, as_json: bool) -> None:

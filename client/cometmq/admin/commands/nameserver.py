@@ -43,10 +43,12 @@ docs/settings.md lists them.
 """,
 )
 @click.option(
-    "--dir", "folder", metavar="DIR", help="Where its KV table is.  [default: cometmq-data]"
+    "--dir", "folder", metavar="DIR", help="The folder of its KV table.  [default: cometmq-data]"
 )
-@click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--port", type=PORT, help="0 for any free one.  [default: 9876]")
+@click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=PORT, help="The port to listen on; 0 for any free one.  [default: 9876]"
+)
 @shared_options
 def nameserver(
     folder: str | None,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from cometmq.client._admin_groups import ResetTo
 
 
-@click.group(short_help="Show and move where consumer groups go on.")
+@click.group(short_help="Show and move the offsets of consumer groups.")
 def offset() -> None:
-    """Show and move where consumer groups go on, of CometMQ and of Apache RocketMQ.
+    """Show and move the offsets of consumer groups, on CometMQ or Apache RocketMQ.
 
     \b
       cometmq offset show billing orders
@@ -29,7 +29,7 @@ def offset() -> None:
     """
 
 
-@offset.command("show", short_help="Show where GROUP goes on in each queue.")
+@offset.command("show", short_help="Show the offset of GROUP in each queue.")
 @click.argument("group")
 @click.argument("topic", required=False)
 @json_option
@@ -49,12 +49,12 @@ _INSTEAD = "; for an offset there is `cometmq offset set GROUP TOPIC BROKER QUEU
     "--to",
     type=PlaceParameter(_INSTEAD),
     required=True,
-    help="Where to go on; UTC without a zone.",
+    help="Where to continue; UTC without a zone.",
 )
 @json_option
 @client_command
 async def reset(mq: Client, *, group: str, topic: str, to: ResetTo, as_json: bool) -> None:
-    """Have GROUP go on elsewhere in all queues of TOPIC.
+    """Move GROUP to another place in all queues of TOPIC.
 
     At the first message there is, behind the last, or at the first that was stored at a time or
     later: like 2026-11-21T10:00:00, which is UTC, 2026-11-21T10:00:00+01:00, or milliseconds since
@@ -66,7 +66,7 @@ async def reset(mq: Client, *, group: str, topic: str, to: ResetTo, as_json: boo
     show_documents(documents, columns, as_json=as_json)
 
 
-@offset.command("set", short_help="Have GROUP go on at OFFSET in one queue of TOPIC.")
+@offset.command("set", short_help="Move GROUP to OFFSET in one queue of TOPIC.")
 @click.argument("group")
 @click.argument("topic")
 @click.argument("broker")

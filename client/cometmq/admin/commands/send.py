@@ -21,13 +21,17 @@ LINES_AT_ONCE = 500
 @click.command()
 @click.argument("topic")
 @click.argument("body")
-@click.option("--key", "keys", multiple=True, help="What it can be found by; may be repeated.")
-@click.option("--tag", help="What consumers filter by.")
+@click.option("--key", "keys", multiple=True, help="A key that it can be found by; repeatable.")
+@click.option("--tag", help="A tag that consumers can filter by.")
 @click.option(
-    "--property", "pairs", multiple=True, metavar="NAME=VALUE", help="Any other; may be repeated."
+    "--property",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other property; repeatable.",
 )
-@click.option("--delay", type=float, metavar="SECONDS", help="Deliver it so much later.")
-@click.option("--sharding-key", help="Messages of one such key go to one queue, in order.")
+@click.option("--delay", type=float, metavar="SECONDS", help="Deliver it this much later.")
+@click.option("--sharding-key", help="Messages with the same key go to one queue, in order.")
 @click.option("--lines", is_flag=True, help="Send each line of BODY as a message.")
 @json_option
 @client_command

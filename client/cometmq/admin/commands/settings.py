@@ -43,7 +43,7 @@ class _Row(NamedTuple):
 
 @click.group(short_help="Show and change settings of running brokers.")
 def settings() -> None:
-    """Show and change what running brokers are set to, of CometMQ and of Apache RocketMQ.
+    """Show and change the settings of running brokers, on CometMQ or Apache RocketMQ.
 
     \b
       cometmq settings show                        all, of each broker
@@ -54,13 +54,13 @@ def settings() -> None:
     """
 
 
-@settings.command("show", short_help="Show the settings in force, all or those named.")
+@settings.command("show", short_help="Show the current settings, or those named.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--broker", help="Only of the broker of this name.")
+@click.option("--broker", help="Only those of the broker with this name.")
 @json_option
 @client_command
 async def show(mq: Client, *, names: tuple[str, ...], broker: str | None, as_json: bool) -> None:
-    """Show the settings in force: all, or those that are named.
+    """Show the current settings: all, or those that are named.
 
     Those with a * can be changed while the broker runs, by `cometmq settings set`. Of an Apache
     broker nobody knows that but its black list, so none is marked.
@@ -78,13 +78,13 @@ async def show(mq: Client, *, names: tuple[str, ...], broker: str | None, as_jso
         show_facts((f"{'*' if row.is_changeable else ' '} {row.name}", row.value) for row in rows)
 
 
-@settings.command("set", short_help="Have brokers go on with other settings.")
+@settings.command("set", short_help="Change settings without a restart.")
 @click.argument("pairs", nargs=-1, required=True, metavar="NAME=VALUE...")
-@click.option("--broker", help="Only the broker of this name.")
+@click.option("--broker", help="Only on the broker with this name.")
 @json_option
 @client_command
 async def change(mq: Client, *, pairs: tuple[str, ...], broker: str | None, as_json: bool) -> None:
-    """Have every broker, or one, go on with other settings at once, without a restart.
+    """Change settings of all brokers, or of one, at once, without a restart.
 
     All are set, or none: what a broker does not know, or refuses, is said. A CometMQ broker has
     them until it ends: write what is to stay into its file, too. An Apache broker writes them into

@@ -41,7 +41,7 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 
 @click.group()
 def store() -> None:
-    """Look into a store's files, and mend them, without a broker.
+    """Inspect and repair a store's files, without a broker.
 
     All of it works on stores of CometMQ and of Apache RocketMQ. `stat`, `verify` and `dump` only
     read, and may run while a broker has the store open; `rebuild` and `repair` need it for
@@ -93,12 +93,12 @@ _ARGUMENTS: Final = options(
     click.option(
         "--index-slots",
         type=click.IntRange(min=1, max=COUNT_MAX),
-        help="Slots of an index file; needed where the files do not tell.",
+        help="Slots per index file; needed if the files do not tell.",
     ),
     click.option(
         "--index-items",
         type=click.IntRange(min=2, max=COUNT_MAX),
-        help="Items of an index file; needed where the files do not tell.",
+        help="Items per index file; needed if the files do not tell.",
     ),
 )
 
@@ -146,7 +146,7 @@ def stat(
     index_items: int | None,
     queues: bool,
 ) -> None:
-    """Show what a store holds, and in what state it is.
+    """Show what a store holds, and its state.
 
     Segments, first and last offsets and times, topics and queues, index files, the checkpoint, who
     has it open, and the disk. Changes nothing; works while a broker runs. Exit status 1 where a

@@ -54,7 +54,7 @@ class RangeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only
 @click.option("--topic", help="Only records of this topic.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only of this queue id.")
 @click.option("--from", "from_offset", type=click.IntRange(min=0), help="First queue offset.")
-@click.option("--to", "to_offset", type=click.IntRange(min=0), help="Queue offset behind the last.")
+@click.option("--to", "to_offset", type=click.IntRange(min=0), help="Queue offset to stop before.")
 @click.option(
     "--physical",
     type=RangeParameter(),
@@ -63,18 +63,18 @@ class RangeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only
 @click.option(
     "--since",
     type=TimeParameter(),
-    help="First store time: ISO 8601 (UTC without a zone), or ms.",
+    help="Stored at or after this time: ISO 8601 (UTC without a zone), or ms.",
 )
-@click.option("--until", type=TimeParameter(), help="Store time behind the last.")
-@click.option("--key", help="Only records with this unique id, or this among their keys.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--until", type=TimeParameter(), help="Stored before this time.")
+@click.option("--key", help="Only records with this unique id, or with this key.")
+@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("--body", type=click.Choice(["text", "hex"]), help="Show bodies, decompressed.")
 @click.option(
     "--cut",
     type=click.IntRange(min=0),
     default=200,
     show_default=True,
-    help="Bytes of a body to show; 0 for all of it.",
+    help="Show at most this many bytes of a body; 0 for all of it.",
 )
 @click.pass_context
 def dump(
@@ -95,13 +95,14 @@ def dump(
     body: str | None,
     cut: int,
 ) -> None:
-    """Print records in the order of the log; with --json one JSON document a line.
+    """Print records in the order of the log; with --json one JSON document per line.
 
-    Reads the log itself, so that it works where queues or the index are damaged, and goes on
-    behind damage (exit status 1 then). Options narrow down what is printed; --topic with --queue
-    and --from, --physical and --since also save reading what is in front. (So where offsets were
-    given out twice, --from leaves out the earlier messages that had them.) Times without a zone
-    are UTC, as those that are printed. Changes nothing.
+    It reads the log itself, so it works even if queues or the index are damaged. At damage in the
+    log it continues after it, and the exit status is 1. Nothing is changed.
+
+    Options narrow down what is printed. --physical, --since, and --from with --topic and --queue
+    also skip reading what comes before. (So if offsets were given out twice, --from leaves out the
+    earlier messages that had them.) Times are UTC unless they name a zone.
 
     \b
     Examples:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 @click.option(
     "--accept-restarts",
     is_flag=True,
-    help="Where a queue's offsets were given out twice, keep the later messages in it.",
+    help="If a queue's offsets were given out twice, keep the later messages.",
 )
 @click.option(
     "--accept-gaps",
     is_flag=True,
-    help="Where the log lacks messages of a queue, keep only those behind them in it.",
+    help="If messages of a queue are missing from the log, keep those after the last gap.",
 )
 @click.pass_context
 def rebuild(
@@ -42,24 +42,24 @@ def rebuild(
     accept_restarts: bool,
     accept_gaps: bool,
 ) -> None:
-    """Make the ConsumeQueues and the index anew from the log.
+    """Rebuild the ConsumeQueues and the index from the log.
 
-    For when `verify` finds entries or items that are wrong, or after consumequeue/ or index/ was
-    removed. The log is only read, and refused if it is damaged: then repair it first. The new
-    folders are made beside the old ones and swapped with them in one step each, so that being
-    killed in the middle does no harm; it takes the room of both meanwhile. No broker may run.
+    Use it when `verify` finds wrong entries or items, or after consumequeue/ or index/ was removed.
+    The log is only read; if it is damaged, the rebuild refuses it: repair it first. New folders are
+    built beside the old ones and each is swapped in in one step, so a kill does no harm; meanwhile
+    both need space. Stop the broker first.
 
-    An index file of a wrong size is replaced, too. Where no file tells how many slots and items
-    they have, --index-slots and --index-items say what the broker is set to. Who gives both gets
-    files of that shape, whatever those that are there say.
+    Index files of a wrong size are replaced, too. If no file tells how many slots and items they
+    have, --index-slots and --index-items must say what the broker is set to. If you give both, all
+    files get that shape, whatever the present ones say.
 
-    A queue whose offsets were given out twice, because its files were lost, is refused: it can have
-    only the later messages, with --accept-restarts. The earlier ones stay in the log.
+    A queue whose offsets were given out twice, because its files were once lost, is refused: it can
+    hold only the later messages (--accept-restarts). The earlier ones stay in the log.
 
-    So is one of which the log lacks messages between two that it has: it would begin behind the
-    last gap, and all in front of that, though sound, would be out of reach. That is done with
-    --accept-gaps. One record whose topic, queue or number is damaged makes such a gap: run `repair`
-    first, which steps over it if it finds it.
+    A queue is also refused if the log has messages of it before and after a gap: it would begin
+    after the last gap, and the sound messages before it would be out of reach (--accept-gaps). A
+    single record whose topic, queue or number is damaged makes such a gap; run `repair` first,
+    which mends or bridges it if it finds it.
 
     \b
     Examples:

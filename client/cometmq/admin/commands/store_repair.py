@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_command
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--cut", is_flag=True, help="End the log at the first damage; loses all behind.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--yes", is_flag=True, help="Carry the repair out.")
+@click.option("--cut", is_flag=True, help="End the log at the first damage; loses all after it.")
 @click.option(
     "--accept-blocks",
     is_flag=True,
-    help="Take sealed blocks as they are whose checksum alone is wrong.",
+    help="Accept sealed blocks in which only the block's checksum is wrong.",
 )
 @click.pass_context
 def repair(
@@ -41,21 +41,23 @@ def repair(
     cut: bool,
     accept_blocks: bool,
 ) -> None:
-    """Mend a log that a start refuses. Restoring it from a copy is better where there is one.
+    """Repair a log that a broker refuses to start on.
 
-    A torn tail is cut off. Damage in the middle is stepped over: the messages that were there
-    become ones without a body and with the property COMETMQ_LOST, everything else stays. With --cut
-    the log ends in front of the first damage instead.
+    If you have a copy of the store, restore that instead.
 
-    A record that is sound, but says that it is another message, gets its topic, queue and number
-    back where the entry of its queue tells them; else it is stepped over.
+    A torn tail is cut off. Damage in the middle is bridged: the messages that were there become
+    messages without a body, with the property COMETMQ_LOST, and everything else stays. With --cut
+    the log ends before the first damage instead.
 
-    A sealed block whose checksum alone is wrong, while every record in it is sound by its own, is
-    left as it is, and a start refuses it: look at its records (`cometmq store dump`), then take it
-    as it is with --accept-blocks.
+    A record whose bytes are sound, but whose topic, queue or number is wrong, gets these back if
+    its queue's entry tells them; otherwise it is bridged, too.
 
-    Without --yes nothing is changed. What is replaced or cut is kept in DIR/cut/. The next start
-    then brings the ConsumeQueues and the index in line. No broker may run.
+    If only the checksum of a sealed block is wrong, and each record in it is sound by its own
+    checksum, the block is left alone, and a start still refuses it. Look at its records with
+    `cometmq store dump`, then accept it with --accept-blocks.
+
+    Nothing is changed without --yes. Whatever is replaced or cut is kept in DIR/cut/. The next
+    start brings the ConsumeQueues and the index up to date. Stop the broker first.
 
     \b
     Examples:

@@ -32,8 +32,8 @@ _IN_NO_QUEUE: Final = {Kind.OFFSET_TWICE, Kind.OUT_OF_REACH}
     "--max",
     "findings_max",
     type=click.IntRange(min=1),
-    help="Print so many findings, each in full; the others are counted.  [default: 50, and of those"
-    " that are alike the first three; all with --json]",
+    help="Print at most this many findings, each in full, and count the rest.  [default: 50, and of"
+    " similar ones the first three; all with --json]",
 )
 @click.pass_context
 def verify(
@@ -46,15 +46,15 @@ def verify(
 ) -> None:
     """Check every record, queue entry, index item and block, and say exactly what is wrong.
 
-    Each finding is one line: what kind it is, in which file, at which byte, of which message, what
-    stands there and what should. Of many of one kind about one queue or one file, the first are
-    shown and the others counted. The last line says what to do first. Exit status 1 when there is
-    any finding.
+    Each finding is one line: its kind, the file, the byte, the message, what is there and what
+    should be. Of many findings of one kind about one queue or file the first are shown and the
+    others counted. The last line says what to do first. The exit status is 1 if there is any.
 
-    A torn tail, as a killed broker leaves it, is no finding: the next start deals with it. Changes
-    nothing; while a broker runs, what it has not brought to the disk is left out. Where that one
-    removes a file that is just to be read, not all can be checked: a note says so, and the exit
-    status is 1.
+    A torn tail, as a killed broker leaves it, is not a finding: the next start deals with it.
+
+    Nothing is changed, and a broker may be running: what it has not yet written to the disk is left
+    out. If it removes a file that is about to be read, not everything can be checked; a note says
+    so, and the exit status is 1.
 
     \b
     Examples:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cometmq.client import Client
 
 
-@click.group(short_help="List, make, delete and look at topics.")
+@click.group(short_help="List, create, inspect and delete topics.")
 def topic() -> None:
-    """List, make, delete and look at topics, of CometMQ and of Apache RocketMQ.
+    """List, create, inspect and delete topics, on CometMQ or Apache RocketMQ.
 
     \b
       cometmq topic create orders --queues 8
@@ -32,7 +32,9 @@ def topic() -> None:
 
 
 @topic.command("list")
-@click.option("-a", "--all", "everything", is_flag=True, help="The system's and groups' own, too.")
+@click.option(
+    "-a", "--all", "everything", is_flag=True, help="Include those of the system and of groups."
+)
 @json_option
 @client_command
 async def list_topics(mq: Client, *, everything: bool, as_json: bool) -> None:
@@ -53,16 +55,22 @@ async def list_topics(mq: Client, *, everything: bool, as_json: bool) -> None:
             click.echo(each.name)
 
 
-@topic.command("create", short_help="Make the topic NAME, or change it.")
+@topic.command("create", short_help="Create the topic NAME, or change it.")
 @click.argument("name")
-@click.option("-q", "--queues", type=int, help="On each broker; 8 in a new topic.")
+@click.option("-q", "--queues", type=int, help="Queues on each broker; 8 for a new topic.")
 @click.option(
-    "--permission", type=click.Choice(["rw", "r", "w"]), help="What clients may do: read, write."
+    "--permission",
+    type=click.Choice(["rw", "r", "w"]),
+    help="What clients may do: read (r), write (w) or both.",
 )
-@click.option("--broker", help="Only on the broker of this name.")
-@click.option("--ordered/--unordered", default=None, help="Mark it as one whose order matters.")
+@click.option("--broker", help="Only on the broker with this name.")
+@click.option("--ordered/--unordered", default=None, help="Mark it as a topic whose order matters.")
 @click.option(
-    "--attribute", "pairs", multiple=True, metavar="NAME=VALUE", help="Such as message.type=FIFO."
+    "--attribute",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An attribute such as message.type=FIFO; repeatable.",
 )
 @json_option
 @client_command
@@ -77,7 +85,7 @@ async def create(
     pairs: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make the topic NAME on every broker; where it exists, change what is named here.
+    """Create the topic NAME on every broker; if it exists, change only what is named here.
 
     Queues are what the members of a group share: as many members at most have work. More can be
     added later; fewer lose nothing, but those beyond are not read any more.

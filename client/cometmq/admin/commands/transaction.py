@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cometmq.client._admin_transactions import Resolution
 
 
-@click.group(short_help="Look at undecided transactions, and decide them.")
+@click.group(short_help="List undecided transactions, and decide them.")
 def transaction() -> None:
     """Look at transactions that are neither committed nor rolled back, and decide them.
 
@@ -43,8 +43,8 @@ def transaction() -> None:
 
 
 @transaction.command("list")
-@click.option("--broker", help="Only of the broker of this name.")
-@click.option("-g", "--group", help="Only of this producer group.")
+@click.option("--broker", help="Only those on the broker with this name.")
+@click.option("-g", "--group", help="Only those of this producer group.")
 @json_option
 @client_command
 async def list_pending(mq: Client, *, broker: str | None, group: str | None, as_json: bool) -> None:

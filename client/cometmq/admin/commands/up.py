@@ -55,10 +55,18 @@ Settings are looked for in flags and --set, then in the environment (COMETMQ_FLU
 COMETMQ_NAMESERVER_SCAN_INTERVAL_MS=1000), then in the file. docs/settings.md lists them.
 """,
 )
-@click.option("--dir", "folder", metavar="DIR", help="The store.  [default: cometmq-data]")
-@click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--broker-port", type=PORT, help="0 for any free one.  [default: 10911]")
-@click.option("--nameserver-port", type=PORT, help="0 for any free one.  [default: 9876]")
+@click.option(
+    "--dir", "folder", metavar="DIR", help="The folder of the store.  [default: cometmq-data]"
+)
+@click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--broker-port", type=PORT, help="The broker's port; 0 for any free one.  [default: 10911]"
+)
+@click.option(
+    "--nameserver-port",
+    type=PORT,
+    help="The name server's port; 0 for any free one.  [default: 9876]",
+)
 @store_options
 @shared_options
 def up(

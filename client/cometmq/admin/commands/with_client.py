@@ -71,9 +71,9 @@ _CLIENT_OPTIONS: Final = options(
         show_default=True,
         envvar="NAMESRV_ADDR",
         metavar="HOST:PORT[;...]",
-        help="The cluster's name servers; NAMESRV_ADDR says it, too.",
+        help="The cluster's name servers; also from NAMESRV_ADDR.",
     ),
-    click.option("--timeout", default=5.0, show_default=True, help="Seconds to wait for servers."),
+    click.option("--timeout", default=5.0, show_default=True, help="Seconds to wait for a server."),
     access_options,
 )
 
@@ -257,7 +257,7 @@ cut_option = click.option(
     "--cut",
     type=click.IntRange(min=0),
     metavar="BYTES",
-    help="Bytes of a body to show; 0 for all of it, as --json has it."
+    help="Show at most this many bytes of a body; 0 for all, as --json does."
     f"  [default: {BODY_SHOWN_MAX} on a terminal, else 0]",
 )
 

@@ -27,21 +27,20 @@ job says so before it starts.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs import aggregations
+from cometmq.pipeline.jobs.aggregate_settings import TIME, AggregateSettings
 from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
-from cometmq.pipeline.jobs.job import Job, Run, running, setting
+from cometmq.pipeline.jobs.job import Job, Run, running
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.local_paths import path_within
 from cometmq.pipeline.jobs.repeatable import require_same
 from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.streams import (
     ONCE,
-    StreamSettings,
     check_checkpoint,
     counted,
     last_begun,
@@ -52,90 +51,19 @@ from cometmq.pipeline.jobs.streams import (
     run_batches,
     would_read,
 )
-from cometmq.pipeline.jobs.topic_names import check_written
-from cometmq.pipeline.spark_settings import read_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.report import Report
 
-_TIME: Final = "store_time"
-_WINDOWS_MAX: Final = 1_000
-"""That a message is in: each is an expression of its own in Spark's plan."""
+__all__ = ("JOB", "AggregateSettings", "aggregate")
+
 _PLAN: Final = "cometmq-aggregate.json"
 _STATE: Final = "state"
 """In a checkpoint: where Spark keeps what it reckoned."""
 _OWNER: Final = ("_owner", "aggregate.json")
 """In the folder of results: whose they are. Spark reads no file whose own name begins so."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateSettings(StreamSettings):
-    """What to reckon, over what, and where to."""
-
-    topic: str = setting("Topics, separated by commas.", metavar="TOPIC[,...]")
-    to_topic: str = setting("Where the results go.", "")
-    to: str = setting("Or: the folder that they go to, as Parquet.", "", metavar="DIR")
-    schema: str = setting(
-        "Of JSON bodies, in Spark's DDL; its columns are what keys and sums use.", ""
-    )
-    key: str = setting("An SQL expression to group by.", "")
-    window: str = setting("How long a window is.", "1 minute")
-    slide: str = setting("How often one begins; as long as it is, unless said.", "")
-    watermark: str = setting("How late a message may be.", "1 minute")
-    time: str = setting("An SQL expression for the time of a message.", _TIME)
-    aggregations: str = setting("Of count, sum(x), avg(x), min(x), max(x), p95(x).", "count")
-    mode: str = setting("append: each window once. update: whenever it changed.", "append")
-    max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 500_000)
-    checkpoint: str = setting("Where it keeps how far it is, and what it reckoned.", metavar="DIR")
-    force: bool = setting("Write to a topic that is read.", False)
-
-    @property
-    def align_by_time(self) -> bool:
-        """A queue that is read ahead of others would make their messages late."""
-        return True
-
-    def __post_init__(self) -> None:
-        StreamSettings.__post_init__(self)
-        check_written("to-topic", self.to_topic)
-        if not self.force:
-            self.refuse_sources("to_topic")
-        if not self.time:
-            raise OptionError(f"time: it is empty; leave it out, or write such as {_TIME}")
-        if self.mode not in ("append", "update"):
-            raise OptionError(f"mode: {self.mode!r} is neither append nor update")
-        if bool(self.to_topic) == bool(self.to):
-            raise OptionError("to-topic, to: say one of them")
-        if self.to and self.mode != "append":
-            raise OptionError("mode: files cannot be updated; use append with --to")
-        self._check_times()
-        names = [name.lower() for name in aggregations.names(self.aggregations)]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise OptionError(
-                f"aggregations: {len(twice)} of them would be columns with the name {twice[0]};"
-                " leave one out, or run another job for it"
-            )
-
-    def _check_times(self) -> None:
-        """Look at them here, for Spark does so half a minute later."""
-        given = {"window": self.window, "watermark": self.watermark}
-        given |= {"slide": self.slide} if self.slide else {}
-        seconds: dict[str, float] = {}
-        for name, text in given.items():
-            seconds[name] = read_interval(name, text)
-            if not seconds[name] and name != "watermark":
-                raise OptionError(f"{name}: {text!r} is no time at all")
-        if seconds.get("slide", 0) > seconds["window"]:
-            raise OptionError(
-                f"slide: {self.slide!r} is longer than a window, {self.window!r}, so what comes"
-                " between two of them would be in none"
-            )
-        if (count := seconds["window"] / seconds.get("slide", seconds["window"])) > _WINDOWS_MAX:
-            raise OptionError(
-                f"slide: each message would be in {count:,.0f} windows of {self.window!r}, and"
-                f" {_WINDOWS_MAX:,} is the most there can be; write a longer one"
-            )
 
 
 def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None = None) -> Report:
@@ -323,10 +251,10 @@ def _fitting(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
         raise OptionError(
             f"schema: {settings.schema!r} has a name twice; to Spark capitals are the same"
         )
-    if settings.time == _TIME and _TIME in fields:
+    if settings.time == TIME and TIME in fields:
         raise OptionError(
-            f"time: {_TIME} is a field of --schema, too; write cast({_TIME} AS timestamp), or"
-            f" timestamp_millis({_TIME}), if that is the time of a message, and leave it out of"
+            f"time: {TIME} is a field of --schema, too; write cast({TIME} AS timestamp), or"
+            f" timestamp_millis({TIME}), if that is the time of a message, and leave it out of"
             " --schema if it is not"
         )
     counted = read.observe("bodies", functions.expr("count_if(value IS NULL)").alias("misfits"))
@@ -386,7 +314,13 @@ JOB: Final = Job(
     "aggregate",
     AggregateSettings,
     aggregate,
-    "Windows over a topic, into another or into files.",
+    "Count, sum and average messages over windows of time.",
+    about=(
+        "Results go to a topic (--to-topic) or to Parquet files (--to). A window is complete"
+        " when a message arrives that is later than its end by --watermark; messages later than"
+        " that are counted as late and left out. After a kill, start it again with the same"
+        " --checkpoint: each window is stored once."
+    ),
     examples=(
         "aggregate --topic orders --to-topic sums --checkpoint /data/sums --window '1 minute'",
         "aggregate --topic orders --to-topic sums --checkpoint /data/sums \\\n"

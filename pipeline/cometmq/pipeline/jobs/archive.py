@@ -69,21 +69,21 @@ _FILE_SMALL: Final = 8 << 20
 class ArchiveSettings(CopySettings):
     """What to archive, and where to."""
 
-    to: str = setting("The folder of the archive; any that Spark can write to.", metavar="DIR")
-    format: str = setting(f"{PARQUET}, or {DELTA}, for which Spark needs --packages.", PARQUET)
-    partition_by: str = setting("Of topic, date, hour: the folders of a batch.", "topic,date")
-    body: str = setting("raw (binary) or text.", "raw")
+    to: str = setting("The archive's folder; any location that Spark can write to.", metavar="DIR")
+    format: str = setting(f"{PARQUET}, or {DELTA}, which needs Delta's JARs (--packages).", PARQUET)
+    partition_by: str = setting("Subfolders of a batch: any of topic, date, hour.", "topic,date")
+    body: str = setting("How bodies are stored: raw (binary) or text.", "raw")
     schema: str = setting(
-        "Of JSON bodies, in Spark's DDL: a column `value` has what is in them, too.", ""
+        "Parse JSON bodies by this schema (Spark's DDL) into an extra column `value`.", ""
     )
-    compression: str = setting(f"Of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
-    max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 1_000_000)
+    compression: str = setting(f"The compression of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
+    max_rows: int = setting("Read at most this many messages per batch; 0 for no limit.", 1_000_000)
     checkpoint: str = setting(
-        "Where it keeps how far it is; in the archive, unless said.", "", metavar="DIR"
+        "The folder for its progress; by default inside the archive.", "", metavar="DIR"
     )
-    adopt: bool = setting("Go on in a folder that another checkpoint began.", False)
+    adopt: bool = setting("Continue an archive that was started with another checkpoint.", False)
     guard: int = setting(
-        "Warn when what comes next is among the oldest N percent of what brokers still have.", 10
+        "Warn when the next message to read is among the oldest N percent that brokers keep.", 10
     )
 
     def __post_init__(self) -> None:
@@ -279,7 +279,12 @@ JOB: Final = Job(
     "archive",
     ArchiveSettings,
     archive,
-    "Topics to Parquet or a table of Delta, each message once.",
+    "Keep topics as Parquet files or a Delta table.",
+    about=(
+        "Each message ends up in exactly one file, whatever is killed when. The progress is"
+        " kept in the archive itself, so running the same command again continues where the"
+        " last run ended. With --trigger it keeps running and archives what arrives."
+    ),
     examples=(
         "archive --topic orders --to /data/orders",
         "archive --topic orders,refunds --to s3a://bucket/mq --trigger '1 minute'",

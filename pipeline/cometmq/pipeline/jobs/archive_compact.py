@@ -58,10 +58,10 @@ _ORDER: Final = (FROM_BATCH, "topic", "broker", "queue_id", "queue_offset")
 class CompactSettings:
     """What to compact, and how far."""
 
-    archive: str = setting("The folder of the archive.", metavar="DIR")
-    file_size: str = setting("How large files are to become.", "128m", metavar="SIZE")
-    batch_size: str = setting("Of files, how much becomes one batch at most.", "2g", metavar="SIZE")
-    compression: str = setting(f"Of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
+    archive: str = setting("The archive's folder.", metavar="DIR")
+    file_size: str = setting("The size that files should reach.", "128m", metavar="SIZE")
+    batch_size: str = setting("Merge at most this much into one batch.", "2g", metavar="SIZE")
+    compression: str = setting(f"The compression of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -278,7 +278,11 @@ JOB: Final = Job(
     "archive-compact",
     CompactSettings,
     archive_compact,
-    "Many small files of an archive made few large ones.",
+    "Merge an archive's many small files into few large ones.",
+    about=(
+        "It may run beside `archive`, and beside readers that go by the manifests, as `replay`"
+        " and `reconcile` do. If it is killed, run it again."
+    ),
     examples=("archive-compact --archive /data/orders",),
     holds=_holds,
 )

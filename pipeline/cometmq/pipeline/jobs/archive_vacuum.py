@@ -44,8 +44,10 @@ _OLD_HOURS: Final = 24
 class VacuumSettings:
     """What to clean up."""
 
-    archive: str = setting("The folder of the archive.", metavar="DIR")
-    older_than_hours: int = setting("Leave what is younger: a job may be writing it.", _OLD_HOURS)
+    archive: str = setting("The archive's folder.", metavar="DIR")
+    older_than_hours: int = setting(
+        "Keep files younger than this: a running job may be writing them.", _OLD_HOURS
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -113,7 +115,11 @@ JOB: Final = Job(
     "archive-vacuum",
     VacuumSettings,
     archive_vacuum,
-    "What no manifest of an archive speaks of, removed.",
+    "Remove files that no manifest of an archive refers to.",
+    about=(
+        "A crash can leave such files behind. Readers that go by the manifests never see them;"
+        " they only take up space. --dry-run shows what would be removed."
+    ),
     examples=("archive-vacuum --archive /data/orders --dry-run",),
     holds=_holds,
 )

@@ -374,7 +374,12 @@ JOB: Final = Job(
     "audit",
     AuditSettings,
     audit,
-    "Judge a store by its files, without its broker.",
+    "Check the files of a store, without its broker.",
+    about=(
+        "Works on stores of CometMQ and of Apache RocketMQ, in parallel, and changes nothing."
+        " The exit status is 1 if anything is wrong. `cometmq store verify` checks more, on one"
+        " core, and says what to do."
+    ),
     examples=(
         "audit --store /var/lib/cometmq",
         "audit --store /var/lib/cometmq --check log --sample 0.1 --report audit.json",

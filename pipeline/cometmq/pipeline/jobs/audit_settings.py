@@ -23,14 +23,20 @@ _SURVEYED: Final = ("log", "blocks", "gaps")
 class AuditSettings:
     """Which store to judge, and by what."""
 
-    store: str = setting("The folder of the store, the one with commitlog/.", metavar="DIR")
-    check: str = setting(f"Of {', '.join(CHECKS)}, with commas.", ",".join(CHECKS))
-    since: str = setting("Pass over files with nothing stored then or later: ms, or ISO 8601.", "")
-    sample: float = setting("The share of the log of which checksums are compared.", 1.0)
+    store: str = setting("The store's folder, the one that contains commitlog/.", metavar="DIR")
+    check: str = setting(
+        f"What to check, separated by commas: {', '.join(CHECKS)}.", ",".join(CHECKS)
+    )
+    since: str = setting(
+        "Skip files with nothing stored at or after this time: ms, or ISO 8601.", ""
+    )
+    sample: float = setting("The fraction of the log whose checksums are compared.", 1.0)
     findings: str = setting("Write all findings to this folder, as Parquet.", "", metavar="DIR")
-    shown: int = setting("Findings in the report, at most.", 100)
+    shown: int = setting("Put at most this many findings into the report.", 100)
     split_size: str = setting(
-        "How much of the log one task reads; by its size, unless said.", "", metavar="SIZE"
+        "How much of the log one task reads; by default it depends on the log's size.",
+        "",
+        metavar="SIZE",
     )
 
     def __post_init__(self) -> None:

@@ -29,12 +29,12 @@ class Credentials:
     """Who asks a cluster, and how connections to it are made."""
 
     access_key: str = setting(
-        "Whose signature is on requests.", "", metavar="NAME", in_environment=True
+        "The access key that requests are signed with.", "", metavar="NAME", in_environment=True
     )
-    secret_key: str = setting("A file with the secret that signs.", "", secret=True)
-    tls: bool = setting("Connect by TLS.", False)
+    secret_key: str = setting("A file that contains the secret key.", "", secret=True)
+    tls: bool = setting("Connect with TLS.", False)
     tls_ca: str = setting(
-        "Certificates to trust, as PEM; else servers are not verified.", "", metavar="FILE"
+        "CA certificates to trust (PEM); without them servers are not verified.", "", metavar="FILE"
     )
 
     def __post_init__(self) -> None:

@@ -154,7 +154,12 @@ JOB: Final = Job(
     "dlq",
     DlqSettings,
     dlq,
-    "Dead letters by what they share; some sent again.",
+    "Group a consumer group's dead letters; send some again.",
+    about=(
+        "Without --redrive it only reads, and shows what the dead letters have in common. With"
+        " --redrive those that match the condition are sent again, each once, however often the"
+        " command is repeated; add --dry-run to see which these are."
+    ),
     examples=(
         "dlq --group billing --cluster-by topic,shape",
         "dlq --group billing --redrive \"key LIKE 'o-1%'\" --dry-run",

@@ -37,23 +37,25 @@ CLUSTER_BY: Final = {
 class DlqSettings:
     """Whose dead letters, and what to do with them."""
 
-    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    nameserver: str = setting("The name servers of the cluster.", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
-    group: str = setting("The group that gave them up.", metavar="GROUP")
-    since: str = setting("Only what died then or later: ms, or ISO 8601.", "")
-    until: str = setting("Only what died before.", "")
+    group: str = setting("The consumer group whose dead letters are read.", metavar="GROUP")
+    since: str = setting("Only messages that died at or after this time: ms, or ISO 8601.", "")
+    until: str = setting("Only messages that died before this time.", "")
     cluster_by: str = setting(
-        f"Of {', '.join(CLUSTER_BY)}: what they have in common.", "topic,shape"
+        f"What to group dead letters by: {', '.join(CLUSTER_BY)}.", "topic,shape"
     )
-    examples: int = setting("Ids of messages of each cluster, in the report.", 3)
-    redrive: str = setting("Send those again for which this SQL holds; `true` is all.", "")
+    examples: int = setting("How many message ids per group to put into the report.", 3)
+    redrive: str = setting("Send those again that match this SQL condition; `true` for all.", "")
     to: str = setting(
-        "Where to: origin, the topic that they came from, or a topic.",
+        "Where to send them: origin (the topic that they came from), or a topic.",
         ORIGIN,
         metavar="origin|TOPIC",
     )
-    rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
-    receipts: str = setting("Write what was sent again, a line of JSON each.", "", metavar="FILE")
+    rate: int = setting("Send at most this many messages a second; 0 for no limit.", 0)
+    receipts: str = setting(
+        "Write a line of JSON to this file for each message sent again.", "", metavar="FILE"
+    )
     on_bad_body: str = setting(BAD_BODY, "fail")
 
     def __post_init__(self) -> None:

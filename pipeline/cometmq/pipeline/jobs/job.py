@@ -211,7 +211,9 @@ class Job:
     settings: type[Any]
     function: Callable[[SparkSession, Any, Run], Report]
     summary: str
-    """What `--help` says of it."""
+    """What the list of jobs says of it, in one line."""
+    about: str = ""
+    """What its `--help` says beside that."""
     goes_on: bool = True
     """Whether one that failed and is started again goes on where it was; else it begins anew."""
     examples: tuple[str, ...] = ()

@@ -77,22 +77,28 @@ _CLASS: Final = (
 class LatencySettings:
     """What to look at, and how closely."""
 
-    nameserver: str = setting("The cluster; a store needs none.", "", metavar="HOST:PORT[;...]")
+    nameserver: str = setting(
+        "The name servers of the cluster; not needed with --store.", "", metavar="HOST:PORT[;...]"
+    )
     credentials: Credentials = NOBODY
-    topic: str = setting("Topics, separated by commas.", "", metavar="TOPIC[,...]")
-    store: str = setting("Or: the folder of a store.", "", metavar="DIR")
-    trace_topic: str = setting("Where clients write traces: RMQ_SYS_TRACE_TOPIC.", "")
-    groups: str = setting("Consumer groups, separated by commas, whose lag is wanted.", "")
-    since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
-    until: str = setting("Only what was stored before.", "")
-    bucket: str = setting("How much time a row of `buckets` is of.", "1 minute")
+    topic: str = setting("The topics to read, separated by commas.", "", metavar="TOPIC[,...]")
+    store: str = setting("Read a store's folder instead of a cluster.", "", metavar="DIR")
+    trace_topic: str = setting("The topic of the clients' traces, usually RMQ_SYS_TRACE_TOPIC.", "")
+    groups: str = setting("Report the lag of these consumer groups, separated by commas.", "")
+    since: str = setting("Only messages stored at or after this time: ms, or ISO 8601.", "")
+    until: str = setting("Only messages stored before this time.", "")
+    bucket: str = setting("The time span of a row of the table `buckets`.", "1 minute")
     shown: int = setting(
         "Rows of each table in the report: the slowest, of `lag` those with the most messages, of"
         " `heat` the earliest.",
         50,
     )
-    tables: str = setting("Write the whole tables there, as Parquet.", "", metavar="DIR")
-    html: str = setting("Write the report as a page, with a heat map.", "", metavar="FILE")
+    tables: str = setting(
+        "Write the complete tables to this folder, as Parquet.", "", metavar="DIR"
+    )
+    html: str = setting(
+        "Write the report to this file as an HTML page with a heat map.", "", metavar="FILE"
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -340,7 +346,12 @@ JOB: Final = Job(
     "latency",
     LatencySettings,
     latency,
-    "How long messages took, and who waits.",
+    "Measure how long messages took, and who lags behind.",
+    about=(
+        "From a topic, or from a store's files: the time from born to stored, by time,"
+        " producing host and queue. With --groups also how far groups are behind, and with"
+        " --trace-topic how long sends and deliveries took."
+    ),
     examples=(
         "latency --topic orders",
         "latency --topic orders --since 2026-11-25T00:00:00Z --html latency.html",

@@ -57,11 +57,13 @@ _COPIED: Final = (
 class MirrorSettings(CopySettings):
     """What to mirror, and where to."""
 
-    to_nameserver: str = setting("The cluster to write to.", metavar="HOST:PORT[;...]")
+    to_nameserver: str = setting(
+        "The name servers of the cluster to write to.", metavar="HOST:PORT[;...]"
+    )
     to_credentials: Credentials = NOBODY
-    prefix: str = setting("Put in front of the topics' names there.", "")
-    max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 100_000)
-    delivery: str = setting("auto, idempotent or at-least-once.", "auto")
+    prefix: str = setting("A prefix for the topics' names in that cluster.", "")
+    max_rows: int = setting("Read at most this many messages per batch; 0 for no limit.", 100_000)
+    delivery: str = setting("The guarantee to ask for: auto, idempotent or at-least-once.", "auto")
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
@@ -184,7 +186,13 @@ JOB: Final = Job(
     "mirror",
     MirrorSettings,
     mirror,
-    "Topics of one cluster kept in another.",
+    "Copy topics to another cluster, and keep them in step.",
+    about=(
+        "Either cluster may be Apache RocketMQ's. Bodies, keys, tags and properties are kept,"
+        " and so is the order within a queue. With CometMQ on the other side each message is"
+        " stored once, whatever is killed when; Apache's brokers may store one twice after a"
+        " crash. After a kill, start it again with the same --checkpoint."
+    ),
     examples=(
         "mirror --topic orders --to-nameserver other:9876 --checkpoint /data/mirror",
         "mirror --topic orders --to-nameserver other:9876 --checkpoint /data/mirror \\\n"

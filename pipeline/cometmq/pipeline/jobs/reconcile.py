@@ -55,19 +55,27 @@ class ReconcileSettings:
     left: str = setting(
         "topic:NAME@HOST:PORT, archive:DIR[#TOPIC] or store:DIR[#TOPIC].", metavar="PLACE"
     )
-    right: str = setting("The same; what is only here is extra.", metavar="PLACE")
+    right: str = setting(
+        "The place to compare it with; what only this one has is extra.", metavar="PLACE"
+    )
     left_credentials: Credentials = NOBODY
     right_credentials: Credentials = NOBODY
-    level: str = setting("count, checksum (of keys, tags, flags and bodies) or full.", "checksum")
-    by: str = setting("place (queue and offset), or content, where places differ.", "place")
-    since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
-    until: str = setting("Only what was stored before.", "")
-    common: bool = setting("Only offsets between the first and the last that both have.", False)
-    one_way: bool = setting("Extra messages on the right are no finding.", False)
-    ignore_broker: bool = setting("Take queues of one number on all brokers for the same.", False)
-    block: int = setting("Offsets of a block.", 10_000)
-    shown: int = setting("Differences in the report, at most.", 20)
-    findings: str = setting("Write all differences there, as Parquet.", "", metavar="DIR")
+    level: str = setting(
+        "What to compare: count, checksum (keys, tags, flags, bodies) or full.", "checksum"
+    )
+    by: str = setting(
+        "Match messages by place (queue and offset) or, if places differ, by content.", "place"
+    )
+    since: str = setting("Only messages stored at or after this time: ms, or ISO 8601.", "")
+    until: str = setting("Only messages stored before this time.", "")
+    common: bool = setting("Compare only the offsets that both sides still have.", False)
+    one_way: bool = setting("Do not report extra messages on the right.", False)
+    ignore_broker: bool = setting(
+        "Treat queues with the same number as one queue, whatever their broker.", False
+    )
+    block: int = setting("How many offsets are compared as one block.", 10_000)
+    shown: int = setting("Put at most this many differences into the report.", 20)
+    findings: str = setting("Write all differences to this folder, as Parquet.", "", metavar="DIR")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -297,7 +305,12 @@ JOB: Final = Job(
     "reconcile",
     ReconcileSettings,
     reconcile,
-    "Whether two places hold the same.",
+    "Compare the messages of two places.",
+    about=(
+        "A place is a topic, an archive or a store. Only blocks whose checksums differ are read"
+        " message by message. The exit status is 1 if the places differ, and the report shows"
+        " what is missing, extra or changed."
+    ),
     examples=(
         "reconcile --left topic:orders@127.0.0.1:9876 --right archive:/data/orders",
         "reconcile --left store:/mnt/old --right store:/var/lib/cometmq --level full",

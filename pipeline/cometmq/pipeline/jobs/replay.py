@@ -138,7 +138,8 @@ class _Replaying:
         notes.read()
         notes.require_source(self.source.identity())
         self._look_at_notes(run, report)
-        pace = _pace(self.settings, run)
+        rate, speed = (0, 0) if run.dry_run else (self.settings.rate, self.settings.times_as_fast)
+        pace = Tempo(speed, run) if speed else Pace(rate, run)
         self._look_for_damage(run, report)
         self._tell_of_loss(run, report)
         report.details |= {"would_send": 0} if run.dry_run else {}
@@ -379,17 +380,16 @@ def _look(settings: ReplaySettings) -> None:
     require_cluster(write_options(settings.credentials.at(settings.nameserver)))
 
 
-def _pace(settings: ReplaySettings, run: Run) -> Pace | Tempo:
-    if settings.speed and not run.dry_run:
-        return Tempo(settings.times_as_fast, run)
-    return Pace(0 if run.dry_run else settings.rate, run)
-
-
 JOB: Final = Job(
     "replay",
     ReplaySettings,
     replay,
-    "An archive, or a topic of a store, back into a topic.",
+    "Send what an archive or a store holds to a topic.",
+    about=(
+        "With CometMQ's brokers each message is sent once, however often the command is"
+        " repeated or killed; --name starts another replay of the same messages. --rate and"
+        " --speed limit the pace."
+    ),
     examples=(
         "replay --from archive:/data/orders --to-topic again --rate 1000",
         "replay --from store:/var/lib/cometmq#orders --broker broker-a --to-topic again \\\n"

@@ -27,37 +27,41 @@ _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
 class ReplaySettings:
     """What to replay, and where to."""
 
-    from_: str = setting("archive:DIR[#TOPIC], or store:DIR[#TOPIC].", "", metavar="PLACE")
-    from_dir: str = setting("An archive; --from archive:DIR says the same.", "", metavar="DIR")
+    from_: str = setting(
+        "What to replay: archive:DIR[#TOPIC] or store:DIR[#TOPIC].", "", metavar="PLACE"
+    )
+    from_dir: str = setting("Short for --from archive:DIR.", "", metavar="DIR")
     topic: str = setting(
-        "Only this one; must be said of a store that has several.", "", metavar="TOPIC"
+        "Replay only this topic; required for a store with several.", "", metavar="TOPIC"
     )
     broker: str = setting(
-        "Of a store: its broker's name, for a message is known by where it was.", ""
+        "The name of the store's broker: messages are identified by where they were.", ""
     )
     on_damage: str = setting(
-        "At damaged records, or lost files of an archive: fail, or skip.", "fail"
+        "At a damaged record or a lost file of an archive: fail or skip.", "fail"
     )
-    nameserver: str = setting("The cluster to write to.", metavar="HOST:PORT[;...]")
+    nameserver: str = setting(
+        "The name servers of the cluster to write to.", metavar="HOST:PORT[;...]"
+    )
     credentials: Credentials = NOBODY
     to_topic: str = setting("The topic to write to.")
-    where: str = setting("Only rows for which this SQL holds.", "")
-    since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
-    until: str = setting("Only what was stored before.", "")
-    rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
-    speed: str = setting("Or as far apart as they were stored: 1x; 10x is ten times as fast.", "")
-    mark: str = setting("NAME=VALUE: a property of each message.", "")
+    where: str = setting("Only rows that match this SQL condition.", "")
+    since: str = setting("Only messages stored at or after this time: ms, or ISO 8601.", "")
+    until: str = setting("Only messages stored before this time.", "")
+    rate: int = setting("Send at most this many messages a second; 0 for no limit.", 0)
+    speed: str = setting("Keep the original pace instead: 1x, or 10x for ten times as fast.", "")
+    mark: str = setting("Add the property NAME=VALUE to each message.", "")
     checkpoint: str = setting(
-        "Where what is done is noted, of a store; of an archive in it, unless said.",
+        "The folder for its progress; required for a store, by default inside an archive.",
         "",
         metavar="DIR",
     )
     name: str = setting(
-        "Names this replay: it goes on where one of this name ended; to-TOPIC unless said. Archives"
-        " of two clusters want a name each.",
+        "The name of this replay, to-TOPIC by default: it continues where the last one of that"
+        " name ended. Give the archives of two clusters a name each.",
         "",
     )
-    force: bool = setting("Replay into a topic that messages come from.", False)
+    force: bool = setting("Allow replaying into a topic that the messages came from.", False)
 
     def __post_init__(self) -> None:
         check_settings(self)

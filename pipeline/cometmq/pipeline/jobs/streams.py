@@ -52,26 +52,34 @@ _BEGUN_BY: Final = "cometmq-job.json"
 _TRIES: Final = 3
 NO_BODY: Final = "count_if(length(body) = 0)"
 """In SQL: how many messages have none. Brokers take them, and so they are copied."""
-BAD_BODY: Final = "At a body that is not compressed as its flags say: fail, or skip and count it."
+BAD_BODY: Final = "At a body that cannot be decompressed: fail, or skip and count it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
     """What every such job is told, beside its own."""
 
-    nameserver: str = setting("The cluster that is read.", metavar="HOST:PORT[;...]")
+    nameserver: str = setting("The name servers of the cluster to read.", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
-    topic: str = setting("Topics, separated by commas.", "", metavar="TOPIC[,...]")
+    topic: str = setting("The topics to read, separated by commas.", "", metavar="TOPIC[,...]")
     start: str = setting(
-        "Where to begin: earliest, latest, group:NAME, JSON.", "earliest", metavar="WHERE"
+        "Where to begin the first time: earliest, latest, group:NAME, or JSON.",
+        "earliest",
+        metavar="WHERE",
     )
-    filter: str = setting("Tags or SQL92: only what passes.", "")
-    group: str = setting("A consumer group that shows the progress.", "", metavar="GROUP")
-    trigger: str = setting("once, or how often: '1 second'.", "once")
-    checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
+    filter: str = setting("Only messages that match these tags or this SQL92 condition.", "")
+    group: str = setting(
+        "Also commit the progress to this consumer group, so that its lag shows.",
+        "",
+        metavar="GROUP",
+    )
+    trigger: str = setting(
+        "once (read what is there, then end), or an interval such as '1 second'.", "once"
+    )
+    checkpoint: str = setting("The folder for its progress.", metavar="DIR")
     fail_on_data_loss: bool = setting(
-        "Fail when messages were lost before they were read: they expired, or the topic was deleted"
-        " or made anew.",
+        "Fail if messages were lost before they were read: they expired, or the topic was deleted"
+        " or recreated.",
         True,
     )
     on_bad_body: str = setting(BAD_BODY, "fail")
@@ -120,7 +128,7 @@ class StreamSettings:
 class CopySettings(StreamSettings):
     """What jobs that copy topics as they are, are told besides."""
 
-    topic_pattern: str = setting("Or: all whose whole name matches.", "", metavar="REGEX")
+    topic_pattern: str = setting("Read all topics whose whole name matches.", "", metavar="REGEX")
 
 
 def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*") -> DataFrame:

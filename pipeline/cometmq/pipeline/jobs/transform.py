@@ -71,16 +71,18 @@ _REASON: Final = "DEAD_LETTER_REASON"
 class TransformSettings(StreamSettings):
     """What to transform, how, and where to."""
 
-    topic: str = setting("Topics, separated by commas.", metavar="TOPIC[,...]")
-    sql: str = setting("A SELECT from `messages`, or a file with one: @FILE.")
-    to_topic: str = setting("Where rows go that do not say `to_topic`.", "")
-    schema: str = setting("Of JSON bodies, in Spark's DDL: 'id BIGINT, amount DOUBLE'.", "")
-    dead_letter: str = setting("The topic for bodies that are not such JSON.", "")
-    udf: tuple[str, ...] = setting(
-        "A function of Python for the SQL; repeatable.", (), metavar="MODULE:FUNCTION"
+    topic: str = setting("The topics to read, separated by commas.", metavar="TOPIC[,...]")
+    sql: str = setting("A SELECT from `messages`, or @FILE for a file that contains one.")
+    to_topic: str = setting("The topic for rows that have no column `to_topic`.", "")
+    schema: str = setting(
+        "The columns of JSON bodies, in Spark's DDL: 'id BIGINT, amount DOUBLE'.", ""
     )
-    max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 100_000)
-    force: bool = setting("Write to a topic that is read.", False)
+    dead_letter: str = setting("The topic for messages whose body does not fit --schema.", "")
+    udf: tuple[str, ...] = setting(
+        "A Python function to use in the SQL; repeatable.", (), metavar="MODULE:FUNCTION"
+    )
+    max_rows: int = setting("Read at most this many messages per batch; 0 for no limit.", 100_000)
+    force: bool = setting("Allow writing to a topic that is also read.", False)
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
@@ -331,7 +333,12 @@ JOB: Final = Job(
     "transform",
     TransformSettings,
     transform,
-    "Topic to topic with SQL.",
+    "Turn messages into other messages with SQL.",
+    about=(
+        "The SQL selects from `messages`: the columns of the source, the body as `text`, and"
+        " with --schema the fields of a JSON body as `value`. A column `to_topic` says where a"
+        " row goes. After a kill, start it again with the same --checkpoint."
+    ),
     examples=(
         "transform --topic orders --to-topic paid --checkpoint /data/paid \\\n"
         '    --sql "SELECT topic, broker, queue_id, queue_offset, body, key FROM messages'
