@@ -13,7 +13,7 @@ from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk.filesystem import RealFileSystem, read_whole
-from cometmq.store.errors import StoreNotWriteableError
+from cometmq.store.errors import StoreFormatError, StoreNotWriteableError
 from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
 
@@ -73,6 +73,9 @@ def test_what_is_put_to_a_closed_store_is_refused_and_goes_nowhere(tmp_path: Pat
         store.refuse_puts(None)  # An operator's word opens no store again.
     with pytest.raises(StoreNotWriteableError, match="the store was closed"):
         store.delete_topics(["T"])
+    with pytest.raises(StoreNotWriteableError, match="the store was closed"):
+        store.change_delays((7,))
+    assert not (tmp_path / "s" / "delay_levels.json").exists()
     assert [file.size() for file in others] == [0] * 64
     for file in others:
         file.close()
@@ -118,7 +121,12 @@ def test_a_child_that_was_forked_neither_writes_to_the_store_of_its_parent_nor_s
 
     def use_all() -> bool:
         store.refuse_puts(None)
-        for verb in (store.commit, partial(put, store), partial(store.delete_topics, ["T"])):
+        for verb in (
+            store.commit,
+            partial(put, store),
+            partial(store.delete_topics, ["T"]),
+            partial(store.change_delays, (7,)),
+        ):
             with pytest.raises(StoreNotWriteableError, match="this process was forked"):
                 verb()
         store.tick(ENTRIES_DUE_MS)
@@ -172,3 +180,13 @@ def test_a_store_stays_where_it_was_opened_when_its_process_changes_directory(
     put(store)
     assert store.close(2)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_delays_that_no_start_would_take_are_not_noted_down(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for delays in ((), (-1,), (1,) * 1001):
+        with pytest.raises(StoreFormatError, match="delay_levels_ms"):
+            store.change_delays(delays)
+    store.change_delays((7,))
+    assert store.close(2)
+    assert opened(tmp_path).close(3)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -83,7 +84,6 @@ class MessageStore:
         self.tell_readers = appender.tell_readers
         self.read, self.reader = parts.reader.read, parts.reader
         self.configure = parts.expiry.configure
-        self.change_delays = parts.change_delays
         self.refuse_puts = self._gate.refuse
         self.figures = partial(figures_of, parts)
 
@@ -367,6 +367,16 @@ class MessageStore:
             topic, key, count, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms, kind=kind
         )
         return [] if search is None else search.run()
+
+    def change_delays(self, delays_ms: tuple[int, ...]) -> None:
+        """Let the delay levels have these delays from the log's end on.
+
+        For between turns, which `commit` ends; waits for the disk. An `OSError` or a
+        `PutRefusedError` when they cannot be noted down: then the old ones still hold.
+        """
+        self._gate.check_ours()
+        replace(self._config, delay_levels_ms=delays_ms)  # Refuses what no store can have.
+        self._parts.change_delays(delays_ms)
 
     def delete_topics(self, topics: Sequence[str]) -> None:
         """Delete topics with all their queues, for good; they can be put to again, from offset 0.
