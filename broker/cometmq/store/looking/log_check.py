@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from cometmq.store.looking.right_heads import Place
 
 
+class Instead(NamedTuple):
+    """Which messages a record of a repair stands for."""
+
+    place: Place
+    messages: int
+    """0 of one that only fills a range."""
+
+
 class Damage(NamedTuple):
     """A range of the log that holds no sound record."""
 
@@ -38,6 +46,10 @@ class Damage(NamedTuple):
     """What a record says that is sound, but not this message."""
     truth: Place | None = None
     """Which message it is, where that can be written into it."""
+    instead: Instead | None = None
+    """Of a record that a repair has put there: what it stands for."""
+    parts: tuple[Damage, ...] = ()
+    """Of a range in which such records stand: those, and what is damaged still."""
 
 
 class LogCheck:
@@ -51,7 +63,8 @@ class LogCheck:
     ) -> None:
         """Read with `wrong_heads`, by where they begin, see that module.
 
-        Those that can be written right come as they are then, and the others are damage.
+        Those that can be written right come as they are then, and the others are damage. So is what
+        an earlier repair has put beside damage: one range with that.
         """
         self._store = store
         self._wrong_heads = wrong_heads or {}
@@ -82,7 +95,7 @@ class LogCheck:
             found = next_record(segments, end + 1, self.data_end)
             what = scan.problem or "there are zeros"
             damage = Damage(end, found or max(self.data_end, end), what, found is None)
-            self.damages.append(damage)
+            self._add(damage)
             if found is None:
                 return
             position = found
@@ -103,8 +116,21 @@ class LogCheck:
             return message
         if head.truth is not None:
             return placed(message, head.truth)
-        self.damages.append(head)
+        self._add(head)
         return None
+
+    def _add(self, damage: Damage) -> None:
+        """Note a range; as one with that in front of it, where a record of a repair is in it."""
+        before = self.damages[-1] if self.damages else None
+        if before is None or before.end != damage.start or damage.is_last:
+            self.damages.append(damage)
+            return
+        parts = (*(before.parts or (before,)), damage)
+        if any(part.said for part in parts) or not any(part.instead for part in parts):
+            self.damages.append(damage)
+            return
+        problem = next((part.problem for part in parts if part.instead is None), damage.problem)
+        self.damages[-1] = Damage(before.start, damage.end, problem, is_last=False, parts=parts)
 
     def _is_damage(self, scan: LogScan) -> bool:
         """Whether the place where a scan ended must have been sound, as a start would judge it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from cometmq.store.looking.fillers import is_filler, is_of_repair
+from cometmq.store.looking.log_check import Damage, Instead
+from cometmq.store.looking.right_heads import said_place
 from cometmq.store.mending.lost_in_damage import Gap, Gaps
 from cometmq.store.mending.lost_messages import Front, Fronts
 from cometmq.store.messages.dispatch import has_entry, message_count
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.mending.repair_plan import StepOver
+
+_OF_REPAIR: Final = "a repair has put it there"
 
 
 class FrontsOfLog:
@@ -28,6 +33,8 @@ class FrontsOfLog:
         self.records_behind = 0
         self.times: dict[int, int] = {}
         """By the number of a damage, when the next sound record was stored."""
+        self.of_repair: list[Damage] = []
+        """The records that an earlier repair has put into the log."""
         self._in_front: Fronts | None = None
         self._firsts: dict[str, int] = {}
         """Where the first record of each topic begins."""
@@ -42,6 +49,11 @@ class FrontsOfLog:
         if is_behind and self._in_front is None:
             self._in_front = self.all.copy()
         self.records_behind += is_behind
+        if is_of_repair(message):
+            count = 0 if is_filler(message) else message_count(message)
+            instead = Instead(said_place(message), count)
+            start, end = message.physical_offset, message.physical_offset + message.size
+            self.of_repair.append(Damage(start, end, _OF_REPAIR, is_last=False, instead=instead))
         if not self._has_entry(message):
             return
         store = self._store
@@ -67,6 +79,25 @@ class FrontsOfLog:
                 key = (each.topic, each.queue_id)
                 front = Front(each.queue_offset + each.count, step.damage.start)
                 self.all[key] = max(front, self.all.get(key, front))
+
+    def beside(self, damages: list[Damage]) -> dict[int, Damage]:
+        """Return what an earlier repair has put beside damage, by where it begins.
+
+        One that was killed, or struck by a power cut, may have written any part of a range, and not
+        at the places where the messages were.
+        """
+        open_ends = [each for each in damages if not each.is_last and each.said is None]
+        starts, ends = {each.start for each in open_ends}, {each.end for each in open_ends}
+        found: dict[int, Damage] = {}
+        for each in self.of_repair:
+            if each.start in ends:
+                ends.add(each.end)
+                found[each.start] = each
+        for each in reversed(self.of_repair):
+            if each.end in starts:
+                starts.add(each.start)
+                found[each.start] = each
+        return found
 
     def topics_gone(self) -> list[str]:
         """Return the topics of the log that another program deleted."""

@@ -63,8 +63,15 @@ _NONE = _Seen(0, 0, 0)
 
 
 def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
-    """Yield what a range says that it was, if it is one record whose lengths are as they were."""
-    if damage.said is not None:
+    """Yield what a range says that it was, if it is one record whose lengths are as they were.
+
+    So do the records that an earlier repair has put into it.
+    """
+    for part in damage.parts:
+        yield from said_by(store, part)
+    if damage.instead is not None and damage.instead.messages:
+        yield Lost(*damage.instead.place, damage.instead.messages)
+    if damage.said is not None or damage.instead is not None or damage.parts:
         return
     head = store.segments.read(damage.start, 4)
     size, room = int.from_bytes(head, "big"), damage.end - damage.start
@@ -184,11 +191,11 @@ class LostInDamage:
     ) -> tuple[Gap, list[_Seen]]:
         """Return the gap at the end of a queue with the damaged records that say they follow."""
         end, low = gap.end, bisect_right(self._starts, gap.low)
-        low = max(low, seen[-1].damage + 1 if seen else low)
+        low = max(low, seen[-1].damage if seen else low)
         for each in self._said.get(name, ()):
             if each.damage >= low and each.first == end:
                 seen = [*seen, each]
-                end, low = each.end, each.damage + 1
+                end, low = each.end, each.damage
         return gap._replace(end=end), seen
 
     def _place_rest(self, key: QueueKey, gap: Gap, seen: list[_Seen]) -> None:

@@ -11,7 +11,7 @@ from cometmq.proto.record import MAGIC_BLANK, encode_record, record_size
 from cometmq.proto.sysflag import SysFlag, TransactionType
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.turn import BLANK_SIZE
-from cometmq.store.looking.fillers import FILLER_TOPIC
+from cometmq.store.looking.fillers import FILLER_TOPIC, NOBODY
 from cometmq.store.messages.dispatch import BATCH_COUNT_MAX
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ LOST_PROPERTY: Final = b"COMETMQ_LOST\x01true\x02"
 PADDING_MAX: Final = 30_000
 """Properties may have 32767 bytes."""
 _BLANK: Final = struct.Struct(">iI")
-_HOST: Final = b"\x7f\0\0\x01\0\0\0\0"
 _FILLER_SIZE: Final = record_size(len(FILLER_TOPIC), 0, 0)
 
 
@@ -118,9 +117,9 @@ def _placeholder(one: Lost, at: int, size: int, mark: bytes, store_timestamp: in
         queue_offset=one.queue_offset,
         physical_offset=at,
         born_timestamp=store_timestamp,
-        born_host=_HOST,
+        born_host=NOBODY,
         store_timestamp=store_timestamp,
-        store_host=_HOST,
+        store_host=NOBODY,
         sys_flag=(SysFlag.INNER_BATCH | SysFlag.NEEDS_UNWRAP).value if is_batch else 0,
     )
 
@@ -141,9 +140,9 @@ def _rest(store: Inspected, at: int, room: _Room, store_timestamp: int) -> bytes
         queue_offset=0,
         physical_offset=at,
         born_timestamp=store_timestamp,
-        born_host=_HOST,
+        born_host=NOBODY,
         store_timestamp=store_timestamp,
-        store_host=_HOST,
+        store_host=NOBODY,
         sys_flag=TransactionType.ROLLED_BACK.value,
     )
 

@@ -102,10 +102,12 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     log, fronts = LogCheck(store), FrontsOfLog(store)
     check = None if cut else HeadCheck(store)
     yield from _read(store, log, fronts, check)
-    if check is not None and (heads := check.finish(log)):
-        log, fronts = LogCheck(store, wrong_heads=heads), FrontsOfLog(store)
-        yield from _read(store, log, fronts, None)
+    if check is not None:
+        heads = check.finish(log)
         plan.heads = [head for head in heads.values() if head.truth is not None]
+        if heads := fronts.beside(log.damages) | heads:
+            log, fronts = LogCheck(store, wrong_heads=heads), FrontsOfLog(store)
+            yield from _read(store, log, fronts, None)
     plan.records_cut = fronts.records_behind
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset

@@ -15,7 +15,8 @@ Either way the bytes that are replaced are kept in `cut/` first, then the store 
 shut down, with a checkpoint in front of the damage: the next start makes the ConsumeQueues and the
 index agree again. What is written right comes before that mark, behind which entries are no
 witnesses any more. A repair that is killed in the middle leaves a store that a start refuses, as
-before, and that can be repaired again.
+before, and that can be repaired again: what it had put beside what is damaged still counts as
+damage then, which tells what it stood for, so that the range is the same, and has the same room.
 """
 
 from __future__ import annotations

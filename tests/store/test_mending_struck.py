@@ -1,0 +1,121 @@
+"""A repair that a power cut strikes while it writes is done again, and loses nothing by that."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import KillAt, Killed, Moment
+from tests.store.damaged_stores import contents, flip, overwrite
+from tests.store.held_stores import BATCHES, CONFIG, MESSAGES, ROOT, Held, repair
+
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
+
+if TYPE_CHECKING:
+    from tests.crash.disk import Operation, SimulatedFileSystem
+
+    from cometmq.proto.message import StoredMessage
+
+LOG = f"{ROOT}/commitlog"
+RUN = 12
+"""Records that are damaged, one behind the other."""
+
+
+def messages_of(held: Held) -> list[StoredMessage]:
+    return list(LogCheck(inspect(held.disk, ROOT, CONFIG)))
+
+
+def damaged(*, clean: bool) -> Held:
+    """Records of three queues that take turns are damaged, in one range."""
+    held = Held()
+    held.stop(clean=clean)
+    first = next(number for number, m in enumerate(messages_of(held)) if m.body == b"T50")
+    victims = messages_of(held)[first : first + RUN]
+    start, end = victims[0].physical_offset, victims[-1].physical_offset + victims[-1].size
+    segment = start - start % CONFIG.segment_size
+    assert end < segment + CONFIG.segment_size
+    noise = Random(1).randbytes(end - start)
+    overwrite(held.disk, f"{LOG}/{segment:020d}", start - segment, noise)
+    held.disk = _synced(held.disk).kill()
+    return held
+
+
+def _synced(disk: SimulatedFileSystem) -> SimulatedFileSystem:
+    for path in contents(disk):
+        disk.open(path).sync()
+    return disk
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_the_second_repair_makes_of_the_log_what_the_first_would_have(clean: bool) -> None:
+    """What the first had written of a range was left, and the others had no room any more."""
+    whole = damaged(clean=clean)
+    begun = whole.disk.operations
+    assert len(repair(whole, cut=False).steps[0].lost) == RUN
+    operations = whole.disk.operations - begun
+    for number in range(operations - RUN - 1, operations + 1):
+        for seed in range(3):
+            held = damaged(clean=clean)
+            held.disk.hook = KillAt(held.disk.operations + number)
+            with suppress(Killed):
+                repair(held, cut=False)
+            disk, luck = held.disk, Random(number * 10 + seed)
+            held.disk = disk.power_cut(luck) if seed else disk.kill()
+            repair(held, cut=False)
+            assert contents(held.disk, LOG) == contents(whole.disk, LOG)
+            held.opened()
+            for topic in ("T", "Other", BATCHES):
+                assert held.put(b"next", topic) == MESSAGES
+
+
+@pytest.mark.parametrize("topic", ["Fresh", BATCHES])
+def test_what_stands_for_a_message_tells_of_it(topic: str) -> None:
+    """The message was in no queue yet, and the record that told of it is written over by then."""
+    whole = damaged_in_no_queue(topic)
+    repair(whole, cut=False)
+    held = damaged_in_no_queue(topic)
+    writes = 0
+
+    def kill(operation: Operation) -> None:
+        """Behind what stands for the message, and in front of the head of what fills the rest."""
+        nonlocal writes
+        is_new = operation.moment is Moment.BEFORE and held.disk.exists(f"{ROOT}/cut")
+        writes += is_new and operation[1:3] == ("write", last_file(held))
+        if writes == 4:
+            raise Killed(operation)
+
+    held.disk.hook = kill
+    with pytest.raises(Killed):
+        repair(held, cut=False)
+    held.disk = held.disk.kill()
+    (step,) = repair(held, cut=False).steps
+    assert [(each.topic, each.count) for each in step.lost] == [(topic, 1)]
+    assert contents(held.disk, LOG) == contents(whole.disk, LOG)
+    held.opened()
+    assert held.bodies(topic)[-2:] == [b"one", b""]
+
+
+def last_file(held: Held) -> str:
+    """The last file of the log."""
+    return list(contents(held.disk, LOG))[-1]
+
+
+def damaged_in_no_queue(topic: str) -> Held:
+    """The last message of a queue is damaged, which no entry tells of."""
+    held = Held()
+    held.stop(clean=True)
+    held.opened()
+    body = b"two" * 99
+    for each in (b"one", body):
+        held.put(each, topic)
+    held.put(b"behind it", "Other")
+    held.disk = held.disk.kill()
+    victim = next(m for m in messages_of(held) if m.body == body)
+    segment = victim.physical_offset - victim.physical_offset % CONFIG.segment_size
+    place = victim.body_start - victim.start + victim.physical_offset - segment
+    flip(held.disk, f"{LOG}/{segment:020d}", place)
+    held.disk = _synced(held.disk).kill()
+    return held
