@@ -13,7 +13,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyarrow import parquet
+from pyspark.errors import PySparkException
 from pyspark.sql import functions
 from tests.pipeline.tables import Tables, numbers
 
@@ -175,6 +177,23 @@ def test_files_that_an_archive_has_lost_are_told_before_anything_is_sent(
     assert tables.bodies(topic) == []
     report = replay(tables.spark, replaying(tables, archived, to_topic=topic, on_damage="skip"))
     assert (report.rows, report.details["damaged"]) == (left, [said])
+
+
+def test_a_damaged_file_is_told_though_spark_is_to_pass_over_such(
+    tables: Tables, archived: str
+) -> None:
+    for path in Path(archived).glob("batch=000001/**/*.parquet"):
+        data = path.read_bytes()
+        half = len(data) // 2  # How many rows there are stands at its end.
+        path.write_bytes(data[:4] + bytes(half) + data[4 + half :])
+        path.with_name(f".{path.name}.crc").unlink()
+    setting = "spark.sql.files.ignoreCorruptFiles"
+    tables.spark.conf.set(setting, "true")
+    try:
+        with pytest.raises((Py4JJavaError, PySparkException), match="FAILED_READ_FILE"):
+            replay(tables.spark, replaying(tables, archived, to_topic="replay-corrupt"))
+    finally:
+        tables.spark.conf.unset(setting)
 
 
 @pytest.mark.slow

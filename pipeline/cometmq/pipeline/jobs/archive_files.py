@@ -61,6 +61,9 @@ _SUFFIX: Final = ".json"
 _Seen = TypeVar("_Seen")
 NO_PATTERNS: Final = {"__globPaths__": "false"}
 """For reads: a folder that is called `a[1]` is that, and not `a1`. Spark does not document it."""
+_NONE_LEFT_OUT: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""For reads, whatever the session says: a file that is damaged or gone is an error, and not fewer
+rows."""
 _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
@@ -352,8 +355,9 @@ def read_files(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFram
     inferred = spark.conf.get(_INFERRED)
     # Spark would take a topic of digits for a number.
     spark.conf.set(_INFERRED, "false")
+    reader = spark.read.options(**NO_PATTERNS, **_NONE_LEFT_OUT, basePath=base)
     try:
-        frame: DataFrame = spark.read.options(**NO_PATTERNS, basePath=base).parquet(*paths)
+        frame: DataFrame = reader.parquet(*paths)
     finally:
         spark.conf.set(_INFERRED, inferred)
     typed = {"batch": "int(batch)", "date": "date(date)", "hour": "int(hour)"}
