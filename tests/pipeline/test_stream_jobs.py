@@ -571,6 +571,31 @@ def test_a_batch_that_is_repeated_has_the_same_time_and_a_key_may_have_it(
     assert tables.read("at-what-time-out").count() == 1
 
 
+def test_a_batch_that_is_repeated_in_another_zone_of_time_sends_its_windows_once(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("in-which-zone", 3)
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="in-which-zone",
+        to_topic="in-which-zone-out",
+        checkpoint=str(tmp_path),
+        window="1 day",
+        mode="update",
+    )
+    zone = "spark.sql.session.timeZone"
+    before = tables.spark.conf.get(zone)
+    try:
+        for each in (before, "America/New_York"):
+            tables.spark.conf.set(zone, each)
+            assert aggregate(tables.spark, settings).batches == [0]
+            (tmp_path / "commits/0").unlink()
+            (tmp_path / "commits/.0.crc").unlink(missing_ok=True)
+    finally:
+        tables.spark.conf.set(zone, before)
+    assert tables.read("in-which-zone-out").count() == 1
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

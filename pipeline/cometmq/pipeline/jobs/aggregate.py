@@ -276,11 +276,12 @@ def _message(results: DataFrame, batch_id: int, *, in_order: bool) -> list[Any]:
 
     body = functions.to_json(functions.struct(*results.columns))
     own = "key" if "key" in results.columns else "from"
-    # What Spark groups by, as a whole: by itself a time would be cut to milliseconds.
+    # What Spark groups by, as a whole: by itself a time would be cut to milliseconds, and said in
+    # the session's zone, which may be another when the batch is repeated.
     micros = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
     place = functions.to_json(
         functions.struct(*dict.fromkeys(("from", "to", own))),
-        {"timestampFormat": f"{micros}XXX", "timestampNTZFormat": micros},
+        {"timestampFormat": f"{micros}XXX", "timestampNTZFormat": micros, "timeZone": "UTC"},
     )
     of_window = functions.sha2(place, 256)
     columns = [
