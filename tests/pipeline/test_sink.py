@@ -339,6 +339,22 @@ def test_a_topic_whose_broker_registers_between_two_questions_is_not_made_anew(
     assert len(targets.of("registered-late")) == 7
 
 
+def test_a_broker_that_was_told_to_make_no_topics_makes_none_for_the_sink(
+    rocketmq_session: Cluster,
+) -> None:
+    """It keeps the template of the time before."""
+    targets = Targets(Asked([rocketmq_session.nameserver], Settings()))
+    assert targets.of("made-by-itself")
+    admin = rocketmq_session.admin
+    admin.change_settings({"autoCreateTopicEnable": "false"})
+    try:
+        with pytest.raises(OptionError, match="no such topic, and the brokers make none by them"):
+            targets.of("not-made")
+        assert "not-made" not in {each.name for each in admin.topics()}
+    finally:
+        admin.change_settings({"autoCreateTopicEnable": "true"})
+
+
 def test_batches_that_are_larger_than_the_broker_takes_are_refused_before_a_row_is_sent(
     tables: Tables,
 ) -> None:

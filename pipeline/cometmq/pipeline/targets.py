@@ -34,6 +34,7 @@ _BATCH_SIZE_COMMON: Final = 4 << 20
 BODY_SIZE_COMMON: Final = 15 << 20
 """More has no room in a frame, unless brokers are told otherwise."""
 _MESSAGE_SIZE_MAX: Final = re.compile(rb"^maxMessageSize=([0-9]{1,15})\s*$", re.MULTILINE)
+_MAKES_NONE: Final = re.compile(rb"^autoCreateTopicEnable=false\s*$", re.MULTILINE)
 
 
 def require_batch_size(options: WriteOptions, addresses: Iterable[str]) -> None:
@@ -50,9 +51,14 @@ def require_batch_size(options: WriteOptions, addresses: Iterable[str]) -> None:
 
 def body_size_max(address: str, settings: Settings) -> int:
     """Return how large a request's body may be by a broker, as far as it says so."""
-    answer = with_wire(address, settings, lambda peer: peer.ask(GET_BROKER_CONFIG, {}))
-    said = _MESSAGE_SIZE_MAX.search(answer.body) if answer.code == SUCCESS else None
+    said = _said(address, settings, _MESSAGE_SIZE_MAX)
     return int(said[1]) if said else BODY_SIZE_COMMON
+
+
+def _said(address: str, settings: Settings, what: re.Pattern[bytes]) -> re.Match[bytes] | None:
+    """Return what a broker says of its settings, if it says it to us."""
+    answer = with_wire(address, settings, lambda peer: peer.ask(GET_BROKER_CONFIG, {}))
+    return what.search(answer.body) if answer.code == SUCCESS else None
 
 
 class Target(NamedTuple):
@@ -103,14 +109,15 @@ class Targets:
 
     def _made(self, topic: str) -> Route:
         template = self._cluster.route(_TEMPLATE)
-        if template is None:
+        if template is not None and not template.write_queues:
+            raise OptionError(f"topic: {topic}: no such topic, and none of the brokers lets write")
+        makers = self._makers(template)
+        if template is None or not makers:
             raise OptionError(
                 f"topic: {topic}: no such topic, and the brokers make none by themselves;"
                 f" `cometmq topic create {topic}` makes it"
             )
-        if not template.write_queues:
-            raise OptionError(f"topic: {topic}: no such topic, and none of the brokers lets write")
-        for broker, count in template.write_queues.items():
+        for broker, count in makers.items():
             queues = str(min(count, _QUEUES))
             address = template.addresses[broker]
             there = self._cluster.ask(address, GET_TOPIC_STATS_INFO, {"topic": topic})
@@ -135,7 +142,20 @@ class Targets:
                 if answer.code != _INVALID_PARAMETER:
                     said += f"; have it made by who may, as by `cometmq topic create {topic}`"
                 raise type(answer.refusal(address))(address, answer.code, said)
-        return self._routed(topic, len(template.write_queues))
+        return self._routed(topic, len(makers))
+
+    def _makers(self, template: Route | None) -> dict[str, int]:
+        """Return the brokers that make topics, and how many queues each has for one.
+
+        One that was told to make none later keeps the template.
+        """
+        if template is None:
+            return {}
+        return {
+            broker: count
+            for broker, count in template.write_queues.items()
+            if not _said(template.addresses[broker], self._cluster.settings, _MAKES_NONE)
+        }
 
     def _routed(self, topic: str, brokers: int) -> Route:
         """Wait until the name server knows a topic that was made just now."""
