@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
@@ -190,7 +190,7 @@ def test_a_damaged_file_is_told_though_spark_is_to_pass_over_such(
     setting = "spark.sql.files.ignoreCorruptFiles"
     tables.spark.conf.set(setting, "true")
     try:
-        with pytest.raises((Py4JJavaError, PySparkException), match="FAILED_READ_FILE"):
+        with pytest.raises((Py4JError, PySparkException), match="FAILED_READ_FILE"):
             replay(tables.spark, replaying(tables, archived, to_topic="replay-corrupt"))
     finally:
         tables.spark.conf.unset(setting)
