@@ -229,6 +229,20 @@ def test_no_module_hides_behind_a_word_that_says_nothing(word: str) -> None:
     assert [relative(path) for path in SOURCES if word in path.stem.split("_")] == []
 
 
+def test_nothing_is_raised_in_an_except_star() -> None:
+    """Python before 3.11.4 puts it in a group, which is shown as a traceback."""
+    raised = [
+        f"{relative(path)}:{node.lineno}"
+        for path in CODE
+        for group in ast.walk(ast.parse(path.read_text()))
+        if isinstance(group, ast.TryStar)
+        for handler in group.handlers
+        for node in ast.walk(handler)
+        if isinstance(node, ast.Raise)
+    ]
+    assert raised == []
+
+
 def test_no_ignore_without_a_code_and_a_reason() -> None:
     marker = re.compile(r"#\s*(type: ignore|pyright: ignore|noqa)(?P<rest>.*)")
     bare = [

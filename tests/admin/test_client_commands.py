@@ -221,10 +221,14 @@ def test_without_standard_output_nothing_is_consumed_unseen(tmp_path: Path) -> N
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)
         terminal.run("send", "orders", "1")
-        command = f"{sys.executable} -m cometmq.admin consume orders -g g --start first -c1 >&-"
+        command = '"$0" -m cometmq.admin consume orders -g g --start first -c1 >&-'
         environment = os.environ | {"NAMESRV_ADDR": servers.nameserver}
         ended = subprocess.run(
-            ["sh", "-c", command], env=environment, stderr=subprocess.PIPE, text=True, timeout=60
+            ["sh", "-c", command, sys.executable],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
         )
         assert ended.returncode == 2
         assert "standard output is closed" in ended.stderr

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.broker.test_up import READY
 
-from cometmq.admin.open_files import within_limit
+from cometmq.admin.open_files import raised_limit, within_limit
 from cometmq.broker.config import BrokerConfig
 from cometmq.client import Client
 
@@ -88,6 +88,7 @@ def test_the_store_opens_no_more_than_there_are_where_its_clients_are_few(
 
 
 def test_sends_go_on_when_clients_have_all_connections(tmp_path: Path) -> None:
+    raised_limit()  # Of this process: it opens as many connections as that one may have files.
     up = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(tmp_path), "--flush", "async"]
     ports = ["--broker-port", "0", "--nameserver-port", "0", "--metrics-port", "0"]
     limited = ["sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh", *up, *ports]

@@ -96,7 +96,7 @@ def test_a_command_of_another_extra_says_what_to_install(
 ) -> None:
     status, said, error = without((*NO_BROKER, "numpy"), tmp_path, *line.split())
     assert (status, said) == (1, "")
-    assert error == (
+    assert error.endswith(  # Behind a warning where few files may be open.
         f"Error: `cometmq {line.split()[0]}` needs {module}, which is not installed here.\n"
         f"Install it with:  pip install 'cometmq[{extra}]'\n"
     )
@@ -122,8 +122,10 @@ def test_a_module_of_ours_that_is_not_there_is_no_matter_of_what_is_installed(
 def test_a_command_on_a_store_does_not_begin_where_nobody_can_see_what_it_says(
     line: str, tmp_path: Path
 ) -> None:
-    command = f"{sys.executable} -m cometmq.admin store {line} {tmp_path} >&-"
-    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    command = f'"$0" -m cometmq.admin store {line} {tmp_path} >&-'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.endswith("Error: standard output is closed, so nothing can be shown\n")
 

@@ -296,7 +296,7 @@ MISTAKES = {
     "replay --from-dir a --to-topic t --since 1764410000000000": "since: '1764410000000000' is no",
     "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
     "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
-    f"transform --topic t --sql @{sys.executable} --checkpoint c": "no text in UTF-8 (invalid",
+    "transform --topic t --sql @/bin/sh --checkpoint c": "no text in UTF-8 (invalid",
     "transform --topic t --sql s --checkpoint c --dead-letter d": "dead-letter: without a schema",
     "transform --topic t --sql s --checkpoint c --udf prices": "udf: 'prices' is not MODULE:FUNCT",
     "transform --topic t --sql s --checkpoint c --udf no.where:f --udf a:g": "udf: there is no mod",

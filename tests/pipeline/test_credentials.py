@@ -227,7 +227,7 @@ MISTAKES = {
     "--access-key me": "secret-key-file: is missing, and --access-key is there",
     "--tls-ca there.pem": "tls-ca: without tls nothing is encrypted",
     "--tls --tls-ca no-such-file": "tls-ca: no-such-file: there is no such file",
-    f"--tls --tls-ca {__file__}": "test_credentials.py: no certificates as PEM",
+    "--tls --tls-ca /bin/sh": "/bin/sh: no certificates as PEM",
     "--secret-key-file no-such-file": "no-such-file: No such file",
 }
 

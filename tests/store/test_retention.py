@@ -29,6 +29,8 @@ from cometmq.store.upkeep.retention import (
 SIZE = 4096
 NOW_MS = 1_800_000_000_000
 OLD, YOUNG = NOW_MS - 72 * HOUR_MS, NOW_MS - 72 * HOUR_MS + 1
+AWAY = (time.localtime(NOW_MS / 1000).tm_hour + 12) % 24
+"""An hour of the day that is not now, wherever the tests run."""
 EMPTY = Space(100 * SIZE, 90 * SIZE)
 Q, F, A = Reason.QUOTA, Reason.FULL, Reason.AGE
 
@@ -131,7 +133,7 @@ class Store:
         self.retention = Retention(
             self.disk,
             self.segments,
-            config(**settings),
+            config(**{"retention_hours_of_day": (AWAY,)} | settings),
             paths=["/s/commitlog", "/s"],
             follow=self.followed.append,
             settled_offset=lambda: self.settled_offset,

@@ -52,11 +52,14 @@ def client_command(function: Function) -> Function:
 
         async def main() -> None:
             config = take_config(arguments, timeout=timeout)
+            failed: BaseException | None = None
             async with Client(nameserver, config) as mq:
                 try:
                     await function(mq, **arguments)
                 except* NoRouteError as group:
-                    raise await explain(mq, group) from None
+                    failed = group  # Raised in here, the error would be in a group again.
+                if failed is not None:
+                    raise await explain(mq, failed) from None
 
         run_async(main())
 
@@ -88,12 +91,15 @@ def _check_texts(nameserver: str, arguments: Mapping[str, Any]) -> None:
 
 def run_async(main: Coroutine[Any, Any, None]) -> None:
     """Run a command's coroutine, and say in a line what goes wrong."""
+    failed: BaseException | None = None
     try:
         try:
             with _log_lines_once():
                 asyncio.run(main)
         except* ClientError as group:
-            raise _told(_first_of(group)) from None
+            failed = group  # Raised in here, the error would be in a group again.
+        if failed is not None:
+            raise _told(_first_of(failed)) from None
     except (OSError, BaseExceptionGroup) as error:
         problem = _first_of(error)
         # Where nobody reads on (`| head`), click ends without a word.
