@@ -17,6 +17,7 @@ from tests.crash.oracle import ROOT
 
 from cometmq.store.checking.verify import verify
 from cometmq.store.errors import StoreFilesError
+from cometmq.store.looking.fillers import FILLER_TOPIC
 from cometmq.store.looking.findings import Kind, Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.mending.repair_plan import Plan, make_plan
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.disk.filesystem import File
     from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.mending.repair_plan import StepOver
 
 BODY_SIZE_MIN = 10
 """Of a message that is damaged: a flipped byte of its body never goes unnoticed."""
@@ -54,6 +56,7 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
     kept = run.history.promised(run.ending) if cut else []
     bytes_behind = [(sent, _bytes_of(run, sent)) for sent in kept if sent in behind]
     safe = 0
+    steps: list[StepOver] = []
     for tries in range(TRIES_MAX):
         safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
         if safe < victims[-1].end:
@@ -63,7 +66,8 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
             raise Uncovered("nobody knows any more which numbers behind it came to the disk")
         if tries + 1 < TRIES_MAX and run.rng.random() < 0.5:
             run.disk.hook = ends_at(run.disk.operations + run.rng.randint(1, 30))
-        if _repair(run, cut=cut):
+        if (done := _repair(run, cut=cut)) is not None:
+            steps = done
             break
         # A power cut in its middle takes what was only in memory.
         promised = run.history.promised(run.ending)
@@ -72,7 +76,7 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
         run.has_cut = True
         _go_on_in_front_of(run, victims[0].physical_offset)
     else:
-        _go_on_with(run, victims, safe)
+        _go_on_with(run, _stepped_over(run, victims, steps), safe)
     run.knows_checked = False  # What takes the place of damage has no checksum of its own.
     run.end_tool("repair", run.rng.choice((Ending.CLOSED, Ending.CLOSED, Ending.POWER_CUT)))
     _check_kept(run, bytes_behind)
@@ -167,8 +171,8 @@ def _check_found(run: Run, victims: list[Sent]) -> None:
         raise BrokenPromise(f"verify does not find {victims[0]}, but {report.findings}")
 
 
-def _repair(run: Run, *, cut: bool) -> bool:
-    """Have damage stepped over, or cut off; False if the process was ended before it was done."""
+def _repair(run: Run, *, cut: bool) -> list[StepOver] | None:
+    """Have damage stepped over, or cut off; `None` if the process was ended before it was done."""
     try:
         store, plan = inspect(run.disk, ROOT, run.config), Plan()
         for _ in make_plan(store, plan, cut=cut):
@@ -178,11 +182,23 @@ def _repair(run: Run, *, cut: bool) -> bool:
     except Killed as killed:
         run.trace.append(f"repair struck at {killed}")
         run.end_tool("repair", run.rng.choice((Ending.KILLED, Ending.POWER_CUT)))
-        return False
+        return None
     except StoreFilesError as error:
         raise BrokenPromise(f"it is not repaired: {error}") from error
     run.disk.hook = None
-    return True
+    return plan.steps
+
+
+def _stepped_over(run: Run, victims: list[Sent], steps: list[StepOver]) -> list[Sent]:
+    """Return the victims with what an earlier repair had put beside them, where it was moved."""
+    ranges = [step.damage for step in steps]
+    beside = [
+        sent
+        for sent in run.history.committed
+        if ("COMETMQ_LOST" in sent.properties or sent.topic == FILLER_TOPIC.decode())
+        and any(each.start <= sent.physical_offset < each.end for each in ranges)
+    ]
+    return victims + [sent for sent in beside if sent not in victims]
 
 
 def _go_on_with(run: Run, victims: list[Sent], safe: int) -> None:
