@@ -588,6 +588,8 @@ def test_how_long_the_messages_of_a_store_took_is_measured_without_a_cluster() -
     for source in ({"topic": "T"}, {"trace_topic": "T"}):
         with pytest.raises(OptionError, match="nameserver: is empty"):
             LatencySettings(**source)  # type: ignore[arg-type]  # mypy does not look into the dict.
+    with pytest.raises(OptionError, match="topic, store: say one of them"):
+        LatencySettings(store="/store", topic="T")
 
 
 def test_a_broker_that_a_store_does_not_name_has_no_name_in_the_report_either() -> None:

@@ -102,10 +102,10 @@ class LatencySettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.nameserver or self.topic or self.trace_topic:
-            read_nameservers(self.nameserver)
         if bool(self.topic) == bool(self.store) and not self.trace_topic:
             raise OptionError("topic, store: say one of them, or a trace-topic")
+        if self.nameserver or self.topic or self.trace_topic:
+            read_nameservers(self.nameserver)
         if self.groups and not self.topic:
             raise OptionError("groups: their lag is that of a topic: say it")
         if self.shown < 0:
