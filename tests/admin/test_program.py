@@ -96,7 +96,7 @@ def test_a_command_of_another_extra_says_what_to_install(
 ) -> None:
     status, said, error = without((*NO_BROKER, "numpy"), tmp_path, *line.split())
     assert (status, said) == (1, "")
-    assert error.endswith(  # Behind a warning where few files may be open.
+    assert error == (
         f"Error: `cometmq {line.split()[0]}` needs {module}, which is not installed here.\n"
         f"Install it with:  pip install 'cometmq[{extra}]'\n"
     )
