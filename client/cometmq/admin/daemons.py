@@ -53,6 +53,13 @@ class PortOrOff(click.ParamType):  # type: ignore[type-arg]  # Generic only in n
         return PORT.convert(value, param, ctx)
 
 
+store_folder_option = click.option(
+    "--dir", "folder", metavar="DIR", help="The folder of the store.  [default: cometmq-data]"
+)
+host_option = click.option(
+    "--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]"
+)
+
 shared_options = options(
     click.option(
         "--metrics-port",

@@ -14,9 +14,11 @@ from cometmq.admin.daemons import (
     broker_config,
     failures_told,
     gathered,
+    host_option,
     open_metrics,
     run_one,
     shared_options,
+    store_folder_option,
     store_options,
 )
 from cometmq.admin.open_files import raised_limit, within_limit
@@ -45,10 +47,8 @@ flags and --set, then in the environment (COMETMQ_FLUSH=async), then in the file
 docs/settings.md lists them.
 """
 )
-@click.option(
-    "--dir", "folder", metavar="DIR", help="The folder of the store.  [default: cometmq-data]"
-)
-@click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")
+@store_folder_option
+@host_option
 @click.option(
     "--port", type=PORT, help="The port to listen on; 0 for any free one.  [default: 10911]"
 )

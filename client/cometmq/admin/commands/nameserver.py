@@ -12,6 +12,7 @@ from cometmq.admin.daemons import (
     begin_logs,
     failures_told,
     gathered,
+    host_option,
     nameserver_config,
     open_metrics,
     run_one,
@@ -45,7 +46,7 @@ docs/settings.md lists them.
 @click.option(
     "--dir", "folder", metavar="DIR", help="The folder of its KV table.  [default: cometmq-data]"
 )
-@click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")
+@host_option
 @click.option(
     "--port", type=PORT, help="The port to listen on; 0 for any free one.  [default: 9876]"
 )

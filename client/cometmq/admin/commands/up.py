@@ -18,12 +18,14 @@ from cometmq.admin.daemons import (
     broker_config,
     failures_told,
     gathered,
+    host_option,
     metrics_url,
     nameserver_config,
     new_exposition,
     open_metrics,
     say_ready,
     shared_options,
+    store_folder_option,
     store_options,
 )
 from cometmq.admin.open_files import raised_limit, within_limit
@@ -55,10 +57,8 @@ Settings are looked for in flags and --set, then in the environment (COMETMQ_FLU
 COMETMQ_NAMESERVER_SCAN_INTERVAL_MS=1000), then in the file. docs/settings.md lists them.
 """,
 )
-@click.option(
-    "--dir", "folder", metavar="DIR", help="The folder of the store.  [default: cometmq-data]"
-)
-@click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")
+@store_folder_option
+@host_option
 @click.option(
     "--broker-port", type=PORT, help="The broker's port; 0 for any free one.  [default: 10911]"
 )
