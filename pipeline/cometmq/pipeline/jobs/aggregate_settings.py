@@ -8,7 +8,7 @@ from typing import Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs import aggregations
 from cometmq.pipeline.jobs.job import setting
-from cometmq.pipeline.jobs.streams import StreamSettings
+from cometmq.pipeline.jobs.streams import ROWS_OF_BATCH, StreamSettings
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.spark_settings import read_interval
 
@@ -40,7 +40,7 @@ class AggregateSettings(StreamSettings):
     mode: str = setting(
         "append: emit each window once, when it is complete; update: whenever it changes.", "append"
     )
-    max_rows: int = setting("Read at most this many messages per batch; 0 for no limit.", 500_000)
+    max_rows: int = setting(ROWS_OF_BATCH, 500_000)
     checkpoint: str = setting("The folder for its progress and its open windows.", metavar="DIR")
     force: bool = setting("Allow writing to a topic that is also read.", False)
 

@@ -39,6 +39,7 @@ from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
     ONCE,
+    ROWS_OF_BATCH,
     CopySettings,
     StreamSettings,
     check_checkpoint,
@@ -77,7 +78,7 @@ class ArchiveSettings(CopySettings):
         "Parse JSON bodies by this schema (Spark's DDL) into an extra column `value`.", ""
     )
     compression: str = setting(f"The compression of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
-    max_rows: int = setting("Read at most this many messages per batch; 0 for no limit.", 1_000_000)
+    max_rows: int = setting(ROWS_OF_BATCH, 1_000_000)
     checkpoint: str = setting(
         "The folder for its progress; by default inside the archive.", "", metavar="DIR"
     )

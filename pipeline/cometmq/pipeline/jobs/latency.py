@@ -31,6 +31,8 @@ from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
 from cometmq.pipeline.jobs.latency_traces import TRACED, traced
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
+    SINCE,
+    UNTIL,
     by_queue,
     kept,
     require_topics,
@@ -85,8 +87,8 @@ class LatencySettings:
     store: str = setting("Read a store's folder instead of a cluster.", "", metavar="DIR")
     trace_topic: str = setting("The topic of the clients' traces, usually RMQ_SYS_TRACE_TOPIC.", "")
     groups: str = setting("Report the lag of these consumer groups, separated by commas.", "")
-    since: str = setting("Only messages stored at or after this time: ms, or ISO 8601.", "")
-    until: str = setting("Only messages stored before this time.", "")
+    since: str = setting(SINCE, "")
+    until: str = setting(UNTIL, "")
     bucket: str = setting("The time span of a row of the table `buckets`.", "1 minute")
     shown: int = setting(
         "Rows of each table in the report: the slowest, of `lag` those with the most messages, of"

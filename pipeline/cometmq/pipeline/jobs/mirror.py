@@ -18,6 +18,7 @@ from cometmq.pipeline.jobs.holding import STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.streams import (
     NO_BODY,
+    ROWS_OF_BATCH,
     CopySettings,
     StreamSettings,
     check_checkpoint,
@@ -62,7 +63,7 @@ class MirrorSettings(CopySettings):
     )
     to_credentials: Credentials = NOBODY
     prefix: str = setting("A prefix for the topics' names in that cluster.", "")
-    max_rows: int = setting("Read at most this many messages per batch; 0 for no limit.", 100_000)
+    max_rows: int = setting(ROWS_OF_BATCH, 100_000)
     delivery: str = setting("The guarantee to ask for: auto, idempotent or at-least-once.", "auto")
 
     def __post_init__(self) -> None:

@@ -28,6 +28,8 @@ from cometmq.pipeline.jobs.reconcile_sides import LEVELS, PLACE, QUEUE, SIDES, S
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
+    SINCE,
+    UNTIL,
     by_queue,
     kept,
     require_topics,
@@ -66,8 +68,8 @@ class ReconcileSettings:
     by: str = setting(
         "Match messages by place (queue and offset) or, if places differ, by content.", "place"
     )
-    since: str = setting("Only messages stored at or after this time: ms, or ISO 8601.", "")
-    until: str = setting("Only messages stored before this time.", "")
+    since: str = setting(SINCE, "")
+    until: str = setting(UNTIL, "")
     common: bool = setting("Compare only the offsets that both sides still have.", False)
     one_way: bool = setting("Do not report extra messages on the right.", False)
     ignore_broker: bool = setting(

@@ -11,7 +11,7 @@ from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import check_settings, setting
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE, Place, read_place
-from cometmq.pipeline.jobs.tables import stored_between
+from cometmq.pipeline.jobs.tables import SINCE, UNTIL, stored_between
 from cometmq.pipeline.jobs.topic_names import check_read, check_written
 from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.store.files import check_store
@@ -46,8 +46,8 @@ class ReplaySettings:
     credentials: Credentials = NOBODY
     to_topic: str = setting("The topic to write to.")
     where: str = setting("Only rows that match this SQL condition.", "")
-    since: str = setting("Only messages stored at or after this time: ms, or ISO 8601.", "")
-    until: str = setting("Only messages stored before this time.", "")
+    since: str = setting(SINCE, "")
+    until: str = setting(UNTIL, "")
     rate: int = setting("Send at most this many messages a second; 0 for no limit.", 0)
     speed: str = setting("Keep the original pace instead: 1x, or 10x for ten times as fast.", "")
     mark: str = setting("Add the property NAME=VALUE to each message.", "")

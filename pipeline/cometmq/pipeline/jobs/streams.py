@@ -52,6 +52,7 @@ _BEGUN_BY: Final = "cometmq-job.json"
 _TRIES: Final = 3
 NO_BODY: Final = "count_if(length(body) = 0)"
 """In SQL: how many messages have none. Brokers take them, and so they are copied."""
+ROWS_OF_BATCH: Final = "Read at most this many messages per batch; 0 for no limit."
 BAD_BODY: Final = "At a body that cannot be decompressed: fail, or skip and count it."
 
 

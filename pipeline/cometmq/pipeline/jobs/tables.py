@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+SINCE: Final = "Only messages stored at or after this time: ms, or ISO 8601."
+UNTIL: Final = "Only messages stored before this time."
 _SIGNS: Final = {"since": ">=", "until": "<"}
 
 

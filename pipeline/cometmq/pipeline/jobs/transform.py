@@ -38,6 +38,7 @@ from cometmq.pipeline.jobs.repeatable import require_repeatable
 from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.stateless import require_query, require_stateless
 from cometmq.pipeline.jobs.streams import (
+    ROWS_OF_BATCH,
     StreamSettings,
     check_checkpoint,
     counted,
@@ -81,7 +82,7 @@ class TransformSettings(StreamSettings):
     udf: tuple[str, ...] = setting(
         "A Python function to use in the SQL; repeatable.", (), metavar="MODULE:FUNCTION"
     )
-    max_rows: int = setting("Read at most this many messages per batch; 0 for no limit.", 100_000)
+    max_rows: int = setting(ROWS_OF_BATCH, 100_000)
     force: bool = setting("Allow writing to a topic that is also read.", False)
 
     def __post_init__(self) -> None:
