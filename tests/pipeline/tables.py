@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cometmq.pipeline.jobs.job import Run
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class Tables:
         if topic:
             given["topic"] = topic
         return reading.options(**given)
+
+
+def keeping_warnings(told: list[str]) -> Run:
+    """Return a run whose warnings are kept there."""
+    return Run(progress=lambda news: told.extend([news["warning"]] if "warning" in news else []))
 
 
 def keeps_nothing(spark: SparkSession) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from tests.pipeline.tables import Tables, keeps_nothing
+from tests.pipeline.tables import Tables, keeping_warnings, keeps_nothing
 
 from cometmq.client import ClientConfig, SyncClient
 from cometmq.pipeline.errors import OptionError
@@ -226,7 +226,7 @@ def test_a_place_that_is_compared_with_itself_is_warned_of(
 
     def warnings_of(left: str, right: str) -> int:
         told: list[str] = []
-        run = Run(progress=lambda news: told.extend([news["warning"]] if "warning" in news else []))
+        run = keeping_warnings(told)
         sides = ReconcileSettings(left=left, right=right)
         assert reconcile(tables.spark, sides, run).outcome is Outcome.DONE
         assert all(each.startswith("left and right are one place") for each in told)

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
-from tests.pipeline.tables import Tables, numbers
+from tests.pipeline.tables import Tables, keeping_warnings, numbers
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
@@ -114,7 +114,7 @@ def test_messages_that_were_there_before_are_told(tables: Tables, archived: str)
     first = replay(tables.spark, replaying(tables, archived, to_topic=topic, where="queue_id < 2"))
     assert "there_before" not in first.details
     told: list[str] = []
-    run = Run(progress=lambda news: told.extend([news["warning"]] if "warning" in news else []))
+    run = keeping_warnings(told)
     settings = replaying(tables, archived, to_topic=topic, checkpoint=f"{archived}-notes")
     report = replay(tables.spark, settings, run)
     assert (report.rows, report.details["there_before"]) == (20, first.rows)

@@ -550,47 +550,47 @@ def test_what_came_too_late_is_told(tables: Tables, tmp_path: Path) -> None:
     assert [each["late_rows"] for each in told if "batch" in each] == [1]
 
 
+def repeatable(tables: Tables, checkpoint: Path, topic: str, key: str = "") -> Callable[[], None]:
+    """Fill a topic, and return what aggregates it into TOPIC-out, each time by the same batch."""
+    tables.fill(topic, 3)
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic=topic,
+        to_topic=f"{topic}-out",
+        checkpoint=str(checkpoint),
+        window="1 day",
+        mode="update",
+        key=key,
+    )
+
+    def run_batch() -> None:
+        assert aggregate(tables.spark, settings).batches == [0]
+        (checkpoint / "commits/0").unlink()
+        (checkpoint / "commits/.0.crc").unlink(missing_ok=True)
+
+    return run_batch
+
+
 def test_a_batch_that_is_repeated_has_the_same_time_and_a_key_may_have_it(
     tables: Tables, tmp_path: Path
 ) -> None:
     """Spark notes it: else the results would be there twice."""
-    tables.fill("at-what-time", 3)
-    settings = AggregateSettings(
-        nameserver=tables.cluster.nameserver,
-        topic="at-what-time",
-        to_topic="at-what-time-out",
-        checkpoint=str(tmp_path),
-        window="1 day",
-        mode="update",
-        key="cast(current_timestamp() AS string)",
-    )
-    for _ in range(2):  # The second run repeats the batch of the first.
-        assert aggregate(tables.spark, settings).batches == [0]
-        (tmp_path / "commits/0").unlink()
-        (tmp_path / "commits/.0.crc").unlink(missing_ok=True)
+    run_batch = repeatable(tables, tmp_path, "at-what-time", "cast(current_timestamp() AS string)")
+    for _ in range(2):
+        run_batch()
     assert tables.read("at-what-time-out").count() == 1
 
 
 def test_a_batch_that_is_repeated_in_another_zone_of_time_sends_its_windows_once(
     tables: Tables, tmp_path: Path
 ) -> None:
-    tables.fill("in-which-zone", 3)
-    settings = AggregateSettings(
-        nameserver=tables.cluster.nameserver,
-        topic="in-which-zone",
-        to_topic="in-which-zone-out",
-        checkpoint=str(tmp_path),
-        window="1 day",
-        mode="update",
-    )
+    run_batch = repeatable(tables, tmp_path, "in-which-zone")
     zone = "spark.sql.session.timeZone"
     before = tables.spark.conf.get(zone)
     try:
         for each in (before, "America/New_York"):
             tables.spark.conf.set(zone, each)
-            assert aggregate(tables.spark, settings).batches == [0]
-            (tmp_path / "commits/0").unlink()
-            (tmp_path / "commits/.0.crc").unlink(missing_ok=True)
+            run_batch()
     finally:
         tables.spark.conf.set(zone, before)
     assert tables.read("in-which-zone-out").count() == 1
