@@ -33,14 +33,18 @@ def damaged(*, clean: bool) -> Held:
     held = Held()
     held.stop(clean=clean)
     first = next(number for number, m in enumerate(messages_of(held)) if m.body == b"T50")
-    victims = messages_of(held)[first : first + RUN]
+    damage(held, messages_of(held)[first : first + RUN])
+    return held
+
+
+def damage(held: Held, victims: list[StoredMessage]) -> None:
+    """Records of one file, one behind the other, are damaged."""
     start, end = victims[0].physical_offset, victims[-1].physical_offset + victims[-1].size
     segment = start - start % CONFIG.segment_size
     assert end < segment + CONFIG.segment_size
     noise = Random(1).randbytes(end - start)
     overwrite(held.disk, f"{LOG}/{segment:020d}", start - segment, noise)
     held.disk = _synced(held.disk).kill()
-    return held
 
 
 def _synced(disk: SimulatedFileSystem) -> SimulatedFileSystem:
@@ -69,6 +73,26 @@ def test_the_second_repair_makes_of_the_log_what_the_first_would_have(clean: boo
             held.opened()
             for topic in ("T", "Other", BATCHES):
                 assert held.put(b"next", topic) == MESSAGES
+
+
+@pytest.mark.parametrize("topic", ["T", BATCHES])
+def test_a_queue_that_ends_in_a_range_of_several_messages_is_known_by_the_last_of_them(
+    topic: str,
+) -> None:
+    """The list named where the range began, and the next start took the queue for damaged."""
+    held = Held()
+    for each in [topic] * 5 + ["Other", topic]:
+        held.put(b"more", each)
+    held.stop(clean=True)
+    damage(held, messages_of(held)[-6:-2])
+    damage(held, messages_of(held)[-1:])
+    plan = repair(held, cut=False)
+    assert [sum(each.count for each in step.lost) for step in plan.steps] == [4]
+    assert [(each.topic, each.next_offset) for each in plan.lost] == [(topic, MESSAGES + 6)]
+    held.opened()
+    first, *others = held.bodies(topic)[MESSAGES:]
+    assert (first, [body.strip(b"\0") for body in others]) == (b"more", [b""] * 4)
+    assert held.put(b"next", topic) == MESSAGES + 5
 
 
 @pytest.mark.parametrize("topic", ["Fresh", BATCHES])

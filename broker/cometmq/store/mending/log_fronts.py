@@ -61,7 +61,8 @@ class FrontsOfLog:
         self._firsts.setdefault(key[0], message.physical_offset)
         before = self.all.get(key)
         # The first record that is not deleted may begin right at the mark.
-        expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, 0) - 1)
+        deleted = store.deletions.offsets.get(message.topic_raw, 0) - 1
+        expected, last = (before or Front(0, deleted))[:2]
         if is_behind and message.queue_offset > expected:
             # In front of the first one of a log that has lost its front, some have expired.
             has_begun = before is not None or not store.segments.first_offset
@@ -77,7 +78,8 @@ class FrontsOfLog:
         for step in steps:
             for each in step.lost:
                 key = (each.topic, each.queue_id)
-                front = Front(each.queue_offset + each.count, step.damage.start)
+                start, end = step.damage.start, step.damage.end
+                front = Front(each.queue_offset + each.count, start, end - start)
                 self.all[key] = max(front, self.all.get(key, front))
 
     def beside(self, damages: list[Damage]) -> dict[int, Damage]:

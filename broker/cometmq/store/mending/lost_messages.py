@@ -32,6 +32,13 @@ class Front(NamedTuple):
     """Behind its last message."""
     physical_offset: int
     """Of the record with that."""
+    room: int = 1
+    """Bytes from there in which it begins: all that is damaged, for one that was there."""
+
+    def is_of(self, index: int, entry: bytes) -> bool:
+        """Whether an entry leads to that record."""
+        is_there = 0 <= _offset(entry) - self.physical_offset < self.room
+        return is_there and _span(index, entry)[1] == self.next_offset
 
 
 Fronts = dict[tuple[str, int], Front]
@@ -79,13 +86,16 @@ def lost_messages(
         end, front = store.ends.get(key), fronts.get((key.topic, key.queue_id))
         files = files_of(store, key)
         for index, entry in files.entries_outside([]):
-            offset, size = int.from_bytes(entry[:8], "big"), int.from_bytes(entry[8:12], "big")
-            if size != PRE_BLANK_SIZE and offset >= cut_at:
+            offset, size = _offset(entry), int.from_bytes(entry[8:12], "big")
+            if size == PRE_BLANK_SIZE:
+                continue
+            if offset >= cut_at:
                 behind.append((index, entry))
-            elif size != PRE_BLANK_SIZE and offset >= store.segments.first_offset:
-                # A torn one behind the last may lead anywhere.
-                kept = kept if is_at_front else index + 1
-                is_at_front |= front is not None and offset == front.physical_offset
+            elif offset >= store.segments.first_offset and not is_at_front:
+                kept = index + 1
+                if front is not None and front.is_of(index, entry):
+                    # A torn one behind it may lead anywhere. The list says what is in the files.
+                    is_at_front, front = True, front._replace(physical_offset=offset)
         files.close()
         behind = [each for each in journal.entries(key, behind) if _offset(each[1]) >= cut_at]
         if end is not None and not _is_cut(end, front, cut_at):
