@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.crash.disk import SimulatedFileSystem
+from tests.crash.disk import SimulatedFile, SimulatedFileSystem
 from tests.store.damaged_stores import (
     ROOT,
     SMALL,
@@ -141,6 +142,33 @@ def test_so_is_one_that_has_no_content_and_no_backup() -> None:
     assert f"note        {path} has no content, and there is no good {path}.bak" in stat(disk)
     found = CliRunner().invoke(program, ["store", "stat", "--json", ROOT], obj=disk).stdout
     assert json.loads(found)["empty_tables"] == [path]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_file_that_expires_meanwhile_is_no_error(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker removed it between the listing and the look into it."""
+    disk, vanished = small_store(), 0
+    expected, segment = stat(disk), f"{ROOT}/commitlog/{0:020d}"
+    open_file = SimulatedFileSystem.open
+
+    def open_or_miss(self: SimulatedFileSystem, path: str, **how: bool) -> SimulatedFile:
+        nonlocal vanished
+        if path == segment and vanished < times:
+            vanished += 1
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return open_file(self, path, **how)
+
+    monkeypatch.setattr(SimulatedFileSystem, "open", open_or_miss)
+    found = CliRunner().invoke(program, ["store", "stat", ROOT], obj=disk)
+    assert vanished == times
+    if times == 1:
+        assert (found.exit_code, found.stdout) == (0, expected)
+    else:
+        assert found.exit_code == 1
+        assert segment in found.stderr
+        assert "it vanished meanwhile" in found.stderr
 
 
 def test_of_sparse_files_it_is_told_what_the_disk_has_of_them(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
@@ -158,9 +158,11 @@ def stat(
       cometmq store stat --queues ~/store
       cometmq store stat --json ./cometmq-data | jq .messages
     """
-    inspected = look_at(context, root, index_slots, index_items)
-    summary = summarize(inspected)
-    damages = list(_damages(inspected, summary))
+    look = partial(_sum_up, context, root, index_slots, index_items)
+    try:
+        inspected, summary, damages = look()
+    except FileNotFoundError:  # A broker removed an expired file between two looks.
+        inspected, summary, damages = look()
     if as_json:
         show_json(_document(inspected, summary, damages))
     else:
@@ -170,6 +172,14 @@ def stat(
             _show_queues(summary, each=queues)
     if damages:
         context.exit(1)
+
+
+def _sum_up(
+    context: click.Context, root: str, index_slots: int | None, index_items: int | None
+) -> tuple[Inspected, Summary, list[str]]:
+    inspected = look_at(context, root, index_slots, index_items)
+    summary = summarize(inspected)
+    return inspected, summary, list(_damages(inspected, summary))
 
 
 def _show_queues(summary: Summary, *, each: bool) -> None:
