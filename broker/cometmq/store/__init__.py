@@ -1,6 +1,6 @@
 """The log on disk: CommitLog, ConsumeQueue and IndexFile, byte-compatible with Apache RocketMQ.
 
-No event loop and no socket: time and bytes come in as arguments. `message_store` is what a broker
-has open; `docs/architecture.md` says what is in which of the folders, each of which knows only
-those below it.
+There is no event loop and no socket here: time and bytes come in as arguments. `message_store` is
+the store as a broker has it open. `docs/architecture.md` lists the folders and their contents; each
+folder knows only those below it.
 """

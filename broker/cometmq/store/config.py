@@ -1,8 +1,8 @@
-"""Every setting of a store: its default, its unit and why it is what it is.
+"""Every setting of a store: its default, its unit and the reason for the default.
 
-A store has sizes that cannot change once its files exist: `segment_size`, those of the files of
-queues, and those of the index. Opening an existing store takes all but the last from its files, and
-leaves the settings for new stores.
+Some sizes cannot change once a store's files exist: `segment_size`, those of queue files, and those
+of the index. Opening an existing store takes all but the last from its files; for these the
+settings count for new stores only.
 """
 
 from __future__ import annotations
@@ -41,28 +41,29 @@ class Flush(Enum):
 class StoreConfig:
     """The settings of one store."""
 
-    # What lies on the disk.
+    # What is on the disk.
 
     segment_size: int = GIB
-    """Bytes of a CommitLog file: Apache's default, so that its brokers open the store untold."""
+    """Bytes of a CommitLog file: Apache's default, so its brokers open the store unconfigured."""
     consume_queue_file_size: int = 300_000 * CONSUME_QUEUE_ENTRY_SIZE
-    """Bytes of a ConsumeQueue file; sparse, so that a queue of one message costs a block."""
+    """Bytes of a ConsumeQueue file; sparse, so a queue of one message costs one block."""
     batch_consume_queue_file_size: int = 300_000 * BATCH_CONSUME_QUEUE_ENTRY_SIZE
     """Bytes of a ConsumeQueue file of a batch topic."""
     index_slots: int = 5_000_000
-    """Hash slots of an index file; with `index_items` it must match the files of the store, else a
-    start is refused."""
+    """Hash slots of an index file. A start is refused unless this and `index_items` match the files
+    of the store."""
     index_items: int = 20_000_000
-    """Items of an index file, after which the next one begins."""
+    """Items of an index file, after which the next file begins."""
     index: bool = True
-    """Whether messages are found by key; costs 20 bytes a key."""
+    """Whether messages can be found by key; costs 20 bytes a key."""
     record_crc: bool = False
-    """Whether each record ends with a checksum of all of it, Apache's `enabledAppendPropCRC`."""
+    """Whether each record ends with a checksum of the whole record, as with Apache's
+    `enabledAppendPropCRC`."""
 
     # How safe it is.
 
     flush: Flush = Flush.SYNC
-    """A message that was acknowledged and then lost is worse than a slower acknowledgement."""
+    """A message that is acknowledged and then lost is worse than a slower acknowledgement."""
     flush_interval_ms: int = 200
     """With `Flush.ASYNC`: how much may be lost to a power cut. Apache's is 500, or 10,000 when
     little is written."""
@@ -72,27 +73,27 @@ class StoreConfig:
     flush_thorough_interval_ms: int = 10_000
     """With `flush_least_pages`: after this long, fewer pages are synced too."""
     checkpoint_bytes: int = 256 * MIB
-    """Log between two checkpoints: bounds what an unclean start must read."""
+    """Bytes of log between two checkpoints: they bound what an unclean start must read."""
     checkpoint_interval_ms: int = 60_000
-    """Time between two checkpoints, when anything was written."""
+    """Time between two checkpoints, if anything was written."""
     verify_size: int = 32 * MIB
-    """Log, in front of the last checkpoint, that a start verifies: 0.1 s well spent, because
+    """Bytes of log before the last checkpoint that a start verifies: 0.1 s well spent, because
     damage is found while there still is a replica."""
     unsynced_size_max: int = 256 * MIB
-    """Log that may wait for the disk: beyond it puts are refused until a sync returns. A bad
-    record with good ones further behind it than this was safe once, so it is corruption."""
+    """Bytes of log that may wait for the disk; beyond them puts are refused until a sync returns.
+    If good records follow a bad one further on than this, it was safe once, so it is corruption."""
 
     zero_ahead_size: int = 4 * MIB
-    """With `Flush.SYNC`: log that is filled with zeros ahead of the records, which halves the time
-    of a sync on ext4 and XFS; 0 where the file system never writes a block in place."""
+    """With `Flush.SYNC`: bytes of log that are filled with zeros ahead of the records, which halves
+    the time of a sync on ext4 and XFS; 0 where the file system never writes a block in place."""
 
     # What one put and one turn may hold.
 
     message_size_max: int = 4 * MIB
     """Bytes of a body, or of all bodies of a batch; Apache's `maxMessageSize`."""
     turn_size_max: int = 32 * MIB
-    """Bytes that one turn collects before it must be committed: bounds its memory and the time
-    that its one write holds up the loop."""
+    """Bytes that one turn collects before it must be committed: they bound its memory and the time
+    for which its one write holds up the loop."""
 
     # What one read may hold.
 
@@ -101,31 +102,32 @@ class StoreConfig:
     read_count_max: int = 32
     """Records of one read of hot data, whatever the caller asks for."""
     read_cold_size_max: int = 64 * 1024
-    """Bytes of one read of data that is not in memory: the disk is shared by all readers."""
+    """Bytes of one read of data that is not in memory: all readers share the disk."""
     read_cold_count_max: int = 8
     """Records of one read of data that is not in memory."""
     read_scan_size_max: int = 16_000
     """Bytes of ConsumeQueue that one filtered read looks through, at least."""
     hot_size: int = 256 * MIB
-    """Bytes at the end of the log that are read through the map. Older data might not be in
-    memory, and a page fault would hold up the whole process."""
+    """Bytes at the end of the log that are read through the map. Older data might not be in memory,
+    and a page fault would hold up the whole process."""
 
     # What stays open.
 
     segment_maps_max: int = 32
     """CommitLog files mapped at a time, besides those that slow readers pin."""
     segment_pins_max: int = 4
-    """Removed CommitLog files that slow readers keep on the disk, after which none is removed."""
+    """Removed CommitLog files that slow readers may keep on the disk; at this number no further
+    file is removed."""
     consume_queue_files_max: int = 512
-    """ConsumeQueue files open at a time; opening one again costs 5 µs."""
+    """ConsumeQueue files open at a time; reopening one costs 5 µs."""
     consume_queue_unwritten_size_max: int = 32 * MIB
-    """ConsumeQueue entries, at 20 bytes each, that wait in memory to be written to their files:
-    from half of it on they are written at once, and beyond it puts are refused until some are."""
+    """ConsumeQueue entries, at 20 bytes each, that wait in memory to be written to their files.
+    From half of this on they are written at once; beyond it puts are refused until some are."""
     consume_queue_write_interval_ms: int = 1000
     """Age at which a waiting ConsumeQueue entry is written to its file, or to the journal."""
     consume_queue_journal_queues_min: int = 1024
-    """From so many queues with new entries at a checkpoint on, entries go to one journal at first:
-    a file of each queue is written a few times an hour then, not each second."""
+    """If at least this many queues have new entries at a checkpoint, entries first go to one
+    journal: a queue's file is then written a few times an hour, not each second."""
 
     # What is kept, and for how long.
 
@@ -136,28 +138,29 @@ class StoreConfig:
     retention_size_max: int | None = None
     """Bytes of CommitLog to keep; `off` for as many as the disk holds."""
     disk_used_percent_expire: int = 75
-    """Above this, files that are old enough go at any hour."""
+    """Above this, files that are old enough are removed at any hour."""
     disk_used_percent_force: int = 85
-    """Above this, the oldest files go whatever their age. Set higher than `disk_used_percent_max`,
-    it has puts refused first."""
+    """Above this, the oldest files are removed whatever their age. If this is higher than
+    `disk_used_percent_max`, puts are refused first."""
     disk_used_percent_max: int = 90
     """Above this, puts are refused: a disk that is full to the last byte cannot be cleaned up."""
     disk_check_interval_ms: int = 1000
-    """Time between two looks at how full the disk is: how long puts are refused too long."""
+    """Time between two checks of how full the disk is: puts are refused at most this much too
+    long."""
     retention_interval_ms: int = 10_000
     """Time between two rounds of removing files."""
     retention_files_max: int = 10
     """Files removed in one round: unlinking a large file keeps the disk busy."""
     integrity: bool = True
-    """Whether sealed data gets checksums of its own, 8 bytes per 64 KiB, beside the log."""
+    """Whether sealed data gets additional checksums, 8 bytes per 64 KiB, beside the log."""
 
     # What the store must know of the broker above it.
 
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
     """The packed address that each record names as its store, and offset message ids hold."""
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
-    """The delay of each level; at run time, too: what waits already keeps its due time, which is in
-    its ConsumeQueue entry."""
+    """The delay of each level. If it changes at run time, messages that wait already keep their due
+    time, which is in their ConsumeQueue entries."""
 
     @property
     def index_shape(self) -> IndexShape:
@@ -165,7 +168,7 @@ class StoreConfig:
         return IndexShape(self.index_slots, self.index_items)
 
     def with_index_shape(self, shape: IndexShape) -> StoreConfig:
-        """Return the same for index files that have room for so much."""
+        """Return the same settings with the sizes of these index files."""
         return replace(self, index_slots=shape.slots, index_items=shape.items)
 
     def __post_init__(self) -> None:

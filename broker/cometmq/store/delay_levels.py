@@ -1,15 +1,15 @@
-"""Which delays the levels had, from where in the log on.
+"""Which delays the levels had, and from where in the log on.
 
-The due time of a delayed message is in its ConsumeQueue entry only, and follows from its record and
-from the delay of its level when it was stored. Who makes an entry anew, after a crash or offline,
-has to know that delay, whatever the settings say by then. So each change is noted down with the
-place in the log where it begins, once the log in front of it is on the disk, and is there itself
-before the first record that it is about::
+The due time of a delayed message is only in its ConsumeQueue entry. It follows from the record and
+from the delay that its level had when it was stored. To rebuild an entry, after a crash or offline,
+one has to know that delay, whatever the settings say by then. So each change is noted down with the
+place in the log where it begins: after the log before that place is on the disk, and before the
+first record that the change applies to::
 
     delay_levels.json   {"changes": [{"from": 0, "delays": [1000, 5000]}, ...], "version": 1}
 
 A store without this file has had Apache's levels all the time, or was written by Apache alone: then
-the settings are all that is known.
+only the settings are known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CHANGES_MAX: Final = 1_000
 
 
 class Change(NamedTuple):
-    """Delays, and the place in the log from which on they held."""
+    """Delays, and the place in the log from which they hold."""
 
     begin: int
     delays_ms: tuple[int, ...]
@@ -54,20 +54,20 @@ class DelayLevels:
     file: TableFile | None = None
     """Where they are noted down; None where nothing changes."""
     is_noted: bool = True
-    """Whether the file says so, or there is no need to."""
+    """Whether the file has these changes, or does not need them."""
 
     @classmethod
     def always(cls, delays_ms: Sequence[int]) -> DelayLevels:
-        """Give levels that never changed."""
+        """Return levels that never changed."""
         return cls([Change(0, tuple(delays_ms))])
 
     @property
     def current(self) -> tuple[int, ...]:
-        """The delays of what is put now."""
+        """The delays for messages that are put now."""
         return self.changes[-1].delays_ms
 
     def at(self, physical_offset: int) -> tuple[int, ...]:
-        """Return the delays that held when a record was put."""
+        """Return the delays that held when the record at an offset was put."""
         for change in reversed(self.changes):
             if change.begin <= physical_offset:
                 return change.delays_ms
@@ -76,8 +76,8 @@ class DelayLevels:
     def change(self, end_offset: int, delays_ms: tuple[int, ...], first_offset: int) -> None:
         """Let these delays hold from the end of the log on. Waits for the disk.
 
-        No put may wait for its commit. An `OSError` or a `StoreNotWriteableError` when they cannot
-        be noted down: then the old ones still hold.
+        No put may be waiting for its commit. Raise an `OSError` or a `StoreNotWriteableError` if
+        the delays cannot be noted down: then the old ones still hold.
         """
         changes = [each for each in self.changes if each.begin <= end_offset]
         if not changes or changes[-1].delays_ms != delays_ms:
@@ -104,7 +104,7 @@ def load_delay_levels(
 ) -> DelayLevels:
     """Read which delays held where in the log, for a store with these in its settings.
 
-    A `StoreFormatError` when the file is damaged beyond its backup, or of a newer version.
+    Raise a `StoreFormatError` if the file and its backup are damaged, or of a newer version.
     """
     file = TableFile(filesystem, root, DELAY_LEVELS, without=_WITHOUT)
     tree = file.load(partial(_changes, file.path)).tree

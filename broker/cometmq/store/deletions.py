@@ -1,21 +1,21 @@
-"""Which topics were deleted, and when: what no start must bring back.
+"""Which topics were deleted, and when: no start may bring them back.
 
 The records of a deleted topic stay in the log until they expire, so a start that reads the log back
-would make its queues again, and so would `cometmq store rebuild`. A mark says that the records of a
-topic in front of a physical offset are gone. The log in front of it is synced first: where a power
-cut took a part of that, another broker could write messages of a topic that was made again, and the
-mark would hide them. It is on the disk before the queues are removed, and forgotten once the log
-begins behind it: then a checkpoint was taken since, which made sure of their removal. Where the log
-begins right at it, none may have been, and a power cut bring them back.
+would recreate its queues, and so would `cometmq store rebuild`. A mark says that the records of a
+topic before a physical offset are gone. The log before the mark is synced first: if a power cut
+took part of that log, another broker could write messages of a recreated topic there, and the mark
+would hide them. The mark is on the disk before the queues are removed. It is forgotten once the log
+begins after it: by then a checkpoint has made sure that the queues are removed. While the log
+begins right at the mark, there may be no such checkpoint, and a power cut could bring them back.
 
 The file, see `checked_json`::
 
     {"crc32":3632233996,"topics":{"Orders":123456},"version":1}
 
-Apache's brokers have no such marks: one that finds the store not shut down brings back the topics
-that were deleted behind its checkpoint, here as in its own stores. Of those that one deleted before
-it was shut down, or noted its queues as safe, the table of topics tells, and a start makes the
-marks.
+Apache's brokers have no such marks. If one of them finds a store that was not shut down, it brings
+back the topics that were deleted after its checkpoint, here as in its own stores. Topics that it
+deleted before it was shut down, or before it noted its queues as safe, are missing in the table of
+topics, and a start makes the marks for them.
 """
 
 from __future__ import annotations
@@ -45,45 +45,45 @@ _FILE: Final = CheckedJson(DELETIONS_NAME, "topics", VERSION)
 
 
 class Deletions:
-    """The marks of one store; changes are on the disk when the verb that makes them returns."""
+    """The marks of one store; a change is on the disk when the method that makes it returns."""
 
     def __init__(self, filesystem: FileSystem, root: str) -> None:
-        """`StoreFormatError` when the file is damaged, or of a newer version."""
+        """Raise `StoreFormatError` if the file is damaged, or of a newer version."""
         self.path = f"{root}/{DELETIONS_NAME}"
         self._filesystem = filesystem
         self._root = root
         self.offsets: dict[bytes, int] = {
             topic.encode(): offset for topic, offset in self._load().items()
         }
-        """By topic: its records in front of this physical offset are gone."""
+        """By topic: its records before this physical offset are gone."""
         self._gone: list[str] = []
-        """Topics that another program deleted, and that have no mark on the disk yet."""
+        """Topics that another program deleted and that have no mark on the disk yet."""
 
     def covers(self, message: StoredMessage) -> bool:
-        """Whether a record is of a topic that was deleted behind it."""
+        """Whether the topic of a record was deleted after it."""
         return message.physical_offset < self.offsets.get(message.topic_raw, 0)
 
     def deleted_to(self, topic: str) -> int:
-        """Return in front of which offset in the log the records of a topic are gone; 0 of none."""
+        """Return the log offset before which a topic's records are gone; 0 if none are."""
         return self.offsets.get(topic.encode(), 0)
 
     def add(self, topics: Iterable[str], end_offset: int, first_offset: int) -> None:
-        """Mark topics whose records all lie in front of the end of the log as deleted.
+        """Mark topics as deleted whose records are all before the end of the log.
 
-        No record in front of `first_offset` may come back: marks in front of it are forgotten.
-        An `OSError` leaves it open whether the marks are on the disk: it has to be tried again.
+        No record before `first_offset` may come back: marks before it are forgotten. After an
+        `OSError` it is open whether the marks are on the disk: the call has to be repeated.
         """
         marked = {topic.encode(): end_offset for topic in topics}
         self._replace(self._kept(first_offset, end_offset) | marked)
 
     def note_gone(self, topics: Iterable[str], end_offset: int) -> None:
-        """Count topics as deleted that another program deleted; `save_noted` makes it last."""
+        """Count topics that another program deleted as deleted; `save_noted` writes their marks."""
         gone = set(topics)
         self._gone = sorted(gone.union(self._gone))
         self.offsets = self.offsets | {topic.encode(): end_offset for topic in gone}
 
     def save_noted(self) -> None:
-        """Return once the disk has what `note_gone` was told."""
+        """Return once the disk has the marks from `note_gone`."""
         if self._gone:
             log.warning(
                 "%s: messages in the log are of topics that another broker deleted, for these have"
@@ -102,9 +102,9 @@ class Deletions:
         self._replace(self.offsets)
 
     def settle(self, first_offset: int, end_offset: int) -> None:
-        """Forget marks in front of the log, and let none reach behind its end.
+        """Forget marks before the log, and move marks beyond its end back to the end.
 
-        What is put there next is of topics that were made again.
+        Records that are put there next belong to recreated topics.
         """
         kept = self._kept(first_offset, end_offset)
         if kept != self.offsets:

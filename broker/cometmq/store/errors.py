@@ -9,7 +9,7 @@
     │   ├── StoreBusyError          ours: too much waits to be written or synced; try again
     │   ├── StoreNotWriteableError  theirs, the disk's: full or failing; gone when there is room
     │   └── SyncFailedError         theirs, the disk's, and final: this process must stop
-    └── StoreFilesError             theirs, the disk's or the operator's: what stands in the folder
+    └── StoreFilesError             theirs, the disk's or the operator's: what is in the folder
         ├── NotAStoreError          there is no store here
         ├── StoreLockedError        another process has it
         ├── StoreFormatError        a foreign file, a wrong size, a newer format
@@ -18,7 +18,7 @@
         └── CorruptionError         bytes that were safe are not what they were; names the place
 
 A `StoreFilesError` is raised before a byte is changed. An `OSError` that none of these explains
-(no permission, a read-only file system, a failing read) passes through as it is, with its path.
+(no permission, a read-only file system, a failing read) passes through unchanged, with its path.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REBUILD: Final = "`cometmq store rebuild` makes the queue again"
 """What to do about damaged files of a ConsumeQueue."""
 LEADS_NOWHERE: Final = "link that leads nowhere"
 MOUNT: Final = "mount what it leads to, or move the link elsewhere"
-"""What to do about one: mostly its disk is not there."""
+"""What to do about such a link: usually the disk that it leads to is not there."""
 
 
 class StoreError(Exception):
@@ -43,9 +43,9 @@ class StoreError(Exception):
 class PutRefusedError(StoreError):
     """Nothing of this put is stored.
 
-    `code` is what Apache answers a send with for the same cause. That a message is stored, but
-    less safely than asked for (`FLUSH_DISK_TIMEOUT` and its like), is no error of the store: who
-    waits for the disk and the replicas says so.
+    `code` is what Apache answers a send with for the same cause. A message that is stored, but less
+    safely than asked for (`FLUSH_DISK_TIMEOUT` and the like), is no error of the store: the code
+    that waits for the disk and the replicas reports it.
     """
 
     code: ClassVar[ResponseCode] = ResponseCode.SYSTEM_ERROR
@@ -62,7 +62,7 @@ class PropertiesTooLongError(MessageIllegalError):
 
 
 class StoreBusyError(PutRefusedError):
-    """More is waiting to be written or synced than the settings allow; it will be less soon."""
+    """More waits to be written or synced than the settings allow; a retry may soon succeed."""
 
     code = ResponseCode.SYSTEM_BUSY
 
@@ -74,18 +74,18 @@ class StoreNotWriteableError(PutRefusedError):
 
 
 class SyncFailedError(PutRefusedError):
-    """The disk failed a sync: nobody knows what of the unsynced data is safe.
+    """The disk failed a sync: nobody knows how much of the unsynced data is safe.
 
-    Final, because the kernel drops the pages of a failed sync and a later one that succeeds proves
+    Final, because the kernel drops the pages of a failed sync, so a later sync that succeeds proves
     nothing. No send may be acknowledged any more, and the process must stop: the next start reads
-    the tail back from the disk and writes it anew.
+    the tail back from the disk and rewrites it.
     """
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 class StoreFilesError(StoreError):
-    """What stands in the folder cannot be opened; the text says what to do about it."""
+    """What is in the folder cannot be opened; the text says what to do about it."""
 
 
 class NotAStoreError(StoreFilesError):
@@ -99,11 +99,12 @@ class StoreLockedError(StoreFilesError):
 class StoreFormatError(StoreFilesError):
     """A file that does not belong here, has a wrong size, or is of a newer version.
 
-    Of one file or folder, whose path the text begins with; of settings there is none.
+    It is about one file or folder, and the text begins with its path; an error about settings has
+    no path.
     """
 
     def __init__(self, problem: str, path: str | None = None) -> None:
-        """Say what is wrong and what to do, and which file or folder it is about."""
+        """Say what is wrong and what to do, and which file or folder the error is about."""
         super().__init__(problem if path is None else f"{path}: {problem}")
         self.path = path
         self.problem = problem
@@ -119,16 +120,16 @@ def check_version(path: str, version: int, known: int) -> None:
 
 
 class MissingEntriesError(StoreFilesError):
-    """A queue ends before the record that comes next for it.
+    """A queue ends too early: the next record of it in the log has a later queue offset.
 
-    Nothing is lost if the log has what the queue lacks: replaying it from its first record fills
-    the gap.
+    Nothing is lost if the log has the records between: replaying it from its first record fills the
+    gap.
     """
 
     def __init__(
         self, topic: str, queue_id: int, end: int, queue_offset: int, physical_offset: int
     ) -> None:
-        """Name the queue, where it ends, and which of its messages came next, and from where."""
+        """Name the queue, its end, and the queue and physical offset of the message found next."""
         super().__init__(
             f"{topic}/{queue_id} ends at queue offset {end}, but the record at {physical_offset} is"
             f" number {queue_offset}: {REBUILD}"
@@ -147,7 +148,7 @@ class LostQueuesError(StoreFilesError):
 class CorruptionError(StoreFilesError):
     """Bytes that were known to be safe on the disk are not what was written.
 
-    Nothing is cut or skipped because of it: a replica or an explicit repair has to decide.
+    Nothing is cut or skipped because of that: a replica or an explicit repair has to decide.
     """
 
     def __init__(self, path: str, position: int, problem: str) -> None:
@@ -178,7 +179,7 @@ _WHAT_TO_DO: Final = {
 
 
 OF_LINKS: Final = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
-"""What a link that leads nowhere, be it to itself, is met by."""
+"""What the system reports for a link that leads nowhere, or to itself."""
 _OWN_DENIED: Final = (
     "it belongs to the user that this runs as: look at its permissions, and at those of the folders"
     " that it is in (`ls -ld`), and for `chattr +i`"
@@ -186,7 +187,7 @@ _OWN_DENIED: Final = (
 
 
 def _is_own(path: object) -> bool:
-    """Whether a file, or else the folder that keeps one from it, belongs to this process's user."""
+    """Whether this process's user owns a file, or else the folder that denies access to it."""
     is_folder = False
     while path and isinstance(path, str):
         try:
@@ -201,12 +202,12 @@ def _is_own(path: object) -> bool:
 
 
 def leads_nowhere(path: object) -> bool:
-    """Whether a path is that of a link behind which there is nothing."""
+    """Whether a path is a link to something that does not exist."""
     return isinstance(path, str) and os.path.islink(path) and not os.path.exists(path)
 
 
 def _in_the_way(error: OSError) -> object:
-    """Return the path that an error is about: of one below a file, that file."""
+    """Return the path that an error is about; if a file is taken for a folder, that file."""
     path: object = error.filename
     while error.errno == errno.ENOTDIR and isinstance(path, str) and not os.path.lexists(path):
         path = os.path.dirname(path)

@@ -1,4 +1,4 @@
-"""What an open store tells of itself, for metrics and probes."""
+"""What an open store reports about itself, for metrics and probes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Figures(NamedTuple):
-    """Where the log is, in physical offsets, and how the disk is."""
+    """The state of the log, in physical offsets, and of the disk."""
 
     first_offset: int
     end_offset: int
@@ -25,15 +25,15 @@ class Figures(NamedTuple):
     refusal: PutRefusedError | None
     """Why puts are refused; None while they are taken."""
     disk_used_percent: int
-    """How full the fullest disk of the store was, a second ago at most."""
+    """How full the store's fullest disk was, at most a second ago."""
     removed: Mapping[Reason, int]
-    """How many segments were removed since the start, by why; it goes on counting."""
+    """How many segments were removed since the start, by reason; updated as the store runs."""
     sync_durations: Durations
-    """How long the syncs of the log took; it goes on counting."""
+    """How long the syncs of the log took; updated as the store runs."""
 
 
 def figures_of(parts: Opened) -> Figures:
-    """Tell how the parts of a store are."""
+    """Collect the figures from the parts of a store."""
     refusal, lack = parts.appender.refusal, parts.segments.lack
     if refusal is None and lack is not None:
         refusal = StoreNotWriteableError(lack)

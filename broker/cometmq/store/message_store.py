@@ -1,7 +1,7 @@
 """The store: put messages, commit turns, read them by offset, by key and by time.
 
-For one thread, the one that owns it; only `fetch` may be called from others. Nothing here waits for
-the disk except where it says so. The owner::
+A store belongs to one thread; other threads may call only `fetch`. Nothing here waits for the disk
+unless its docstring says so. The owner calls::
 
     store = MessageStore.open("data", StoreConfig(), on_change=wake_the_loop, now_ms=now_ms)
     store.put(...)                 # as often as it likes
@@ -10,8 +10,8 @@ the disk except where it says so. The owner::
     store.tick(now_ms)             # every few ms: writes behind, indexes, takes checkpoints
     store.close(now_ms)
 
-With `Flush.SYNC` a message may be acknowledged, and is readable, when `advance` has returned at
-least the `end` of its commit; with `Flush.ASYNC` after the commit.
+With `Flush.SYNC` a message is readable, and may be acknowledged, once `advance` has returned at
+least the `end` of its commit; with `Flush.ASYNC`, once it is committed.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 _HEAD: Final = struct.Struct(">iI20xq")  # Size, magic and physical offset, see `proto.record`.
 _STORE_TIMES_SIZE: Final = 76
-"""Bytes of a record that its store timestamp lies in, whatever its hosts are."""
+"""Leading bytes of a record that include its store timestamp, whatever kind of hosts it names."""
 
 _PAGE_SIZE: Final = 4096
 _EVERYTHING: Final = 1 << 62
 
 
 class MessageStore:
-    """An open store; see the module for who may call what, and when."""
+    """An open store; the module's docstring says who may call what, and when."""
 
     def __init__(
         self, filesystem: FileSystem, root: str, config: StoreConfig, parts: Opened
@@ -65,17 +65,17 @@ class MessageStore:
         self.expiry, self.delay_levels = parts.expiry, parts.delay_levels
         self.deletions = parts.deletions
         self.kept = parts.kept
-        """Where the torn tail is kept that this start cut off; None when it cut nothing."""
+        """Where the torn tail that this start cut off is kept; None if it cut nothing."""
         self.made_queues = parts.made_queues
-        """Queues that this start made again from the log, because `consumequeue/` was missing."""
+        """Queues that this start rebuilt from the log, because `consumequeue/` was missing."""
         self.lost_notes = parts.lost_notes
-        """Files of its own notes that this start found damaged or missing, and made anew."""
+        """Files of the store's own notes that this start found damaged or missing and recreated."""
         self._filesystem, self._config = filesystem, config
         self._parts = parts
         self._gate = PutGate(parts)
         self._flushed_ms = 0
         self._was_clean: bool | None = None  # What `close` returned; None while it is open.
-        # Bound here, because the way through one more function costs 0.1 µs a message.
+        # Bound here, because one more function call costs 0.1 µs a message.
         appender = parts.appender
         self.put, self.put_quick = appender.put, appender.put_quick
         self.note_alike = appender.note_alike
@@ -100,18 +100,18 @@ class MessageStore:
         on_change: Callable[[], None] = lambda: None,
         threads: bool = True,
     ) -> MessageStore:
-        """Open a store, making it when there is none. May take seconds after an unclean stop.
+        """Open a store, creating it if there is none. May take seconds after an unclean stop.
 
-        `is_batch_topic` says of a topic whether its batches stay one record (`queue.type=BatchCQ`);
-        where it says None the folders do. `on_locked` is called once no other process can write to
-        the folder, before `is_batch_topic` is relied on. `on_change` is called in a thread when
+        `is_batch_topic` says whether a topic's batches stay one record (`queue.type=BatchCQ`); if
+        it returns None, the folders decide. `on_locked` is called once no other process can write
+        to the folder, before `is_batch_topic` is relied on. `on_change` is called in a thread when
         `advance` has something to do. Without `threads` nothing is done in the background until
         `run_jobs`.
 
-        `StoreFilesError`, with nothing changed, when what stands in the folder cannot be opened.
+        Raise `StoreFilesError`, with nothing changed, if what is in the folder cannot be opened.
         """
         if filesystem is None:
-            filesystem, root = RealFileSystem(), os.path.abspath(root)  # Whoever changes directory.
+            filesystem, root = RealFileSystem(), os.path.abspath(root)  # The process may `chdir`.
         parts = Opening(
             filesystem,
             root,
@@ -134,12 +134,12 @@ class MessageStore:
 
     @property
     def pending_size(self) -> int:
-        """Bytes that wait for `commit`: who collects more than it likes may commit earlier."""
+        """Bytes that wait for `commit`; a caller that has collected too many may commit early."""
         return self._parts.appender.pending_size
 
     @property
     def end_offset(self) -> int:
-        """The end of the log, what waits for `commit` left out."""
+        """The end of the log, without what waits for `commit`."""
         return self._parts.log.end_offset
 
     @property
@@ -149,7 +149,7 @@ class MessageStore:
 
     @property
     def first_offset(self) -> int:
-        """Where the log begins: what was in front of it has expired."""
+        """Where the log begins: everything before it has expired."""
         return self._parts.log.first_offset
 
     @property
@@ -158,19 +158,19 @@ class MessageStore:
         return self._parts.syncer.synced_offset
 
     def advance(self) -> int:
-        """Publish what the disk has confirmed; returns how far the log is synced.
+        """Publish what the disk has confirmed; return how far the log is synced.
 
-        After a failed sync every put and commit is refused, for good: see `SyncFailedError`.
+        After a failed sync every put and commit is refused for good: see `SyncFailedError`.
         """
         return self._parts.appender.advance()
 
     @property
     def failure(self) -> OSError | None:
-        """The sync that failed, if one did: the process has to stop."""
+        """The error of a failed sync, if there was one: the process has to stop."""
         return self._parts.syncer.failure
 
     def _prepare_next(self, end: int) -> None:
-        """Have the next segment made once the one that is written to is half full."""
+        """Have the next segment created once the current one is half full."""
         size = self.segments.size
         start = end - end % size
         is_half_full = end - start >= size // 2
@@ -184,7 +184,7 @@ class MessageStore:
     # Upkeep
 
     def tick(self, now_ms: int) -> bool:
-        """Do a slice of the work that puts left behind; whether more of it waits already."""
+        """Do a slice of the work that puts left over; return whether more of it waits already."""
         if not self._gate.is_ours:
             return False
         self.advance()
@@ -195,7 +195,7 @@ class MessageStore:
         more |= self._parts.sealing.tick(now_ms)
         more |= self._parts.expiry.tick(now_ms)
         self._gate.judge()
-        return more and self._gate.write_error is None  # That is for the next tick.
+        return more and self._gate.write_error is None  # After an error, wait for the next tick.
 
     def _flush(self, now_ms: int) -> None:
         config = self._config
@@ -204,24 +204,24 @@ class MessageStore:
         interval_ms = config.flush_interval_ms
         if pages < config.flush_least_pages:
             interval_ms = config.flush_thorough_interval_ms
-        # A clock that was set back must not stop it.
+        # A clock that was set back must not stop the flushing.
         if not 0 <= now_ms - self._flushed_ms < interval_ms:
             self._flushed_ms = now_ms
             self._parts.syncer.request(end)
 
     def run_jobs(self) -> None:
-        """Do what the threads would do, in this one, for a store that was opened without."""
+        """Do the threads' work in the calling thread, for a store opened without `threads`."""
         for thread in self._parts.threads if self._gate.is_ours else ():
             thread.step()
 
     def close(self, now_ms: int) -> bool:
-        """Close the store; whether the next start finds a clean shutdown. Waits for the disk.
+        """Close the store; return whether the next start finds it shut down. Waits for the disk.
 
-        What was put and not committed is dropped. When the disk refuses something, the next start
+        Puts that were not committed are dropped. If the disk refuses something, the next start
         reads the tail of the log back: nothing that was acknowledged is lost.
 
-        The folder is another's from then on: nothing is written to it, puts are refused, and a
-        second `close` returns the same. So in a child that was forked; it only closes the files.
+        From then on another process may use the folder: this one writes nothing to it, refuses
+        puts, and returns the same from a second `close`. A forked child only closes the files.
         """
         if self._was_clean is None:
             self._was_clean = self._gate.is_ours and self._shut_down(now_ms)
@@ -230,7 +230,7 @@ class MessageStore:
         return self._was_clean
 
     def _shut_down(self, now_ms: int) -> bool:
-        """Bring everything to the disk, and note that it is; whether the disk took it all."""
+        """Bring everything to the disk and note that; return whether the disk took it all."""
         self._parts.appender.take_back()
         clean = False
         with suppress(OSError, StoreNotWriteableError, SyncFailedError):
@@ -240,10 +240,10 @@ class MessageStore:
         return clean
 
     def finish_log(self) -> bool:
-        """Bring the whole log to the disk and wait for it; whether it did not refuse.
+        """Bring the whole log to the disk and wait for it; return whether the disk took it.
 
-        What `close` does first: for who has to save, in between, what is true only then. No put
-        may follow.
+        `close` does this first. A caller does it itself if, before `close`, it has to save
+        something that is true only then. No put may follow.
         """
         if not self._gate.is_ours:
             return False
@@ -260,7 +260,7 @@ class MessageStore:
         return True
 
     def _settle(self, now_ms: int) -> bool:
-        """Bring everything to the disk, and a checkpoint that says so."""
+        """Bring everything to the disk, and then a checkpoint that says so."""
         parts = self._parts
         if not self.finish_log():
             return False
@@ -273,17 +273,17 @@ class MessageStore:
             return False
         return parts.checkpointer.finish()
 
-    # Reading: `read`, see `QueueReader.read`, and
+    # Reading, besides `read`, for which see `QueueReader.read`
 
     def fetch(self, cold: Cold) -> tuple[Cold, bytes]:
-        """Read what is cold, from any thread, waiting for the disk; only the log's is returned."""
+        """Read cold data, from any thread, waiting for the disk; return only bytes of the log."""
         data = fetch(self._filesystem, cold)
-        return cold, data if cold.physical_offset >= 0 else b""  # Of the page cache from now on.
+        return cold, data if cold.physical_offset >= 0 else b""  # Others are now in the page cache.
 
     def find_record(
         self, physical_offset: int, fetched: Fetched | None = None
     ) -> Buffer | Cold | None:
-        """Return the record at a physical offset, None when none begins there."""
+        """Return the record at a physical offset, or None if no record begins there."""
         end = self.readable_offset
         room = self.segments.size - physical_offset % self.segments.size
         if not self.first_offset <= physical_offset <= end - _HEAD.size or room < _HEAD.size:
@@ -302,12 +302,12 @@ class MessageStore:
         return reader.piece(physical_offset, size, fetched)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset of the first message that is kept; 0 when there is no such queue."""
+        """The queue offset of the first message that is kept; 0 if there is no such queue."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset that the next readable message gets; 0 when there is no such queue."""
+        """The queue offset that the next readable message gets; 0 if there is no such queue."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -319,9 +319,9 @@ class MessageStore:
         boundary: Boundary,
         fetched: Fetched | None = None,
     ) -> int | Cold:
-        """Return the queue offset for a store timestamp; `Cold` when something must be fetched.
+        """Return the queue offset for a store timestamp, or a `Cold` that must be fetched first.
 
-        All that was fetched must be given again with the next call, too.
+        Each further call must be given everything that was fetched so far.
         """
         queue = self.queues.find(topic, queue_id)
         if queue is None:
@@ -340,14 +340,13 @@ class MessageStore:
         now_ms: int,
         kind: str = "",
     ) -> KeySearch | None:
-        """Begin to search the records that may have a key; None where there is no index.
+        """Begin a search for the records that may have a key; None if there is no index.
 
-        Only hashes are compared, as Apache's brokers do: whoever reads the records has to look at
-        the key itself.
+        Only hashes are compared, as in Apache's brokers: a reader must compare the keys itself.
         """
         if (index := self._parts.index) is None:
             return None
-        if self._gate.is_ours:  # A child that was forked finds what was built before.
+        if self._gate.is_ours:  # A forked child finds only what was built before the fork.
             index.build(index.waiting, now_ms)
         return index.search(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
 
@@ -362,27 +361,28 @@ class MessageStore:
         now_ms: int,
         kind: str = "",
     ) -> list[int]:
-        """Return what `search` finds, newest first; waits for the disk."""
+        """Return what `search` finds, newest first. Waits for the disk."""
         search = self.search(
             topic, key, count, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms, kind=kind
         )
         return [] if search is None else search.run()
 
     def change_delays(self, delays_ms: tuple[int, ...]) -> None:
-        """Let the delay levels have these delays from the log's end on.
+        """Let the delay levels have these delays from the log's end on. Waits for the disk.
 
-        For between turns, which `commit` ends; waits for the disk. An `OSError` or a
-        `PutRefusedError` when they cannot be noted down: then the old ones still hold.
+        Call it between turns; `commit` ends a turn. Raise an `OSError` or a `PutRefusedError` if
+        the delays cannot be noted down: then the old ones still hold.
         """
         self._gate.check_ours()
-        replace(self._config, delay_levels_ms=delays_ms)  # Refuses what no store can have.
+        replace(self._config, delay_levels_ms=delays_ms)  # Refuses delays that no store can have.
         self._parts.change_delays(delays_ms)
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete topics with all their queues, for good; they can be put to again, from offset 0.
+        """Delete topics with all their queues, for good. Waits for the disk.
 
-        For between turns, which `commit` ends; waits for the disk. The records stay in the log, and
-        are found by key. An `OSError` leaves it open which are gone: delete them again.
+        Call it between turns; `commit` ends a turn. The topics can be put to again, from offset 0.
+        Their records stay in the log, and can be found by key. After an `OSError` it is open which
+        topics are gone: delete them all again.
         """
         self._gate.check_ours()
         assert not self.pending_size, "what was put is committed before a topic is deleted"
@@ -395,6 +395,6 @@ class MessageStore:
 
 
 def _prepare(prepare: Callable[[int], None], start: int) -> None:
-    """Make a segment ahead of need; if the disk refuses it, the put that needs it is told so."""
+    """Create a segment ahead of need; if the disk refuses, the put that needs it gets the error."""
     with suppress(OSError):
         prepare(start)

@@ -46,23 +46,23 @@ class Opened:
     delay_levels: DelayLevels
     reader: QueueReader
     kept: str | None
-    """Where a torn tail that was cut is kept."""
+    """Where the torn tail that the start cut off is kept."""
     made_queues: int
-    """Queues that were made again from the log, because their whole folder was missing."""
+    """Queues that were rebuilt from the log, because their whole folder was missing."""
     lost_notes: tuple[str, ...]
-    """Files of its own notes that this start found damaged or missing, and made anew."""
+    """Files of the store's own notes that this start found damaged or missing and recreated."""
 
     @property
     def threads(self) -> list[BackgroundThread]:
-        """What works in the background; without them their steps are taken in this order."""
+        """The background threads; if none are started, their steps are taken in this order."""
         zeros = [] if self.zeros is None else [self.zeros.thread]
         return [*zeros, self.jobs.thread, self.syncer.thread]
 
     def change_delays(self, delays_ms: tuple[int, ...]) -> None:
-        """Let the delay levels have these delays from the log's end on; waits for the disk.
+        """Let the delay levels have these delays from the log's end on. Waits for the disk.
 
-        For between turns, which `commit` ends. The log is synced first: where a power cut took a
-        part of it, another broker could write in front of the place that is noted.
+        Call it between turns; `commit` ends a turn. The log is synced first: if a power cut took
+        part of it, another broker could write records before the place that is noted.
         """
         end = self.log.end_offset
         self.syncer.finish(end)

@@ -1,4 +1,4 @@
-"""Whether puts are taken, by what upkeep, the disk and an operator have to say."""
+"""Whether the store takes puts: upkeep, the disk and an operator may each refuse them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _gates: Final[WeakSet[PutGate]] = WeakSet()
 
 
 class PutGate:
-    """Refuses puts of a store while anything speaks against them.
+    """Refuses the puts of a store while there is any reason to.
 
-    That the next file of the log cannot be made is not looked at here: a put that needs it finds
-    out, and tries again.
+    One reason is not looked at here: whether the next file of the log can be created. A put that
+    needs the file finds out, and tries again.
     """
 
     def __init__(self, parts: Opened) -> None:
@@ -29,32 +29,32 @@ class PutGate:
         self._by_operator: StoreNotWriteableError | None = None
         self._for_good: StoreNotWriteableError | None = None
         self.write_error: OSError | None = None
-        """Why the disk does not take what earlier puts left in memory, at the last `judge`."""
+        """Why, at the last `judge`, the disk did not take what earlier puts left in memory."""
         _gates.add(self)
 
     @property
     def is_ours(self) -> bool:
-        """Whether the folder is still this process's to write to: see `leave`."""
+        """Whether this process may still write to the folder: see `leave`."""
         return self._for_good is None
 
     def check_ours(self) -> None:
-        """Raise what puts are refused with if it is not."""
+        """Raise the error that puts are refused with, unless the folder is ours."""
         if self._for_good is not None:
             raise self._for_good
 
     def refuse(self, reason: str | None) -> None:
-        """Refuse puts from now on, because an operator wants it, say; None takes them again."""
+        """Refuse puts from now on, for instance because an operator asks; None takes them again."""
         self._by_operator = None if reason is None else StoreNotWriteableError(reason)
         self.judge()
 
     def leave(self, reason: str) -> None:
-        """Let nothing go to the folder any more: the store was closed, or is the parent's."""
+        """Write nothing to the folder any more: the store was closed, or belongs to the parent."""
         self._for_good = StoreNotWriteableError(reason)
         self._parts.log.leave(self._for_good)
         self.judge()
 
     def judge(self) -> None:
-        """Look at everything anew."""
+        """Check every reason to refuse puts, and refuse or take them accordingly."""
         parts = self._parts
         refusal: PutRefusedError | None = self._for_good or self._by_operator
         refusal = refusal or parts.checkpointer.write_behind.refusal
@@ -74,7 +74,7 @@ class PutGate:
 
 
 def _leave_in_child() -> None:
-    """Leave the stores to the parent: what its child wrote would go where it writes its own."""
+    """Leave the stores to the parent: a child would write where the parent writes."""
     for gate in _gates:
         gate.leave("this process was forked from the one that has the store open")
 

@@ -1,7 +1,8 @@
-"""What the config files hold that a broker reads at its start, taken out of their trees.
+"""Readers of the config files that a broker loads at its start: from a JSON tree to its values.
 
 A `BodyError` names the member that is wrong: such a file counts as damaged (see `TableFile.load`).
-Here rather than with the broker, so that the offline tools judge a file as a start does.
+The readers are here rather than in the broker, so that the offline tools judge a file as a start
+does.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 
 SECTION: Final = "offsetTable"
 LOG_OFFSET: Final = "logOffset"
-"""Our member of Apache's file of delays: up to where in the log it knows of all deliveries."""
+"""Our member of Apache's file of delays: the log offset up to which it knows all deliveries."""
 AHEAD: Final = "ahead"
-"""And one for runs that come before others of their level are done: `DelayRuns.saved`."""
+"""Our member for runs that come before others of their level are done: `DelayRuns.saved`."""
 TAIL_OFFSET: Final = "sentOnceFrom"
-"""Another one, of `idempotence`: from where a start has to read the log."""
+"""Our member for `idempotence`: the offset from which a start has to read the log."""
 
 
 class DelayOffsets(NamedTuple):
-    """What the file of the delay levels says."""
+    """The content of the file of delay offsets."""
 
     offsets: dict[int, int]
     log_offset: int
@@ -44,7 +45,7 @@ class DelayOffsets(NamedTuple):
 
 
 def topic_configs(tree: dict[str, Any]) -> TopicConfigTable:
-    """Return the topics."""
+    """Return the topics of a tree."""
     table = TopicConfigTable.from_tree(tree)
     for name in {each.topic_name for each in table.topic_config_table.values()}:
         if not is_folder_name(name):
@@ -53,7 +54,7 @@ def topic_configs(tree: dict[str, Any]) -> TopicConfigTable:
 
 
 def listed_topics(filesystem: FileSystem, root: str) -> frozenset[str] | None:
-    """Return the topics of a store's table as it was saved last; None where nobody knows them."""
+    """Return the topics in a store's last saved table; None if that table is lost or damaged."""
     try:
         table = TableFile(filesystem, f"{root}/config", TOPICS).load(topic_configs)
     except StoreFormatError:
@@ -65,7 +66,7 @@ def listed_topics(filesystem: FileSystem, root: str) -> frozenset[str] | None:
 
 
 def consumer_offsets(tree: dict[str, Any]) -> dict[str, dict[int, int]]:
-    """Return the offsets by topic and group, and queue."""
+    """Return the offsets by topic and group, and then by queue."""
     return {
         str(name): _numbers(queues, f"{SECTION}, {name}")
         for name, queues in _object(tree.get(SECTION, {}), SECTION).items()
@@ -73,7 +74,7 @@ def consumer_offsets(tree: dict[str, Any]) -> dict[str, dict[int, int]]:
 
 
 def delay_offsets(tree: dict[str, Any]) -> DelayOffsets:
-    """Return the offsets by level, and what else we keep there."""
+    """Return the offsets by level, and the other members that we keep there."""
     ahead: Any = tree.get(AHEAD, [])
     if not isinstance(ahead, list):
         raise BodyError(f"{AHEAD}: not a list")
@@ -86,7 +87,7 @@ def delay_offsets(tree: dict[str, Any]) -> DelayOffsets:
 
 
 def check_delay_offsets(filesystem: FileSystem, folder: str) -> None:
-    """Refuse a damaged file by a `StoreFormatError`: it is only used when the store is open."""
+    """Raise a `StoreFormatError` for a damaged file, which is only used once the store is open."""
     TableFile(filesystem, folder, DELAY_OFFSETS).load(delay_offsets)
 
 
@@ -96,21 +97,21 @@ _READERS: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
     CONSUMER_OFFSETS: consumer_offsets,
     DELAY_OFFSETS: delay_offsets,
 }
-"""How a start reads each table without which it is refused."""
+"""How a start reads each table; if one of them cannot be read, the start is refused."""
 
 
 class DamagedTables(NamedTuple):
-    """The damaged ones of the tables that a broker reads at its start: by path, and why."""
+    """The damaged tables among those that a broker reads at its start, each with what is wrong."""
 
     refused: dict[str, str]
-    """Those that a start refuses."""
+    """Paths of tables because of which a start is refused."""
     from_backup: dict[str, str]
-    """Those in whose place it takes the `.bak`, which lacks what the last save changed."""
+    """Paths of tables that a start replaces by the `.bak`, without the changes of the last save."""
     empty: list[str]
-    """Those that it takes for missing, for neither the file nor its `.bak` has content."""
+    """Paths that a start counts as missing, because neither the file nor its `.bak` has content."""
 
     def notes(self) -> list[str]:
-        """Say what a start makes of those that it does not refuse."""
+        """Say what a start does with the tables that it does not refuse."""
         backed = [
             f"{path} is damaged ({problem}): a start takes {path}.bak, which lacks what the last"
             " save changed; where that matters, put the file right with the broker stopped, by"
@@ -138,7 +139,7 @@ def damaged_tables(filesystem: FileSystem, root: str) -> DamagedTables:
 
 
 def empty_text(path: str) -> str:
-    """Say that a start begins a table anew, though there was one."""
+    """Say that a start begins an empty table, though there was one."""
     return (
         f"{path} has no content, and there is no good {path}.bak: a start begins an empty table,"
         " and what was in it is not known any more; restore it from a copy, with the broker stopped"

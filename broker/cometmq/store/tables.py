@@ -1,21 +1,21 @@
 """The config files of a store, in Apache's JSON: topics, groups, offsets, delays, filters.
 
-Saving has two halves, so that ten thousand topics do not hold up the caller. `Table` lives with the
-caller: it keeps each entry of the large maps as encoded text, encodes only what changes, and gives
-a `Snapshot` for the price of two list copies. `TableFile.write` takes the snapshot, may run in a
-thread, and puts the text together in chunks between its writes. When to save is the caller's
-choice: once for many changes.
+Saving has two halves, so that ten thousand topics do not hold up the caller. The caller owns a
+`Table`, which keeps each entry of the large maps as encoded text, encodes only what changes, and
+gives a `Snapshot` for the price of two list copies. `TableFile.write` takes the snapshot, may run
+in a thread, and assembles the text in chunks between its writes. The caller chooses when to save:
+once for many changes.
 
 The files on the disk::
 
     F       the table
-    F.bak   the table as it was before, as Apache keeps it
+    F.bak   the previous table, as Apache keeps it
     F.tmp   a table being written; of no meaning to anybody else
 
 A save writes and syncs `F.tmp`, renames `F` to `F.bak`, then `F.tmp` to `F`, and syncs the folder.
-Whatever the moment of a power cut, loading finds the whole old or the whole new table: `F` is never
-incomplete, and where it is missing `F.bak` is the old one. (Apache renames first and writes `F` in
-place, so a damaged `F` is normal after its crash, and its `.bak` is the good one.)
+Whenever a power cut happens, loading finds the whole old or the whole new table: `F` is never
+incomplete, and if it is missing, `F.bak` is the old one. (Apache renames first and writes `F` in
+place, so after a crash a damaged `F` is normal, and `F.bak` is the good one.)
 
 One table is saved by one thread at a time.
 """
@@ -60,10 +60,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     MESSAGE_REQUEST_MODES: ("messageRequestModeMap",),
     DELAY_OFFSETS: ("offsetTable",),
 }
-"""The members of each file that are maps and may be large: their entries are kept encoded."""
+"""The members of each file that are maps and may be large; their entries are kept encoded."""
 
 TABLES = frozenset({*SECTIONS, TIMER_METRICS, TRANSACTION_METRICS, "timercheck"})
-"""What a folder of settings may hold, in which there is no store yet."""
+"""What the settings folder may hold before there is a store."""
 
 FILE_SIZE_MAX = 256 << 20
 MEMBERS_MAX = 20_000_000
@@ -75,8 +75,8 @@ _ENCODER = msgspec.json.Encoder()
 def encode(value: Any, depth: int = 0) -> bytes:
     """Write a tree in Apache's form: TABs, sorted keys, integer keys bare, no null members.
 
-    `depth` is how many TABs its closing bracket stands behind. A struct is written as the object
-    that it is on the wire. A list of integers stands on one line, as Apache's arrays do.
+    `depth` is the number of TABs before the closing bracket. A struct is written as its object on
+    the wire. A list of integers is written on one line, as Apache writes arrays.
     """
     parts: list[bytes] = []
     _write(value, b"\n" + b"\t" * depth, parts)
@@ -140,7 +140,7 @@ class _Section:
 
 
 class Snapshot:
-    """A table at one moment, ready to be written; it does not change any more."""
+    """A table at one moment, ready to be written; it never changes."""
 
     __slots__ = ("_members",)
 
@@ -195,7 +195,7 @@ class Table:
 
 
 class _NoContentError(BodyError):
-    """A file is there, and there is nothing in it: it counts as missing."""
+    """A file exists but is empty: it counts as missing."""
 
 
 class Loaded(NamedTuple):
@@ -206,10 +206,10 @@ class Loaded(NamedTuple):
     from_backup: bool
     """Whether the file itself was missing or damaged, and this is its `.bak`."""
     is_found: bool = True
-    """Whether there is one of the two that has content."""
+    """Whether either of the two has content."""
     problem: str | None = None
-    """What is wrong with the file itself, if it is there and the `.bak` was taken; or with either,
-    if nothing was found, though one is there."""
+    """What is wrong with the file itself, if it exists but the `.bak` was taken; if nothing was
+    found although one of the two exists, what is wrong with that one."""
 
 
 class TableFile:
@@ -223,7 +223,7 @@ class TableFile:
         *,
         without: str = "an empty table begins",
     ) -> None:
-        """`without` says what removing it means, to whoever must choose what helps."""
+        """`without` tells an operator who has to choose a remedy what removing the file means."""
         self.path = f"{folder}/{name}"
         self._without = without
         self._folder = folder
@@ -233,12 +233,12 @@ class TableFile:
         self._is_good: bool | None = None
 
     def load(self, check: Callable[[dict[str, Any]], object] = lambda _: None) -> Loaded:
-        """Read the file, or its backup where it is missing, empty or damaged.
+        """Read the file, or its backup if the file is missing, empty or damaged.
 
-        Nothing is changed or removed. No file, or only ones without content, is an empty table;
-        damaged content without a good backup is a `StoreFormatError`, because an empty table would
-        forget every topic there is. `check` raises a `BodyError` for a tree of a wrong shape, which
-        is damage as well: a tree that is returned has passed it.
+        Nothing is changed or removed. If neither exists or has content, the table is empty; damaged
+        content without a good backup is a `StoreFormatError`, because an empty table would forget
+        every topic. `check` raises a `BodyError` for a tree of a wrong shape, which counts as
+        damage, too: a tree that is returned has passed it.
         """
         problems: list[str] = []
         own_problem: str | None = None
@@ -270,7 +270,7 @@ class TableFile:
         data = read_whole(self._filesystem, path)
         if data is None:
             return None
-        if not data.strip(b"\0 \t\r\n"):  # A power cut left the name, or the length, alone.
+        if not data.strip(b"\0 \t\r\n"):  # A power cut left only the name, or the length.
             raise _NoContentError("it has no content")
         try:
             tree = fastjson.loads(data, size_max=FILE_SIZE_MAX, members_max=MEMBERS_MAX)
@@ -281,9 +281,9 @@ class TableFile:
         return tree  # pyright: ignore[reportUnknownVariableType]  # Any tree.
 
     def write(self, chunks: Iterable[bytes]) -> None:
-        """Save the table: when this returns, the new one survives a power cut.
+        """Save the table: when this returns, the new table survives a power cut.
 
-        An `OSError` leaves the old table in force. A damaged file never becomes the backup.
+        After an `OSError` the old table still holds. A damaged file never becomes the backup.
         """
         if self._is_good is None:
             self._find_out_if_good()
@@ -316,7 +316,7 @@ class TableFile:
 
 
 def _with_line(data: bytes, error: BodyError) -> str:
-    """Say where in a file its text is no JSON, as editors count."""
+    """Say where the text of a file stops being JSON, counting lines and columns as editors do."""
     if error.at is None:
         return str(error)
     before = data.decode()[: error.at]
