@@ -1,13 +1,13 @@
-"""The CommitLog: all records of all topics, one behind the other over the segments.
+"""The CommitLog: all records of all topics, one after another over the segments.
 
-Appending is one write per turn and segment. A record becomes part of the log when that write
-returned and `end_offset` moved over it; whatever a failed write left behind `end_offset` is erased
-before anything else is written, so that no later start can take it for a record.
+Appending is one write per turn and segment. A record becomes part of the log once that write has
+returned and `end_offset` has moved past the record. Whatever a failed write left after `end_offset`
+is erased before anything else is written, so that no later start can take it for a record.
 
-Reading is through the map where the data is hot, that is, among the last `hot_size` bytes: they
-were written not long ago and are in memory; and where the kernel has just said that it is, see
-`warm`. Other data is only looked for in the page cache, and where that says no, the caller gets a
-`Cold`, which any thread can `fetch`.
+Hot data, that is, the last `hot_size` bytes, is read through the map: it was written recently and
+is in memory. So is data that the kernel has just said is in memory, see `warm`. Other data is only
+looked for in the page cache; if it is not there, the caller gets a `Cold`, which any thread can
+`fetch`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CommitLog:
-    """The records of a store that recovery has found to be sound."""
+    """The records of a store that recovery has found sound."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class CommitLog:
         zeros: ZeroAhead | None = None,
         maps_warm: bool = True,
     ) -> None:
-        """Without `maps_warm`, where others may cut the files, what is not hot is never mapped."""
+        """Without `maps_warm`, only hot data is mapped: for files that others may cut short."""
         self.end_offset = end_offset
         """Where the next record goes."""
         self._segments = segments
@@ -65,7 +65,7 @@ class CommitLog:
 
     @property
     def first_offset(self) -> int:
-        """Where the log begins: what was in front of it has expired."""
+        """Where the log begins: everything before it has expired."""
         return self._segments.first_offset
 
     @property
@@ -76,15 +76,15 @@ class CommitLog:
     # Writing
 
     def append(self, turn: Turn) -> None:
-        """Write a turn's records. When it is refused, the log is as it was before.
+        """Write a turn's records. If the turn is refused, the log is as it was before.
 
-        `StoreNotWriteableError` when the disk has no room or failed; `SyncFailedError` when it
-        could not be brought to forget what it took of the turn.
+        Raise `StoreNotWriteableError` if the disk has no room or failed, and `SyncFailedError` if
+        what the disk took of the turn could not be erased.
         """
         if self._unerased:
             self.erase_refused()
         position, end, zeros = turn.start - self._active_start, turn.end, self._zeros
-        is_inside = position >= 0 and end <= self._active_end  # As nearly every turn.
+        is_inside = position >= 0 and end <= self._active_end  # True of nearly every turn.
         writes = None if is_inside else self._over_segments(turn)
         if zeros is not None and end > zeros.asks_at:
             zeros.make_way(end)
@@ -103,7 +103,7 @@ class CommitLog:
         self.end_offset = end
 
     def _over_segments(self, turn: Turn) -> list[tuple[File, int, list[Buffer]]]:
-        """Return what goes where in which file; all of them have their room when this returns."""
+        """Return each file with the position and the pieces to write; all have room for them."""
         if self._refusal is not None:
             raise self._refusal
         try:
@@ -121,9 +121,9 @@ class CommitLog:
         return writes
 
     def _obtain(self, position: int) -> File:
-        """Return the file of the segment that holds `position`, its blocks reserved.
+        """Return the file of the segment that holds `position`, with its blocks reserved.
 
-        It is open until it is synced to its end, see `Segments`.
+        It stays open until it is synced to its end, see `Segments`.
         """
         if self._active_start <= position < self._active_end:
             return self._file
@@ -132,8 +132,7 @@ class CommitLog:
         segment = self._segments.obtain(start)
         file = self._segments.file(segment)
         if not is_new:
-            # Another program may have left it sparse: were a hole filled by a write, that write
-            # could find the disk full.
+            # Another program may have left it sparse: a write into a hole could find the disk full.
             self._segments.complete(segment)
         self._active_start, self._active_end = start, start + self._segments.size
         self._file = file
@@ -141,13 +140,13 @@ class CommitLog:
         return file
 
     def leave(self, refusal: StoreNotWriteableError) -> None:
-        """Write nothing any more, and refuse turns with this: the files are another's."""
+        """Stop writing, and refuse turns with this: the files now belong to another process."""
         self._refusal = refusal
         self._unerased = []
-        self._active_start = self._active_end = 0  # No turn is inside, so it asks no other one.
+        self._active_start = self._active_end = 0  # No turn is inside, so each finds the refusal.
 
     def erase_refused(self) -> None:
-        """Erase what a refused turn left behind the end; nothing to do otherwise."""
+        """Erase what a refused turn left after the end of the log, if there was one."""
         if not self._unerased:
             return
         for position, size in reversed(self._unerased):
@@ -163,7 +162,7 @@ class CommitLog:
         except OSError as error:
             raise _not_writeable(error) from error
         try:
-            file.sync()  # An earlier try may have written the zeros without coming to this.
+            file.sync()  # An earlier try may have written the zeros without reaching the sync.
         except OSError as error:
             self._syncer.fail(error)
             raise SyncFailedError(f"{segment.path}: {error}") from error
@@ -171,21 +170,21 @@ class CommitLog:
     # Reading
 
     def forget_warm(self) -> None:
-        """Ask the kernel again what it has in memory; to be called every few milliseconds."""
+        """Ask the kernel again what is in memory; call this every few milliseconds."""
         if self._warm is not None:
             self._warm.forget()
 
     def is_warm(self, physical_offset: int, size: int) -> bool:
-        """Whether all of a range that is not hot, in one segment, is in memory all the same."""
+        """Whether all of a range in one segment is in memory, though it is not hot."""
         segment = self._segments.at(physical_offset)
         if segment is None or self._warm is None:
             return False
         return self._warm.hold(segment, physical_offset - segment.start, size)
 
     def find(self, physical_offset: int, size: int) -> Buffer | Cold | None:
-        """Return bytes of the log that lie in one segment; None when they have expired.
+        """Return bytes of the log, all in one segment; None if they have expired.
 
-        The caller vouches that the range is in front of `end_offset`.
+        The caller must make sure that the range ends before `end_offset`.
         """
         segment = self._segments.at(physical_offset)
         if segment is None:
@@ -202,9 +201,9 @@ class CommitLog:
 
 
 def erase(file: File, position: int, size: int) -> bool:
-    """Write zeros over what is not zeros, and return whether there was any; syncs nothing.
+    """Write zeros over what is not zeros; return whether there was any. Syncs nothing.
 
-    What was never written is left alone: in a sparse file zeros would need room.
+    Parts that were never written are left alone: in a sparse file zeros would need room.
     """
     dirty = False
     for place in range(position, position + size, _ERASE_SIZE):

@@ -1,4 +1,4 @@
-"""The CommitLog's files as they stand in its folder, and what is refused of it."""
+"""The CommitLog's files as found in its folder, and which findings are refused."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def found_segments(
     *,
     may_end_short: bool,
 ) -> tuple[int, dict[int, int]]:
-    """Return the size of a segment, and by where each file begins how long it is, in order.
+    """Return the size of a segment, and the length of each file by its start, in order.
 
-    The size is `known_size` if the store noted it down, else that of its files, else what is
-    `asked` for. `StoreFormatError` when a file does not belong to the row, or has another size: but
-    the last one may be too short if the size is known and it `may_end_short`.
+    The size is `known_size` if the store noted it down, else that of its files, else the size
+    `asked` for. Raise `StoreFormatError` if a file does not belong to the row or has another size;
+    but if the size is known and it `may_end_short`, the last file may be too short.
     """
     entries = _entries(filesystem, directory)
     size = known_size or _size_of(directory, entries, asked) or asked
@@ -38,7 +38,7 @@ def found_segments(
     for entry in entries:
         start, length, path = int(entry.name), entry.size, f"{directory}/{entry.name}"
         is_short = length < size
-        # Where the size is a guess, a wrong length may have led to it.
+        # If the size is a guess, a wrong length may have led to it.
         if start % size and (known_size is not None or length == size):
             raise StoreFormatError(
                 f"no segment begins there when each has {size} bytes; move it elsewhere", path
@@ -84,7 +84,7 @@ def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
                 f"{directory}/{entry.name}",
             )
     if entries and entries[-1].size == 0:
-        entries.pop()  # Apache names a file before it has a length. `rename` goes over it.
+        entries.pop()  # Apache names a file before it has a length. `rename` replaces it.
     return entries
 
 
@@ -93,7 +93,7 @@ def _size_of(directory: str, entries: list[Entry], asked: int) -> int | None:
         return None
     counts = Counter(entry.size for entry in entries)
     size = max(counts, key=lambda size: (counts[size], size))  # One of them may be cut short.
-    # Of a lone one, nothing else tells that it is whole.
+    # If there is only one file, nothing else shows that it is whole.
     if size == 0 or (len(entries) == 1 and size % PAGE_SIZE and size != asked):
         raise StoreFormatError(
             f"its {size} bytes are no length of a whole file;"

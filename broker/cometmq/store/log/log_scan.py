@@ -1,8 +1,8 @@
 """Reading the log record by record, as recovery, replay and verification do.
 
-Every record is checked: its lengths, its own physical offset, the checksum of its body and, where
-it ends with one, of all of it. Reads are blocking and through the file, not the map: a bad sector
-is then an `OSError`, not a SIGBUS.
+Every record is checked: its lengths, its own physical offset, the checksum of its body and, if it
+ends with one, the checksum of the whole record. Reads block and go through the file, not the map,
+so that a bad sector is an `OSError`, not a SIGBUS.
 """
 
 from __future__ import annotations
@@ -46,15 +46,13 @@ _unpack_common = _COMMON.unpack_from
 _CHUNK_SIZE: Final = 4 << 20
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _TOPICS_MAX: Final = 100_000
-"""Topics that a scan remembers to be sound."""
-
-
+"""Topics that a scan remembers as sound."""
 _PATIENCE: Final = 64
-"""Records that are read one by one where no stretch began, before another is looked for."""
+"""Records that are read one by one after no stretch began, before the next one is looked for."""
 _REACH: Final = 256
-"""Records that are looked at for a stretch at first: twice as many as the last one had, later."""
+"""Records that the first search for a stretch examines; later ones examine twice the last find."""
 _REACH_MIN: Final = 16
-"""A stretch of fewer takes as long as its records one by one."""
+"""A stretch of fewer records takes as long as reading them one by one."""
 
 NEVER: Final = 1 << 62
 """A physical offset that no log reaches."""
@@ -66,7 +64,7 @@ class LogScan:
     stretches_after: ClassVar[int] = 1024
     """Records that are read one by one before stretches are looked for: a short log needs no numpy.
 
-    Lower where stretches are tested.
+    Tests of stretches set it lower.
     """
 
     def __init__(
@@ -78,16 +76,16 @@ class LogScan:
         checked_from: int = NEVER,
         is_verified: bool = False,
     ) -> None:
-        """Begin at a record; of a log that `is_verified` only lengths and places are looked at.
+        """Begin at a record; if the log `is_verified`, only lengths and places are checked.
 
-        From `ours_from` on every record is one of our own. Those have no zero byte in topic and
-        properties, which no checksum of the body covers, unless they have a checksum of their own:
-        zeros there are what a power cut left. From `checked_from` on all have one.
+        From `ours_from` on, every record is our own. Topic and properties, which the body's
+        checksum does not cover, have no zero byte in our records, unless a record has a checksum of
+        its own: zeros there were left by a power cut. From `checked_from` on, all have one.
         """
         self.end_offset = start
-        """Behind the last sound record, or blank one, so far."""
+        """The end of the last sound record, or blank one, so far."""
         self.problem: str | None = None
-        """What is wrong with the record at `end_offset`; None when there is none."""
+        """What is wrong with the record at `end_offset`; None if the log just ends there."""
         self._segments = segments
         self._ours_from = ours_from
         self._checked_from = checked_from
@@ -97,12 +95,12 @@ class LogScan:
         self._reach = _REACH
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        """Yield the sound records; ends at the first that is not."""
+        """Yield the sound records up to the first that is not sound."""
         return cast("Iterator[StoredMessage]", self._walk(quickly=False))
 
     def stretches(self) -> Iterator[StoredMessage | Stretch]:
-        """Yield the same records, together where many of the common form follow one another."""
-        # Stretches do not look at checksums of records, which here none may be without.
+        """Yield the same records, but many of the common form in a row as one stretch."""
+        # A search for stretches does not check records' own checksums, which are required here.
         return self._walk(quickly=self._is_verified or self._checked_from == NEVER)
 
     def _walk(self, *, quickly: bool) -> Iterator[StoredMessage | Stretch]:
@@ -112,7 +110,7 @@ class LogScan:
                 return
 
     def _scan(self, segment: Segment, *, quickly: bool) -> Iterator[StoredMessage | Stretch]:
-        """Yield the records of one segment; `end_offset` is its end if a blank one closes it."""
+        """Yield the records of one segment; if a blank one closes it, `end_offset` is its end."""
         file = self._segments.file(segment)
         length = self._segments.size
         base = position = self.end_offset - segment.start
@@ -126,7 +124,7 @@ class LogScan:
                 yield found
                 continue
             if position - base + BLANK_SIZE > len(chunk):
-                # A file that was cut short reads as if zeros followed.
+                # A file that was cut short is read as if zeros followed.
                 chunk = file.read(min(_CHUNK_SIZE, length - position), position)
                 chunk, base = chunk.ljust(BLANK_SIZE, b"\0"), position
                 self._look_again()
@@ -151,7 +149,7 @@ class LogScan:
     def _next(
         self, chunk: bytes, at: int, limit: int, physical_offset: int, quickly: bool
     ) -> StoredMessage | Stretch | None:
-        """Return a stretch or a record, if what comes is of the common form and sound."""
+        """Return a stretch or a record if what comes next is of the common form and sound."""
         if quickly and self._patience <= 0:
             from cometmq.store.log.log_stretch import find_stretch
 
@@ -167,7 +165,7 @@ class LogScan:
             count = 0 if found is None else len(found.offsets)
             if count == self._reach:
                 self._patience = 0
-            else:  # What ended it is read by itself: one record, or the end of the chunk.
+            else:  # What ended the stretch is read singly: one record, or the end of the chunk.
                 self._patience = 1 if count >= _REACH_MIN else _PATIENCE
             self._reach = max(2 * count, _REACH_MIN)
             if found is not None:
@@ -183,9 +181,9 @@ class LogScan:
     def _common(
         self, chunk: bytes, at: int, limit: int, physical_offset: int
     ) -> StoredMessage | None:
-        """Return the record, if it is of the common form, ends before the limit, and is sound.
+        """Return the record if it is of the common form, ends by the limit, and is sound.
 
-        Every other is `_sound`'s, and so is saying what is wrong with it: this takes half the time.
+        This takes half the time of `_sound`, which reads every other record and says what is wrong.
         """
         try:
             size, magic, crc, queue_id, queue_offset, noted_offset, sys_flag, body_size = (
@@ -232,7 +230,7 @@ class LogScan:
         try:
             message = read_message(chunk, at)
         except MessageError as error:
-            # Where in `chunk`, which it begins with, says nothing to anybody.
+            # The text begins with the position in `chunk`, which is of no use to a reader.
             _, _, self.problem = str(error).partition(": ")
             return None
         if message.physical_offset != physical_offset:
@@ -266,7 +264,7 @@ class LogScan:
         return None
 
     def _admit(self, topic: bytes) -> bool:
-        """Whether a topic can be one: text that can name a folder. Those that can are noted."""
+        """Whether a topic is possible: text that can name a folder. Possible ones are noted."""
         try:
             text = topic.decode()
         except UnicodeDecodeError:
@@ -280,9 +278,9 @@ class LogScan:
 
 
 def _is_record_intact(chunk: bytes, start: int, end: int) -> bool | None:
-    """Whether the record's own checksum is right; None when it has none.
+    """Whether the record's own checksum is right; None if it has none.
 
-    Ten digits at the end that are its checksum under another name are one whose name is damaged.
+    If ten digits at the end are the right checksum, but under another name, the name is damaged.
     """
     if chunk.startswith(RECORD_CRC_HEAD, end - RECORD_CRC_SIZE, end):
         return check_record_crc(chunk[start:end])

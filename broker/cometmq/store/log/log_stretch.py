@@ -1,13 +1,12 @@
 """Many neighbouring records at once, for a start that has to read a gigabyte of them.
 
-Record by record, in Python, a tail of 1 KiB records takes 7 s a GiB. Nearly all records are of one
-common form, though: version 1, IPv4 hosts, no half of a transaction, no checksum of their own. A
-stretch of those is found by their sizes alone, and then checked and taken apart column by column
-with numpy. Only each body's checksum takes a call of its own.
+Reading a tail of 1 KiB records one by one in Python takes 7 s a GiB. But nearly all records are of
+one common form: version 1, IPv4 hosts, no half of a transaction, no checksum of their own. A
+stretch of these is found by their sizes alone, and then checked and taken apart column by column
+with numpy. Only the checksum of each body takes a separate call.
 
-A stretch ends in front of the first record that is anything else, sound or not: what is to be
-thought of that one is said by `LogScan`, record by record. So whatever is in a stretch has passed
-every check that `LogScan` makes.
+A stretch ends before the first record of any other form, sound or not: `LogScan` judges that one by
+itself. So every record in a stretch has passed every check that `LogScan` makes.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _HEAD: Final = np.dtype(
         "itemsize": HEAD_SIZE,
     }
 )
-"""What of a record's head is looked at, as `proto.record` has it."""
+"""The fields of a record's head that are looked at; `proto.record` has the whole layout."""
 
 ENTRY_COLUMNS: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
 """An entry of an ordinary queue, see `consume_queue`."""
@@ -60,20 +59,20 @@ assert ENTRY_COLUMNS.itemsize == ENTRY_SIZE
 
 _size_at = Struct(">i").unpack_from
 _BEHIND_BODY: Final = 3
-"""Bytes that stand behind every body: the sizes of topic and properties."""
+"""Bytes that follow every body at least: the sizes of topic and properties."""
 _SPECIAL: Final = HOSTS_MASK | int(SysFlag.TRANSACTION_PREPARED | SysFlag.INNER_BATCH)
-"""Of batches, halves of transactions, and those that were rolled back: the committed are like
-others."""
+"""Flags of IPv6 hosts, of batches, and of halves of transactions and rolled back ones; committed
+ones are like other records."""
 _ZERO, _NINE = b"09"
 
 
 class Stretch(NamedTuple):
-    """Sound records, one behind the other; a column for each thing that a start needs of them."""
+    """Sound records in a row, with a column for each field that a start needs."""
 
     offsets: Longs
-    """In the log."""
+    """Physical offsets."""
     chunk: bytes
-    """What holds them, from `starts[0]` to `ends[-1]`."""
+    """The bytes that hold them, from `starts[0]` to `ends[-1]`."""
     starts: Longs
     ends: Longs
     queue_ids: Longs
@@ -84,11 +83,11 @@ class Stretch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of all of them."""
+        """The size of all of them in bytes."""
         return int(self.ends[-1] - self.starts[0])
 
     def first(self, count: int) -> Stretch:
-        """Return the first ones of these records."""
+        """Return a stretch of the first `count` of these records."""
         return Stretch(
             self.offsets[:count],
             self.chunk,
@@ -107,7 +106,7 @@ class Stretch(NamedTuple):
             yield read_message(self.chunk, start)
 
     def entries(self, tags_codes: list[int]) -> npt.NDArray[np.void]:
-        """Return the entries of all of them for their ConsumeQueues."""
+        """Return the ConsumeQueue entries of all records."""
         entries = np.empty(len(self.offsets), ENTRY_COLUMNS)
         entries["offset"] = self.offsets
         entries["size"] = self.ends - self.starts
@@ -115,12 +114,12 @@ class Stretch(NamedTuple):
         return entries
 
     def first_gap(self, rows: Rows, expected: int) -> int | None:
-        """Return the first of these records whose queue offset does not go on from `expected`."""
+        """Return the first of these rows whose queue offset does not continue from `expected`."""
         wrong = self.queue_offsets[rows] != np.arange(expected, expected + len(rows))
         return int(rows[np.argmax(wrong)]) if wrong.any() else None
 
     def rows_by_queue(self, first: int) -> list[Rows]:
-        """Return the numbers of each queue's records, from one on; the earliest queue first."""
+        """Return each queue's rows, from row `first` on; the queue with the earliest row first."""
         numbers = {topic: number for number, topic in enumerate(set(self.topics))}
         keys = self.queue_ids[first:].copy()
         if len(numbers) > 1:
@@ -159,11 +158,11 @@ def find_stretch(
     is_verified: bool,
     count_max: int,
 ) -> Stretch | None:
-    """Return the common records from `at` on that end before `limit`; None when there is none.
+    """Return the common records from `at` on that end by `limit`; None if there are none.
 
-    At most `count_max` are looked at: more than will be common are looked at in vain.
-    `admit` says of bytes whether they can be a topic, which is text that may name a folder. With
-    `is_verified` what the records hold is known to be sound, and only lengths and places are
+    At most `count_max` records are examined, because work on those after the first uncommon one is
+    wasted. `admit` says whether bytes can be a topic, that is, text that may name a folder. With
+    `is_verified` the content of the records is known to be sound, and only lengths and places are
     checked.
     """
     columns = _columns(chunk, *_chain(chunk, at, limit, count_max), physical_offset)
@@ -192,7 +191,7 @@ def find_stretch(
 
 
 def _chain(chunk: bytes, at: int, limit: int, count_max: int) -> tuple[Longs, Longs]:
-    """Follow the sizes from record to record; where each begins and ends."""
+    """Follow the sizes from record to record; return where each begins and ends."""
     borders = [at]
     while at + RECORD_SIZE_MIN <= limit and len(borders) <= count_max:
         at += _size_at(chunk, at)[0]
@@ -211,7 +210,7 @@ def _columns(chunk: bytes, starts: Longs, ends: Longs, physical_offset: int) -> 
     heads = np.ndarray(len(chunk) - HEAD_SIZE + 1, _HEAD, chunk, strides=(1,))[starts]
     body_ends = starts + HEAD_SIZE + heads["body"].astype(np.int64)
     good = body_ends + _BEHIND_BODY <= ends
-    body_ends = np.where(good, body_ends, starts)  # What is looked at must be in the chunk.
+    body_ends = np.where(good, body_ends, starts)  # Each index must be inside the chunk.
     topic_sizes = raw[body_ends].astype(np.int64)
     topic_ends = body_ends + 1 + topic_sizes
     good &= (topic_sizes <= TOPIC_SIZE_V1_MAX) & (topic_ends + 2 <= ends)
@@ -225,7 +224,7 @@ def _columns(chunk: bytes, starts: Longs, ends: Longs, physical_offset: int) -> 
 
 
 def _sound_bodies(chunk: bytes, columns: _Columns) -> int:
-    """Return how many records have a sound body, and nothing like a checksum of their own."""
+    """Return how many leading records have a sound body and nothing like an own checksum."""
     raw = np.frombuffer(chunk, np.uint8)
     last = raw[columns.ends - 2]
     for number in np.flatnonzero((last >= _ZERO) & (last <= _NINE)).tolist():
@@ -246,7 +245,7 @@ def _plain_texts(
     *,
     is_verified: bool,
 ) -> int:
-    """Return how many records have a topic that can be one, and neither zeros nor a checksum."""
+    """Return how many leading records have a possible topic, no zeros and no own checksum."""
     count = len(topics)
     for topic in set(topics):
         if not admit(topic):
@@ -261,5 +260,5 @@ def _plain_texts(
 
 
 def _leading(good: Truths) -> int:
-    """Return how many are good in front of the first that is not."""
+    """Return how many are good before the first that is not."""
     return len(good) if good.all() else int(np.argmin(good))

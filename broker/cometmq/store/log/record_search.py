@@ -1,4 +1,4 @@
-"""Where in a log something stands, found byte by byte: behind damage no length leads on."""
+"""Searches through a log byte by byte: after damage, no length leads to the next record."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 _CHUNK_SIZE: Final = 4 << 20
 _MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT: Final = 4
-"""Where it stands in a record, behind the size."""
+"""Its position in a record, after the size."""
 _OVERLAP: Final = 7
-"""Bytes behind a chunk that size and magic of a record reach into which begins in it."""
+"""Bytes after a chunk that size and magic may reach into, if a record begins in the chunk."""
 
 
 def data_end(segments: Segments, start: int) -> int:
-    """Return behind the last byte at or behind `start` that is not zero; `start` without one."""
+    """Return the end of the last nonzero byte at or after `start`; `start` if there is none."""
     for segment in reversed(list(segments)):
         begin = max(start - segment.start, 0)
         end = data_end_of(segments.file(segment), segment.length, begin)
@@ -30,7 +30,7 @@ def data_end(segments: Segments, start: int) -> int:
 
 
 def next_record(segments: Segments, start: int, end: int) -> int | None:
-    """Return the first offset in a range at which a sound record begins; None without one."""
+    """Return the first offset in a range at which a sound record begins, or None."""
     for segment in segments:
         low, high = max(start, segment.start), min(end, segment.start + segments.size)
         for begin in range(low, high, _CHUNK_SIZE):
@@ -43,7 +43,7 @@ def next_record(segments: Segments, start: int, end: int) -> int | None:
 
 
 def last_record_behind(segments: Segments, start: int, end: int) -> int | None:
-    """Return the last offset in a range at which a sound record begins; None without one."""
+    """Return the last offset in a range at which a sound record begins, or None."""
     for segment in reversed(list(segments)):
         low, high = max(start, segment.start), min(end, segment.start + segments.size)
         for begin in reversed(range(low, high, _CHUNK_SIZE)):

@@ -1,17 +1,17 @@
 """The CommitLog's files: a row of equal sizes, each named by the offset of its first byte.
 
-A segment is made whole before its first record: allocated to its full length under another name,
-outside of the folder, synced, and only then renamed into the row. So a segment has its blocks (a
+A segment is complete before its first record: it is allocated to its full length under another
+name, outside the folder, synced, and only then renamed into the row. So a segment has its blocks (a
 write into it cannot find the disk full), a power cut leaves none half-made, and Apache, which
-refuses to start over a file of another length, never sees one. Where the folder is a link or a
-mount point, nothing outside of it can be renamed into it: a folder in it is the place then, which
-Apache leaves alone. The next segment is made ahead of need by `prepare`, which a background thread
-may run; everything else belongs to one thread.
+refuses to start over a file of another length, never sees one. If the folder is a link or a mount
+point, no file from outside can be renamed into it; then segments are made in a folder inside it,
+which Apache leaves alone. `prepare` makes the next segment ahead of need, and may run in a
+background thread; everything else belongs to one thread.
 
-Files and maps are opened when first needed and closed again, least recently used first, beyond
-`maps_max`. What holds data that is not synced stays open: a file that is closed and opened again
-may not report that the disk failed to take its pages. A map whose slices a slow reader still holds
-is let go of when it can be.
+Files and maps are opened when first needed. Beyond `maps_max` they are closed, least recently used
+first. Files with data that is not synced stay open: a file that is closed and reopened may not
+report that the disk failed to take its pages. A map whose slices a slow reader still holds is
+released as soon as it can be.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Segment:
         return self.mapping.view
 
     def release(self) -> Mapping | None:
-        """Close the file and the map; a map that is still read from is returned instead."""
+        """Close the file and the map, or return the map if it is still being read from."""
         mapping, self.mapping = self.mapping, None
         if self.file is not None:
             self.file.close()
@@ -85,13 +85,13 @@ class Segments:
     ) -> None:
         """Take the files that `directory` holds, without changing any.
 
-        For sizes, and what is refused, see `found_segments`.
+        `found_segments` says how the size is found, and what is refused.
         """
         self.directory = directory
         self.synced_offset = 0
         """Set by the owner: segments that reach beyond it are not closed."""
         self.lack: str | None = None
-        """Why the next segment, which records wait for, cannot be made; None when it can."""
+        """Why the next segment, which records wait for, cannot be made; None if it can."""
         self._lacking = 0
         self._filesystem = filesystem
         self._read_only = read_only
@@ -111,7 +111,7 @@ class Segments:
         }
 
     def __iter__(self) -> Iterator[Segment]:
-        """The segments in order; the last may still be without a record."""
+        """The segments in order; the last may not have a record yet."""
         return iter(self._row.values())
 
     def __len__(self) -> int:
@@ -127,12 +127,12 @@ class Segments:
 
     @property
     def end_offset(self) -> int:
-        """The physical offset behind the last segment."""
+        """The physical offset at the end of the last segment."""
         return next(reversed(self._row)) + self.size if self._row else 0
 
     @property
     def data_limit(self) -> int:
-        """The physical offset behind the last byte there is: less when a file was cut short."""
+        """The physical offset at the end of the last file: below `end_offset` if it is short."""
         if not self._row:
             return 0
         last = next(reversed(self._row.values()))
@@ -140,7 +140,7 @@ class Segments:
 
     @property
     def pinned_count(self) -> int:
-        """Maps of removed segments that slow readers still hold: they take room on the disk."""
+        """The number of maps of removed segments that slow readers hold: they take disk space."""
         self._pinned = [pinned for pinned in self._pinned if not pinned[1].close()]
         return sum(start not in self._row for start, _ in self._pinned)
 
@@ -149,7 +149,7 @@ class Segments:
         return self._row.get(physical_offset - physical_offset % self.size)
 
     def place_of(self, physical_offset: int) -> tuple[str, int]:
-        """Return the path and the position that stand for an offset; the folder if no file does."""
+        """Return an offset's file (or the folder, if there is no file) and its position in it."""
         segment = self.at(physical_offset)
         path = self.directory if segment is None else segment.path
         return path, physical_offset % self.size
@@ -163,7 +163,7 @@ class Segments:
         return segment.opened()
 
     def read(self, physical_offset: int, size: int) -> bytes:
-        """Read up to so many bytes of one segment, from an offset on; none where no file is.
+        """Read up to `size` bytes of one segment, from an offset on; none if there is no file.
 
         Waits for the disk.
         """
@@ -173,7 +173,7 @@ class Segments:
         return self.file(segment).read(size, physical_offset - segment.start)
 
     def overwrite(self, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Write bytes over those at some offsets, in this order, and sync that."""
+        """Overwrite bytes at some offsets, in this order, and sync the files."""
         files: dict[int, File] = {}
         for offset, data in pieces:
             segment = self.at(offset)
@@ -196,7 +196,7 @@ class Segments:
             self.release_unused()
 
     def release_unused(self) -> None:
-        """Close what is open beyond the limit, the longest unused first."""
+        """Close open segments beyond the limit, the longest unused first."""
         for start, segment in list(self._open.items())[: -self._maps_max]:
             if start + self.size <= self.synced_offset:
                 self._release(segment)
@@ -208,11 +208,11 @@ class Segments:
             self._pinned.append((segment.start, mapping))
 
     def obtain(self, start: int) -> Segment:
-        """Return the segment that begins at `start`, making it if nobody did so ahead.
+        """Return the segment that begins at `start`, making it if it is not prepared.
 
-        `OSError` when the disk has no room for it; nothing is left behind then.
+        Raise `OSError` if the disk has no room for it; then no file of it is left.
         """
-        with self._making:  # Until it is in the row: a thread could make it once more.
+        with self._making:  # Held until it is in the row: a thread could make it once more.
             segment = self._row.get(start)
             if segment is None:
                 try:
@@ -227,12 +227,12 @@ class Segments:
             return segment
 
     def prepare(self, start: int) -> None:
-        """Make the segment that begins at `start`, for `obtain` to return. Any thread may."""
+        """Make the segment that begins at `start`, for `obtain` to return; from any thread."""
         with self._making:
             self._prepare(start)
 
     def prepare_lacking(self) -> None:
-        """Try again to make the segment that there was no room for. Any thread may."""
+        """Retry making the segment for which there was no room; from any thread."""
         with self._making, suppress(OSError):
             if self.lack is not None:
                 self._prepare(self._lacking)
@@ -275,26 +275,26 @@ class Segments:
 
     @cached_property
     def is_apart(self) -> bool:
-        """Whether it may be on a disk of its own: its folder is a link, or a mount point."""
+        """Whether the log may be on a separate disk: its folder is a link, or a mount point."""
         return self._filesystem.immovable([self.directory]) is not None
 
     def remove_spare(self) -> None:
-        """Remove what a `prepare` leaves behind, were it cut off."""
+        """Remove what an interrupted `prepare` leaves."""
         for path in (self._spare_path, f"{self._spare_folder}/segment"):
             with suppress(FileNotFoundError):
                 self._filesystem.remove(path)
-        with suppress(OSError):  # It may stay: folders in there are left alone.
+        with suppress(OSError):  # It may stay: everybody leaves folders in there alone.
             self._filesystem.remove_directory(self._spare_folder)
 
     def complete(self, segment: Segment) -> None:
-        """Give a segment its full length and its blocks back; what is missing becomes zeros."""
+        """Give a segment its full length and all its blocks; what was missing reads as zeros."""
         self.file(segment).allocate(self.size)
         segment.length = self.size
 
     def settle(self) -> None:
-        """Bring the row of files to the disk, the last one with its full length: a hole will do.
+        """Bring the row of files to the disk, the last one with its full length, if with a hole.
 
-        The next one may be made before a record is written here, and then it is not the last.
+        Another file may be made before a record is written here; then this one is not the last.
         """
         segment = next(reversed(self._row.values()), None)
         if segment is not None and segment.length < self.size:
@@ -305,9 +305,10 @@ class Segments:
         self.sync_names()
 
     def detach_first(self) -> Segment:
-        """Take the oldest segment out of the log; its file is the caller's to remove.
+        """Take the oldest segment out of the log; the caller removes its file.
 
-        Slices of it stay readable. What its `release` returns, in any thread, goes to `pin`.
+        Slices of it stay readable. The caller passes what its `release` returns, in any thread, to
+        `pin`.
         """
         segment = next(iter(self._row.values()))
         self._open.pop(segment.start, None)
@@ -315,23 +316,23 @@ class Segments:
         return segment
 
     def pin(self, mapping: Mapping) -> None:
-        """Keep count of a map of a removed segment that is still read from."""
+        """Count a map of a removed segment that is still being read from."""
         self._pinned.append((-1, mapping))
 
     def remove_from(self, start: int) -> None:
-        """Remove this segment and all behind it, the last one first.
+        """Remove this segment and all after it, the last one first.
 
-        Each removal is on the disk before the next: of two that are not, a power cut may undo the
-        later one only, and leave a gap in the row.
+        Each removal is on the disk before the next one. Otherwise a power cut could undo only the
+        later of two removals, and leave a gap in the row.
         """
-        self.sync_names()  # A process that was killed in here left removals that are not.
+        self.sync_names()  # A process that was killed in here may have left unsynced removals.
         for segment in reversed(list(self._row.values())):
             if segment.start >= start:
                 self._remove(segment)
                 self.sync_names()
 
     def sync_names(self) -> None:
-        """Return when the row of files, as it is now, would survive a power cut."""
+        """Return once the present row of files would survive a power cut."""
         self._filesystem.sync_directory(self.directory)
 
     def _remove(self, segment: Segment) -> None:
@@ -340,6 +341,6 @@ class Segments:
         del self._row[segment.start]
 
     def close(self) -> None:
-        """Close every file; maps that are still read from go with their last slice."""
+        """Close every file; a map that is still being read from closes with its last slice."""
         for segment in list(self._row.values()):
             self._release(segment)

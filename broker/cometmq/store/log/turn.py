@@ -1,14 +1,15 @@
 """What one turn of the loop appends to the log: collected by puts, written in one go.
 
-A put knows its record's physical offset at once, because every byte in front of it in the turn is
-known. Where a record does not fit its segment any more, with the 8 bytes of a blank record behind
-it, the turn notes the blank record and goes on in the next segment.
+A put knows its record's physical offset at once, because every earlier byte of the turn is known.
+If a record no longer fits its segment, with the 8 bytes of a blank record after it, the turn notes
+the blank record and continues in the next segment.
 
-A put that is refused leaves the turn as it was, so a put makes its record first, for the place that
-`place` says, and then adds it: it is `add` that goes on to the next segment. A turn that ended with
-that and no record behind it would be taken for one that lies inside of the segment in front.
+A put that is refused leaves the turn as it was. So a put first makes its record, for the offset
+that `place` returns, and then adds it. Only `add` moves on to the next segment: a turn that ended
+with this move, with no record after it, would be taken for one inside the previous segment.
 
 Blank record, big-endian; the rest of the segment stays as it is:
+
 
 ====  ====  ==========================================
 at    size  field
@@ -43,28 +44,28 @@ assert _BLANK.size == BLANK_SIZE
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """Where a put went; true once its turn is committed."""
+    """Where a put went; valid once its turn is committed."""
 
     physical_offset: int
     queue_offset: int
-    """Of the first message, where one put holds several."""
+    """That of the first message, if one put holds several."""
     size: int
     """Bytes of its record or records."""
     store_timestamp: int
 
 
 class AppendedBatch(msgspec.Struct, frozen=True, gc=False):
-    """Where the messages of a batch went; true once its turn is committed."""
+    """Where the messages of a batch went; valid once its turn is committed."""
 
     physical_offsets: list[int]
     queue_offset: int
-    """Of the first one; the others follow."""
+    """That of the first message; the others follow."""
     size: int
     """Bytes of its records."""
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """What the messages of one request share."""
+    """The fields that all messages of one request share."""
 
     now_ms: int
     """When they are stored."""
@@ -77,7 +78,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 Runs: TypeAlias = "list[tuple[ConsumeQueue | BatchConsumeQueue, int, list[bytes]]]"
-"""In the order of their first records: a queue, what its next offset was, the entries it gets."""
+"""In the order of their first records: a queue, its next offset before, and its new entries."""
 
 
 class Turn:
@@ -107,46 +108,46 @@ class Turn:
         """Begin an empty turn at the end of the log."""
         self._segment_end = start - start % self._segment_size + self._segment_size
         self.room_end = self._segment_end - BLANK_SIZE
-        """Where the last record of the segment must end: a blank one may have to follow it."""
+        """Where the segment's last record must end at the latest: a blank one may follow it."""
         self.end = start
         self.runs: Runs = []
         self._filled: list[tuple[int, list[Buffer]]] = []
         self.go_on()
 
     def go_on(self) -> None:
-        """Begin an empty turn behind this one, which is written: its queues have let go of it."""
+        """Begin an empty turn after this one, which is written and released by its queues."""
         self.start = self._piece_start = self.end
         self.pieces: list[Buffer] = []
         """The records of the segment that is being filled, in parts."""
         self.records: list[Noted] = []
         """What the index has to know."""
         self.in_batches = 0
-        """How many records more than `records` has elements there are."""
+        """The number of records beyond the elements of `records`."""
         self.runs = []
         if self._filled:
             self._filled = []
 
     @property
     def writes(self) -> list[tuple[int, list[Buffer]]]:
-        """Per segment, where its first record goes, and its records."""
+        """For each segment, the offset of its first record, and its records."""
         return [*self._filled, (self._piece_start, self.pieces)]
 
     def begin_run(self, queue: ConsumeQueue | BatchConsumeQueue) -> list[bytes]:
-        """Return where the turn's entries of a queue go, before its next offset moves."""
+        """Return the list for a queue's entries of this turn, before its next offset moves."""
         run: list[bytes] = []
         queue.run = run
         self.runs.append((queue, queue.next_offset, run))
         return run
 
     def take_back(self) -> None:
-        """Give the queue offsets back, and forget everything."""
+        """Return the queue offsets to the queues, and forget everything."""
         for queue, offset, _ in self.runs:
             queue.next_offset = offset
             queue.run = None
         self.begin(self.start)
 
     def place(self, size: int) -> int:
-        """Return the physical offset for `size` bytes that must not be split over segments."""
+        """Return the physical offset for `size` bytes that must be in one segment."""
         return self.end if self.end + size <= self.room_end else self._segment_end
 
     def record(
@@ -160,7 +161,7 @@ class Turn:
         queue_offset: int,
         shared_part: bytes,
     ) -> tuple[int, tuple[Buffer, ...]]:
-        """Make the record that is to come to a place; returns its size and its parts."""
+        """Make the record for a place; return its size and its parts."""
         # Without a checksum, zeros would tell recovery that the disk lost a part.
         has_crc = self._record_crc or 0 in properties
         try:
@@ -180,12 +181,12 @@ class Turn:
             raise MessageIllegalError(str(error)) from error
         if has_crc:
             return size, (with_crc(b"".join((head, body, middle, properties))),)
-        # A view may be of a buffer that is used again before the commit.
+        # A view may be of a buffer that is reused before the commit.
         raw = body if type(body) is bytes else bytes(body)
         return size, (head, raw, middle, properties)
 
     def add(self, physical_offset: int, size: int, pieces: Sequence[Buffer]) -> None:
-        """Add records that were made for the place where they come next."""
+        """Add records that were made for the place that comes next."""
         if physical_offset != self.end:
             self._roll()
         self.pieces += pieces

@@ -1,9 +1,9 @@
-"""What of the log is in memory, beyond what is hot: asked of the kernel by blocks.
+"""Which parts of the log are in memory, besides the hot ones: the kernel is asked block by block.
 
-A fault on a page that only the disk has holds up the whole process. To copy such data out of the
-page cache, which can be refused, costs a pull a tenth more than to send it from the map. So the
-kernel is asked whether it has all of a block, and for the moment until `forget` is called, some
-milliseconds, the answer holds for every read of that block.
+A fault on a page that only the disk has holds up the whole process. Copying the data out of the
+page cache, which can be refused, makes a pull a tenth more expensive than sending it from the map.
+So the kernel is asked whether it has all of a block. The answer holds for every read of that block
+until `forget` is called, some milliseconds later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cometmq.store.log.segments import Segment, Segments
 
 BLOCK_SIZE: Final = 512 * 1024
-"""Asking about so much takes 1.9 µs; about the 33 KiB of a pull, 1.5."""
+"""Asking about a block takes 1.9 µs; about the 33 KiB of a pull, 1.5."""
 
 
 class WarmBlocks:
@@ -27,7 +27,7 @@ class WarmBlocks:
         self._known: dict[int, bool] = {}  # By the physical offset at which each block begins.
 
     def hold(self, segment: Segment, position: int, size: int) -> bool:
-        """Whether all of a stretch of a segment is in memory."""
+        """Whether a whole range of a segment is in memory."""
         end = position + size
         at = position - position % BLOCK_SIZE
         known = self._known
@@ -43,6 +43,6 @@ class WarmBlocks:
         return True
 
     def forget(self) -> None:
-        """Ask again from now on: memory is taken back when it is needed elsewhere."""
+        """Forget the answers: the kernel takes memory back when it is needed elsewhere."""
         if self._known:
             self._known.clear()

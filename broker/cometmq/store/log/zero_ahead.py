@@ -1,22 +1,22 @@
 """Zeros written into the log's file ahead of the records, so that a sync has less to do.
 
-A segment's blocks are reserved when it is made, but the file system notes of each whether it was
-ever written. A sync behind the first write to a block must bring that note to the journal, which
-costs as much again as the record itself: 206 µs instead of 103 for 32 records on ext4. So while
-every send waits for a sync, a thread keeps a few MiB ahead of the writer written with zeros, and
-synced. No more than that, because the pages must still be in memory when the records come: a block
-that was written, and is not, has to be read before a part of it can be changed.
+A segment's blocks are reserved when it is made, but for each block the file system notes whether it
+was ever written. The sync after the first write to a block must bring that note to the journal,
+which costs as much again as the record itself: 206 µs instead of 103 for 32 records on ext4. So
+while every send waits for a sync, a thread keeps a few MiB ahead of the writer filled with zeros,
+and synced. It fills no more, because the pages must still be in memory when the records come: a
+written block that is not in memory must be read before a part of it can be changed.
 
-Zeros never go over a record. The thread writes behind `_reached` only, holding a lock meanwhile;
-`_reached` only grows; and a turn that ends in front of it cannot meet the thread. One that does not
-takes the lock and moves `_reached` behind itself, and some way further, so that the thread gets in
-front of it again.
+Zeros never overwrite a record. The thread writes only from `_reached` on, and holds a lock while it
+does; `_reached` only grows; so the thread cannot meet a turn that ends before `_reached`. A turn
+that ends later takes the lock and moves `_reached` past its end, and somewhat further, so that the
+thread gets ahead of it again.
 
-Nothing depends on the zeros, which a reserved block reads as anyhow. A write of them that fails
-ends the filling of that segment, and is nobody else's business. A *sync* that fails is final, as
-any other: the kernel does not say whose pages it lost, and those of records may be among them. For
-that it need not come first. The file is opened once more here, and the kernel reports an error to
-each opening of a file, so the sync that a send waits for fails by itself.
+Nothing depends on the zeros: a reserved block reads as zeros anyway. If writing them fails, only
+the filling of that segment ends. A *sync* that fails is final, like any other: the kernel does not
+say whose pages it lost, and they may be pages of records. This sync need not be the first to fail:
+the file is opened a second time here, and the kernel reports an error to each opening of a file, so
+the sync that a send waits for fails by itself.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from cometmq.store.log.segments import Segment
 
 _PIECES: Final = 8
-"""Of what is kept ahead, the part that is written and synced at a time: a sync of records that
-comes meanwhile waits for it, too."""
+"""What is kept ahead is written and synced in this many pieces, because a sync of records may have
+to wait for that of a piece."""
 _NEVER: Final = 1 << 62
 
 
@@ -46,7 +46,7 @@ class ZeroAhead:
     def __init__(self, filesystem: FileSystem, syncer: Syncer, size: int) -> None:
         self.thread = BackgroundThread("store-zeros", self.step)
         self.asks_at = _NEVER
-        """A turn that ends behind this has to `make_way` before it is written."""
+        """A turn that ends after this has to call `make_way` before it is written."""
         self._filesystem = filesystem
         self._syncer = syncer
         self._size = size
@@ -59,13 +59,13 @@ class ZeroAhead:
 
     @classmethod
     def of(cls, filesystem: FileSystem, syncer: Syncer, config: StoreConfig) -> ZeroAhead | None:
-        """Return what a store needs; None when no send waits for a sync, or it was turned off."""
+        """Return one for a store; None if sends do not wait for a sync, or if it is turned off."""
         if config.flush is not Flush.SYNC or not config.zero_ahead_size:
             return None
         return cls(filesystem, syncer, config.zero_ahead_size)
 
     def follow(self, segment: Segment, end: int) -> None:
-        """Fill this segment from now on, behind a turn that ends there and is not yet written."""
+        """Fill this segment from now on, after a turn that ends at `end` and is not yet written."""
         with self._lock:
             self._segment = segment
             self._log_end = end
@@ -73,7 +73,7 @@ class ZeroAhead:
         self.thread.wake()
 
     def make_way(self, end: int) -> None:
-        """Keep out of the way of a turn that ends there, and go on in front of it."""
+        """Keep out of the way of a turn that ends at `end`, and continue ahead of it."""
         self._log_end = end
         if end > self._reached:
             with self._lock:
@@ -89,12 +89,12 @@ class ZeroAhead:
         self._ask(segment_end)
 
     def _ask(self, segment_end: int) -> None:
-        """Set `asks_at`: soon enough to fill the next piece, and never behind `_reached`."""
+        """Set `asks_at`: soon enough to fill the next piece, and never after `_reached`."""
         left = self._size - self._piece_size if self._reached < segment_end else 0
         self.asks_at = self._reached - left
 
     def step(self) -> None:
-        """Fill, piece by piece, what is to be ahead now."""
+        """Fill, piece by piece, what should be filled ahead by now."""
         while (file := self._fill()) is not None:
             try:
                 file.sync()
@@ -102,7 +102,7 @@ class ZeroAhead:
                 self._syncer.fail(error)
 
     def _fill(self) -> File | None:
-        """Write the next zeros; None when there are enough."""
+        """Write the next zeros and return their file; None if there are enough."""
         with self._lock:
             segment, start = self._segment, self._reached
             if segment is None or self._syncer.failure is not None:
@@ -129,7 +129,7 @@ class ZeroAhead:
         return self._file[1]
 
     def close(self) -> None:
-        """Close the file; the thread is at rest."""
+        """Close the file; the thread must be at rest."""
         if self._file is not None:
             self._file[1].close()
             self._file = None
