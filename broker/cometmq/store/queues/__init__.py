@@ -1,1 +1,1 @@
-"""The ConsumeQueues: for each message of a queue, where in the log its record lies."""
+"""The ConsumeQueues: for each message of a queue, where its record is in the log."""

@@ -1,6 +1,6 @@
 """The ConsumeQueue of a batch topic: one entry for each record, which may hold many messages.
 
-An entry's place says nothing about queue offsets, so they are searched for by base offset.
+An entry's index does not give its queue offset, so entries are searched for by base offset.
 
 ==  ====  ==============================================================================
 at  size  field (big-endian)
@@ -53,12 +53,12 @@ class BatchEntry(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes) -> BatchEntry:
-        """Read an entry as it stands in a file."""
+        """Read an entry from its bytes in a file."""
         return cls._make(BATCH_ENTRY.unpack(data))
 
     @property
     def end_offset(self) -> int:
-        """The queue offset behind the record's last message."""
+        """The queue offset after the record's last message."""
         return self.base_offset + self.batch_size
 
 
@@ -82,7 +82,7 @@ class BatchConsumeQueue(EntryFiles):
 
     @property
     def max_offset(self) -> int:
-        """The end of what can be read: one more than the last message's offset."""
+        """The end of what can be read: one past the last message's offset."""
         if self._max_of != self.end:
             self._max_offset = self.entry(self.end - 1).end_offset if self.end > self.start else 0
             self._max_of = self.end
@@ -90,28 +90,28 @@ class BatchConsumeQueue(EntryFiles):
 
     @property
     def min_offset(self) -> int:
-        """The first message that is still in the log; `max_offset` when none is.
+        """The first message that is still in the log; `max_offset` if none is.
 
-        `CorruptionError` where that entry says what cannot be: who asks would skip messages.
+        Raise `CorruptionError` if its entry cannot be right: the caller would skip messages.
         """
         index = self.min_entry
         return self.max_offset if index == self.end else self._base_offset(index, 0)
 
     @property
     def cold_front(self) -> Cold | None:
-        """What has to be fetched for `min_offset` to be known without a wait."""
+        """What has to be fetched so that `min_offset` can be found without waiting."""
         found = self.without_waiting(lambda: self.min_offset)
         if not isinstance(found, Cold):
             return None
         return super().cold_front or found
 
     def index_of(self, queue_offset: int) -> int:
-        """Return the place of the entry that leads to a message, as far as the others tell."""
+        """Return the index of the entry of a message, as far as the other entries show it."""
         places = range(self.end)
         return bisect_right(places, queue_offset, lo=self.min_entry, key=self._end_offset)
 
     def entry(self, index: int) -> BatchEntry:
-        """Return one entry by its place."""
+        """Return one entry by its index."""
         data = self.read_entries(index, 1)
         if len(data) < BATCH_ENTRY_SIZE:
             return BatchEntry(0, 0, 0, 0, 0, 0)
@@ -125,7 +125,7 @@ class BatchConsumeQueue(EntryFiles):
     def place(self, entry: BatchEntry) -> bool:
         """Put the entry of a record that was read back from the log where the record says.
 
-        As `ConsumeQueue.place`: False when it is there already; what contradicts it is erased.
+        As in `ConsumeQueue.place`: False if it is there already; entries that differ are erased.
         """
         if entry.base_offset < self.max_offset:
             index = bisect_right(
@@ -140,21 +140,21 @@ class BatchConsumeQueue(EntryFiles):
         return True
 
     def hold_at(self, queue_offset: int) -> None:
-        """Go on at an offset, though no message in front of it is left: a blank entry keeps it."""
+        """Continue at an offset, though no message before it is left: a blank entry keeps it."""
         blank = BatchEntry(0, PRE_BLANK_SIZE, 0, 0, queue_offset, 0)
         self.restart_behind(BATCH_ENTRY.pack(*blank), 1)
         self._max_of = -1
         self.next_offset = self.max_offset
 
     def read(self, queue_offset: int, count: int) -> list[BatchEntry]:
-        """Return up to `count` entries from the one on that holds the message, all of one file.
+        """Return up to `count` entries of one file, the first being the one that has the message.
 
-        Empty outside of `min_offset` and `max_offset`; `CorruptionError` where that entry is lost.
+        Empty outside `min_offset` and `max_offset`. Raise `CorruptionError` if the entry is lost.
         """
         if not self.min_offset <= queue_offset < self.max_offset:
             return []
         for end_offset in (self._end_offset, self._end_offset_or_beyond):
-            # What is missing may have led the search past the message.
+            # Missing entries may have led the search past the message.
             places = range(self.end)
             index = bisect_right(places, queue_offset, lo=self.min_entry, key=end_offset)
             data = self.read_entries(index, count)
@@ -171,8 +171,8 @@ class BatchConsumeQueue(EntryFiles):
         """Return the queue offset for a store timestamp: the base of the record that it means.
 
         The store time is in the entry, so no record is read. Past the end `LOWER` gives
-        `max_offset`, and before the start `UPPER` gives `min_offset`. `CorruptionError` where the
-        entry that it would be says what cannot be.
+        `max_offset`, and before the start `UPPER` gives `min_offset`. Raise `CorruptionError` if
+        the entry that is found cannot be right.
         """
         first, least = self.min_entry, self.min_offset
         places = range(self.end)
@@ -183,7 +183,7 @@ class BatchConsumeQueue(EntryFiles):
         return self._base_offset(index, least) if index >= first else least
 
     def _base_offset(self, index: int, least: int) -> int:
-        """Return where the messages of an entry begin; `CorruptionError` where they cannot."""
+        """Return where an entry's messages begin; raise `CorruptionError` if they cannot."""
         entry = self.entry(index)
         if not least <= entry.base_offset <= entry.end_offset <= self._behind(index):
             raise self.damaged(
@@ -193,7 +193,7 @@ class BatchConsumeQueue(EntryFiles):
         return entry.base_offset
 
     def _behind(self, index: int) -> int:
-        """Return where the messages behind those of an entry begin, if that is known."""
+        """Return where the messages after those of an entry begin; if unknown, the queue's end."""
         following = self.entry(index + 1) if index + 1 < self.end else None
         if following and following.size:
             return min(following.base_offset, self.max_offset)
@@ -203,7 +203,7 @@ class BatchConsumeQueue(EntryFiles):
         return self.entry(index).end_offset
 
     def _end_offset_or_beyond(self, index: int) -> int:
-        """The same, but of an entry that is missing one behind all messages."""
+        """The same, but for a missing entry an offset after all messages."""
         entry = self.entry(index)
         return entry.end_offset if entry.size else self.max_offset
 
@@ -212,10 +212,11 @@ class BatchConsumeQueue(EntryFiles):
 
 
 def _in_a_row(entries: list[BatchEntry], behind: int, max_offset: int) -> Iterator[BatchEntry]:
-    """Give the first entry and those that follow it; who reads on is told of what does not.
+    """Yield the first entry and those that follow it without a gap; the next read meets the rest.
 
-    None that reaches into the next one, `behind` all of them, or behind the queue, whatever the
-    next one says: how many messages it has is damaged.
+    An entry's number of messages is damaged if they reach into those of the next entry, past
+    `behind`, where the messages after these entries begin, or past the queue, whatever the next
+    entry says: then it is not yielded.
     """
     base_offset = entries[0].base_offset
     for entry, following in zip(entries, [*entries[1:], None], strict=True):

@@ -1,4 +1,4 @@
-"""The ConsumeQueue: for each message of one queue, where its record lies in the CommitLog.
+"""The ConsumeQueue: for each message of one queue, where its record is in the CommitLog.
 
 Entry `n` is the message with queue offset `n`; see `entry_files` for how entries reach the disk.
 
@@ -8,13 +8,13 @@ at  size  field (big-endian)
 0   8     physical offset of the record
 8   4     size of the record; 0x7FFFFFFF in a pre-blank entry
 12  8     tags code: Java's hash of the TAGS property, sign-extended, 0 without tags; in
-          SCHEDULE_TOPIC_XXXX when the message is due, in ms; at most -2147483649: the
-          address of a unit in the extension, see `consume_queue_ext`
+          SCHEDULE_TOPIC_XXXX the time at which the message is due, in ms; if at most
+          -2147483649, the address of a unit in the extension, see `consume_queue_ext`
 ==  ====  ===============================================================================
 
 Three offsets follow a message through a queue: `next_offset` moves when a put gets its offset,
 `max_offset` when the entry is appended, which the store does when consumers may read it, and
-`min_offset` when the log loses its front.
+`min_offset` when the beginning of the log expires.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _pack = ENTRY.pack
 
 
 class Boundary(Enum):
-    """Which message a lookup by time means when none has exactly that time."""
+    """Which message a lookup by time means if none has exactly that time."""
 
     LOWER = "lower"
     """The first message stored at or after the time."""
@@ -57,11 +57,11 @@ class ConsumeQueue(EntryFiles):
 
     @property
     def max_offset(self) -> int:
-        """The end of what can be read: one more than the last message's offset."""
+        """The end of what can be read: one past the last message's offset."""
         return self.end
 
     min_offset = EntryFiles.min_entry
-    """The first message that is still in the log; `max_offset` when none is."""
+    """The first message that is still in the log; `max_offset` if none is."""
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Make the next message readable. Entries come in the order of their records."""
@@ -70,9 +70,9 @@ class ConsumeQueue(EntryFiles):
     def place(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
         """Put the entry of a record that was read back from the log where the record says.
 
-        For recovery and replicas, which may come past the same record twice: an entry that is
-        there already stays, and False is returned. One that differs, and all behind it, are
-        erased: they are of a topic that was deleted and made again, or of a tail that was lost.
+        For recovery and replicas, which may see the same record twice: an entry that is there
+        already stays, and False is returned. An entry that differs is erased with all after it:
+        they belong to a topic that was deleted and recreated, or to a tail that was lost.
         """
         if queue_offset == self.end:
             self.append(physical_offset, size, tags_code)
@@ -91,12 +91,12 @@ class ConsumeQueue(EntryFiles):
         return True
 
     def hold_at(self, queue_offset: int) -> None:
-        """Go on at an offset, though no message in front of it is left.
+        """Continue at an offset, though no message before it is left.
 
-        The file that the message in front of it was in is made anew: its name, and blank entries,
-        keep the offset. Where the log has lost its first bytes, the last one is as of a record
-        there: a queue that ends with a pre-blank entry gets no others from Apache's brokers while
-        the log is shorter than the size in it.
+        The file of the message before the offset is recreated: its name, and blank entries, keep
+        the offset. If the log has lost its first bytes, the last entry is like that of a record
+        there, because Apache's brokers add nothing to a queue that ends with a pre-blank entry
+        while the log is shorter than the size in that entry.
         """
         is_gone = self._shelf.disk.min_physical_offset > 0
         size = GONE_SIZE if is_gone else PRE_BLANK_SIZE
@@ -106,15 +106,15 @@ class ConsumeQueue(EntryFiles):
     def read(self, queue_offset: int, count: int) -> bytes:
         """Return up to `count` entries from a queue offset on, never across two files.
 
-        Empty outside of `min_offset` and `max_offset`, and when the file is gone. An entry whose
-        size is 0 was lost from its file.
+        Empty outside `min_offset` and `max_offset`, and if the file is gone. An entry whose size is
+        0 was lost from its file.
         """
         if queue_offset < self.min_entry:
             return b""
         return self.read_entries(queue_offset, count)
 
     def read_cached(self, queue_offset: int, count: int) -> bytes | bytearray | None:
-        """Return what `read` does, or None when the disk would have to be waited for."""
+        """Return what `read` does, or None if that would have to wait for the disk."""
         if queue_offset < self.min_entry:
             return b""
         return self.read_entries_cached(queue_offset, count)
@@ -124,10 +124,10 @@ class ConsumeQueue(EntryFiles):
     ) -> int:
         """Return the queue offset for a store timestamp.
 
-        `store_time_of` takes a record's physical offset and size, and returns a negative number
-        when the record cannot be read: the answer is then the first message. Store times only
-        grow, as far as the clock does. Past the end `LOWER` gives `max_offset`, and before the
-        start `UPPER` gives `min_offset`.
+        `store_time_of` takes a record's physical offset and size, and returns a negative number if
+        the record cannot be read: the result is then the first message. Store times only grow, as
+        far as the clock does. Past the end `LOWER` gives `max_offset`, and before the start `UPPER`
+        gives `min_offset`.
         """
         low, high = self.min_offset, self.end
         while low < high:

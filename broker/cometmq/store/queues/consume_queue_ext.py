@@ -1,14 +1,14 @@
-"""The extension of ConsumeQueues, which Apache's brokers write when told to: read only.
+"""The extension of ConsumeQueues, which Apache's brokers write if configured to: read only.
 
-With `enableConsumeQueueExt` an entry of a ConsumeQueue holds no tags code but the address of a unit
-in `consumequeue_ext/{topic}/{queue id}/`: the unit's position, counted from the smallest number
-there is. Units follow one another in files of one size, named as those of queues are:
+With `enableConsumeQueueExt` an entry of a ConsumeQueue holds not a tags code but the address of a
+unit in `consumequeue_ext/{topic}/{queue id}/`: the unit's position, counted from the smallest
+64-bit number. Units follow one another in files of one size, named like those of queues:
 
 ==  ====  ==============================================================================
 at  size  field (big-endian)
 ==  ====  ==============================================================================
 0   2     size of the unit, 20 more than its bitmap; -1: the rest of the file is unused
-2   8     tags code, as an entry without extension has it
+2   8     tags code, as in an entry without extension
 10  8     store timestamp, ms
 18  2     size of the bitmap
 20  n     bitmap: bits of a Bloom filter, for filters by SQL
@@ -32,7 +32,7 @@ UNIT_HEAD_SIZE: Final = UNIT_HEAD.size
 assert UNIT_HEAD_SIZE == 20
 
 ADDRESS_MAX: Final = -2147483649
-"""No hash of tags is as small, and no time is negative: at most this, a tags code is an address."""
+"""A tags code of at most this is an address: no hash of tags is as small, no time is negative."""
 
 ADDRESS_OF_FIRST: Final = -(1 << 63)
 OPEN_FILES_MAX: Final = 64
@@ -45,7 +45,7 @@ def is_address(tags_code: int) -> bool:
 
 
 class ExtUnit(NamedTuple):
-    """What the extension knows of a message."""
+    """What the extension knows about a message."""
 
     tags_code: int
     store_time: int
@@ -66,7 +66,7 @@ class ConsumeQueueExt:
         return self._filesystem.exists(self._root)
 
     def unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
-        """Return the unit at an address; None when there is none, or it is damaged."""
+        """Return the unit at an address; None if there is none, or if it is damaged."""
         position = address - ADDRESS_OF_FIRST
         found = self._file(topic, queue_id, position)
         if found is None:

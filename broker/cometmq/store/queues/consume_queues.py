@@ -1,16 +1,16 @@
 """All ConsumeQueues of a store: tables of both kinds over one disk, written behind and synced.
 
-What the store does with it, in the order of a record's life:
+How the store uses it, in the order of a record's life:
 
-1. `simple.get(topic, queue_id)` (or `batch`), and `append` on what it returns;
+1. `simple.get(topic, queue_id)` (or `batch`), and `append` on the queue that it returns;
 2. `write_behind(up_to, budget)` in slices, when entries have waited long enough. The caller knows
    time and the log's end; here age is a physical offset: all records below it are old enough;
 3. for a checkpoint: `settled_offset` first, then `take_unsynced()`, and its `sync()` in a thread.
-   When that returned, the checkpoint may claim what `settled_offset` said before.
+   Once that has returned, the checkpoint may claim what `settled_offset` said before.
 
-On an unclean start `truncate(start)` with the physical offset from which records are read back,
-then `place` of each of them, then `settle()` in slices: until it ends `settled_offset` stays low,
-so that a second crash starts from there again.
+An unclean start calls `truncate(start)` with the physical offset from which records are read back,
+then `place` for each of them, then `settle()` in slices. Until `settle` ends, `settled_offset`
+stays low, so that a second crash starts from there again.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ BATCH_FOLDER: Final = "batchconsumequeue"
 
 
 class Span(NamedTuple):
-    """The messages of a queue."""
+    """The messages of a queue, by their queue offsets."""
 
     min_offset: int
-    """Of the first one that is kept."""
+    """That of the first message that is kept."""
     max_offset: int
-    """That the next one gets."""
+    """The one that the next message gets."""
 
 
 class ConsumeQueues:
@@ -72,9 +72,9 @@ class ConsumeQueues:
     ) -> None:
         """After a `clean` stop, files of odd sizes are foreign, not half made.
 
-        `file_sizes` are those of both kinds as the store noted them down: files that a power cut
-        left with an equal wrong length say nothing then. Those of Apache, whose broker wrote last
-        if it `is_of_others`, have theirs from the beginning.
+        `file_sizes` are those of both kinds as the store noted them down: then files that a power
+        cut left with the same wrong length do not matter. If it `is_of_others`, an Apache broker
+        wrote last, whose files have their full size from the beginning.
         """
         are_whole = clean or is_of_others
         self._filesystem, self._root = filesystem, root
@@ -98,7 +98,7 @@ class ConsumeQueues:
         self.ends.sizes = sizes
         self._lacking_from: int | None = None
         self.write_error: OSError | None = None
-        """Why entries cannot be written now; None again as soon as one could be."""
+        """Why entries cannot be written now; None again as soon as a write succeeds."""
 
     @property
     def ends(self) -> QueueEnds:
@@ -110,22 +110,22 @@ class ConsumeQueues:
         return self.batch if is_batch else self.simple
 
     def discard(self, to_make: Ends) -> None:
-        """Remove what is left of queues that are to be made again."""
+        """Remove what is left of queues that are to be rebuilt."""
         for key in to_make:
             self.table(is_batch=key.is_batch).discard(key.topic, key.queue_id)
 
     def expect_records(self, segments: Segments) -> None:
-        """Take no last entry of a queue, when it is loaded, that is of no record in the log."""
+        """When a queue is loaded, drop last entries that belong to no record in the log."""
         self._disk.backs = RecordCheck(segments)
 
     def expect_whole(self, end_offset: int = NO_CUT) -> None:
-        """Take the entries for complete, up to the log's end: nobody wrote since a clean stop."""
+        """Count the entries as complete up to the log's end: nobody wrote since a clean stop."""
         self._disk.whole_to = end_offset
 
     def expect_all(self, first_offset: int) -> None:
         """Erase the entries of all records: the log is replayed from its first one, here.
 
-        Entries in front of it stay: a queue without a record goes on behind them.
+        Entries before it stay: a queue without a record continues after them.
         """
         self._disk.may_restart = True
         for table in (self.simple, self.batch):
@@ -135,10 +135,10 @@ class ConsumeQueues:
         self.truncate(first_offset)
 
     def can_take(self, key: QueueKey, physical_offset: int, next_offset: int) -> bool:
-        """Whether a queue can have the entry of a record that is read back from the log.
+        """Whether a queue can take the entry of a record that is read back from the log.
 
-        One that is damaged goes without, see `problems`: nobody puts to it or reads from it until
-        it is made again from the log, and the list says so. The others are not concerned.
+        A damaged queue cannot, see `problems`: nobody puts to it or reads from it until it is
+        rebuilt from the log, and the list of ends notes that. Other queues are not affected.
         """
         table = self.table(is_batch=key.is_batch)
         try:
@@ -157,7 +157,7 @@ class ConsumeQueues:
     def write_behind(self, up_to: int, budget: int) -> bool:
         """Write queues whose first waiting entry is of a record below `up_to`.
 
-        At most `budget` writes, some 5 µs each; returns whether all such queues are done. When the
+        Do at most `budget` writes, some 5 µs each; return whether all such queues are done. If the
         disk refuses a write, `write_error` says why, and the entries stay in memory.
         """
         disk = self._disk
@@ -175,27 +175,27 @@ class ConsumeQueues:
 
     @property
     def unwritten_from(self) -> int | None:
-        """The physical offset of the first record whose entry waits in memory; None without."""
+        """The physical offset of the first record whose entry waits in memory, if any."""
         return self._disk.first_unwritten()
 
     @property
     def settled_offset(self) -> int | None:
         """The physical offset below which every record's entry is in the files; None for any.
 
-        Not what the disk holds: for that, sync what `take_unsynced` then returns.
+        That does not mean on the disk: for that, sync what `take_unsynced` then returns.
         """
-        # Until a list can be saved that tells which queues lack entries, the log has to.
+        # Until a list that says which queues lack entries can be saved, the log is needed for it.
         lacking = None if self.ends.is_whole else self._lacking_from
         bounds = (self._disk.first_unwritten(), self.simple.cut, self.batch.cut, lacking)
         return min((bound for bound in bounds if bound is not None), default=None)
 
     @property
     def changed_count(self) -> int:
-        """About how many queues have entries that are not on the disk, or not in their files."""
+        """Roughly how many queues have entries that are not on the disk, or not in their files."""
         return len(self._disk.unwritten) + len(self._disk.unsynced_files)
 
     def take_unsynced(self) -> Unsynced:
-        """Return what was changed since the last time this was asked."""
+        """Return what has changed since the last call."""
         disk = self._disk
         unsynced = Unsynced(
             disk.filesystem, disk.unsynced_files, disk.unsynced_directories, disk.partition
@@ -204,7 +204,7 @@ class ConsumeQueues:
         return unsynced
 
     def take_ends(self) -> Callable[[], None]:
-        """Return what saves where the queues end, once what is unsynced now is synced."""
+        """Return a call that saves the queues' ends, for when what is unsynced now is synced."""
         return partial(self.ends.take().save, self._filesystem, self._root)
 
     def topics(self) -> set[str]:
@@ -212,7 +212,7 @@ class ConsumeQueues:
         return {*self.simple.topics(), *self.batch.topics()}
 
     def check_spelling(self, topic: str) -> None:
-        """Refuse a topic whose files would be another's, where the disk takes `A` for `a`."""
+        """Refuse a topic whose files would be another topic's, if the disk takes `A` for `a`."""
         if not self._is_case_blind:
             return
         for other in self.topics():
@@ -229,16 +229,16 @@ class ConsumeQueues:
         return self._filesystem.exists(f"{self._root}/{SIMPLE_FOLDER.upper()}")
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
-        """Return a queue if there is one; the one that has messages, should both kinds have it."""
+        """Return a queue if there is one; if both kinds have it, the one that has messages."""
         queue = self.simple.find(topic, queue_id)
         if queue is None or not queue.end:
             return self.batch.find(topic, queue_id) or queue
         return queue
 
     def span(self, topic: str, queue_id: int) -> Span | None:
-        """Return where a queue begins and ends, for who looks at many; None if it is damaged.
+        """Return where a queue begins and ends, for callers with many; None if it is damaged.
 
-        Who puts to it or reads from it is told; `problems` has why.
+        A put to it, or a read, raises the error; `problems` says what is wrong.
         """
         try:
             queue = self.find(topic, queue_id)
@@ -249,7 +249,7 @@ class ConsumeQueues:
             return None
 
     def cold_front(self, topic: str, queue_id: int) -> Cold | None:
-        """What has to be fetched for `span` to find a queue's begin without waiting for the disk.
+        """What has to be fetched so that `span` finds a queue's begin without waiting for the disk.
 
         Once a segment has expired, and after a start, it is searched for in the queue's entries.
         """
@@ -257,14 +257,14 @@ class ConsumeQueues:
             queue = self.find(topic, queue_id)
             return None if queue is None else queue.cold_front
         except StoreFilesError:
-            return None  # Who looks is told.
+            return None  # The look itself reports it.
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]] | None:
         """Return a queue's entries from an offset on: physical offset, size, tags code.
 
-        None when there is no such queue. Waits for the disk.
+        None if there is no such queue. Waits for the disk.
         """
         queue = self.find(topic, queue_id)
         if queue is None:
@@ -282,16 +282,16 @@ class ConsumeQueues:
     # The two ends of the log
 
     def truncate(self, physical_offset: int) -> None:
-        """Erase the entries of records at or behind a physical offset."""
+        """Erase the entries of records at or after a physical offset."""
         self.simple.truncate(physical_offset)
         self.batch.truncate(physical_offset)
 
     def settle(self, in_thread: InThread | None = None) -> Iterator[None]:
         """Do the rest of `truncate` for queues that nobody touched, one a step.
 
-        And load all of them once where there was no list of where they end: it names each, and is
-        whole if all can be loaded. What the loads look at is read `in_thread`, if one is given; no
-        step may be taken before that ended.
+        If there was no list of ends, also load all queues once: then the list names each, and is
+        whole if all can be loaded. What the loads look at is first read `in_thread`, if one is
+        given; no step may be taken before that has ended.
         """
         is_cut = not (self.simple.cut is None and self.batch.cut is None)
         for table in (self.simple, self.batch):
@@ -308,7 +308,7 @@ class ConsumeQueues:
         )
 
     def correct_min(self, physical_offset: int) -> None:
-        """Let every queue begin at the first record at or behind the log's first byte."""
+        """Let every queue begin at the first record at or after the log's first byte."""
         self._disk.min_physical_offset = physical_offset
 
     def expire(
@@ -316,10 +316,10 @@ class ConsumeQueues:
     ) -> Iterator[int]:
         """Remove files without an entry of a record in the log; one queue a step.
 
-        Entries of records below `settled_offset` are on the disk. Before the first file goes, the
-        list of where the queues begin and end is saved `in_thread`; no step may be taken before
-        that ended. What it does not let go stays. An `OSError` of a queue is raised behind the
-        last step: the others' files go.
+        Entries of records below `settled_offset` are on the disk. Before the first file is removed,
+        the list of where the queues begin and end is saved `in_thread`; no step may be taken before
+        that has ended. Files that the list does not let go stay. An `OSError` of one queue is
+        raised after the last step, so that the others' files are removed.
         """
         ends, going, failed = self.ends, list[EntryFiles](), list[OSError]()
 
@@ -351,7 +351,7 @@ class ConsumeQueues:
         self.batch.destroy(topic, queue_id)
 
     def close(self) -> None:
-        """Close the files; what was not written is lost. No sync may be under way."""
+        """Close the files; entries that were not written are lost. No sync may be under way."""
         self._open_files.close_all()
         if self._disk.partition is not None:
             self._disk.partition.close()
@@ -359,12 +359,12 @@ class ConsumeQueues:
 
     @property
     def damaged(self) -> list[tuple[str, int]]:
-        """The topics and ids of queues that were found to be not as they should be."""
+        """The topics and ids of queues that were found damaged."""
         return [*self.simple.problems, *self.batch.problems]
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with queues that were found to be not as they should be."""
+        """What is wrong with the queues that were found damaged."""
         return [*self.simple.problems.values(), *self.batch.problems.values()]
 
     def walk(self) -> Iterator[ConsumeQueue | BatchConsumeQueue]:

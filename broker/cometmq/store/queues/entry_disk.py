@@ -25,7 +25,7 @@ _MOVE: Final = (
 
 
 class EntryDisk:
-    """What all queues of a store share: the file system, open files, what is not on disk yet."""
+    """What all queues of a store share: the file system, open files, what is not yet on disk."""
 
     __slots__ = (
         "_half_written",
@@ -58,33 +58,33 @@ class EntryDisk:
         self.unsynced_directories: set[str] = set()
         self.min_physical_offset = 0
         self.whole_to: int | None = None
-        """Where the log ends of which this store wrote and synced every entry; None where it may
-        not have: else nothing may stand behind the last entry, which leads in front of that."""
+        """The log's end, if this store wrote and synced every entry up to it: then a queue's last
+        entry leads before it, and nothing may follow that entry. None if it may not have."""
         self.may_restart = False
         """Whether the log is replayed from its first record, so that no entry can be missing."""
         self.backs: Callable[[str, int, int, int], bool] | None = None
-        """Whether a record of a topic and queue stands at a physical offset, with that size."""
+        """Whether a record of a topic and queue is at a physical offset, with that size."""
         self.forgotten: set[EntryFiles] = set()
-        """Queues that had files, of which nothing was taken."""
+        """Queues that had files from which nothing was taken."""
         self._half_written: int | None = None
         self.partition: Partition | None = None
-        """Opened before the first write: it reports only what fails while it is open."""
+        """Opened before the first write: it reports only failures that happen while it is open."""
 
     def first_unwritten(self) -> int | None:
         """Return the physical offset from which on entries may be missing in the files."""
         while self.unwritten:
             offset = self.unwritten[0].first_unwritten()
             if offset is not None:
-                # The queues behind a half-written one may have waited as long as all of it did.
+                # The queues after a half-written one may have waited as long as all of it did.
                 return offset if self._half_written is None else self._half_written
             self.unwritten.popleft()
             self._half_written = None
         return None
 
     def write_first(self, waited: int) -> None:
-        """Write the queue that has waited for longest, or the next part of it.
+        """Write the queue that has waited longest, or the next part of it.
 
-        `waited` is what `first_unwritten` has just said.
+        `waited` is what `first_unwritten` has just returned.
         """
         if self.unwritten[0].write():
             self.unwritten.popleft()
@@ -94,7 +94,7 @@ class EntryDisk:
 
 
 class Shelf:
-    """Where the queues of one kind stand: their folder and the shape of their files."""
+    """The place of the queues of one kind: their folder and the shape of their files."""
 
     __slots__ = ("disk", "entry_size", "file_entries", "file_size", "heads", "root")
 
@@ -109,13 +109,13 @@ class Shelf:
         self.heads = Struct(f">qi{entry_size - 12}x")
 
     def path(self, topic: str, queue_id: int, number: int) -> str:
-        """Return where a queue's file of that number lies."""
+        """Return the path of a queue's file with a number."""
         return f"{self.root}/{topic}/{queue_id}/{number * self.file_size:020d}"
 
     def numbers(self, directory: str) -> list[int]:
-        """Return the numbers of a queue's files; checks their sizes, and leaves others alone.
+        """Return the numbers of a queue's files; check their sizes, and ignore other files.
 
-        What has the name of one and is none, a folder say, hides what the queue had.
+        Refuse anything else, such as a folder, with the name of a file: it hides the queue's data.
         """
         disk, file_size = self.disk, self.file_size
         numbers: list[int] = []
@@ -130,7 +130,7 @@ class Shelf:
                     )
         for entry in entries:
             number, odd = divmod(int(entry.name), file_size)
-            # A file whose making was interrupted is short; a clean stop leaves only empty ones.
+            # A file is short if its creation was interrupted; a clean stop leaves only empty ones.
             short = entry.size < file_size and not disk.clean
             unused = entry.size == 0 and entry is entries[-1]
             if odd or not (entry.size == file_size or short or unused):

@@ -1,21 +1,22 @@
-"""A queue of fixed-size entries over fixed-size files: what both kinds of ConsumeQueue are made of.
+"""A queue of fixed-size entries over fixed-size files: the base of both kinds of ConsumeQueue.
 
-Entry `n` lies at byte `n * entry_size` of one endless file, cut into files of equal length that are
-named by their first byte's position (20 decimal digits), made at full length and sparse. Every
-entry starts with the physical offset and the size of a CommitLog record, and within a queue both
-only grow. Three regions follow one another::
+Entry `n` is at byte `n * entry_size` of one endless file, cut into sparse files of equal full
+length, each named by the position of its first byte (20 decimal digits). Every entry starts with
+the physical offset and the size of a CommitLog record; within a queue both only grow. Three regions
+follow one another::
+
 
     first file       min              written              end
     |  expired or    |  entries in     |  entries in        |
     |  pre-blank     |  files          |  the tail (memory)  |
 
 * `append` only extends the tail: a `pwrite` costs ten times as much. A queue whose tail was empty
-  enters `EntryDisk.unwritten`, so that list is ordered by each queue's first unwritten record, and
+  enters `EntryDisk.unwritten`. So that list is ordered by each queue's first unwritten record, and
   its head says up to which physical offset everything is in the files. That makes the checkpoint
-  fuzzy: no moment is needed at which all queues are written.
-* Bytes reach the disk when they are synced. After a power cut those written since may be there, be
-  zeros, or be torn: `load` with a `cut` (an unclean start) trusts only what was synced.
-* What is cut is erased: no later start may take it for entries.
+  fuzzy: there need be no moment at which all queues are written.
+* Bytes reach the disk when they are synced. After a power cut, bytes that were not synced may be
+  there, be zeros, or be torn: `load` with a `cut` (an unclean start) trusts only what was synced.
+* Entries that are cut off are erased: no later start may take them for entries.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from cometmq.store.queues.entry_disk import Shelf
 
 WRITE_BYTES_MAX: Final = 65536
-"""Written in one go at most, about 20 µs, so that a busy queue's tail does not hold the loop up."""
+"""Written in one go at most, in about 20 µs, so that a busy queue does not hold up the loop."""
 
 
 class EntryFiles(ReadableEntries):
@@ -51,21 +52,21 @@ class EntryFiles(ReadableEntries):
 
     def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
         super().__init__(shelf, topic, queue_id)
-        self._kept_from: int = 0  # Files in front of it may go.
-        self.journal_number: int = -1  # By which the journal knows the queue that is written now.
+        self._kept_from: int = 0  # Files before it may be removed.
+        self.journal_number: int = -1  # The queue's number in the journal that is being written.
         self.next_offset: int = 0
-        """What the next put gets: the store moves it, and takes it back when the turn fails."""
+        """What the next put gets: the store moves it, and takes it back if the turn fails."""
         self.run: list[bytes] | None = None
-        """The entries that it gets when the turn is written; None when the turn has none."""
+        """The entries that the queue gets once the turn is written; None if it gets none."""
 
     @property
     def has_files(self) -> bool:
-        """Whether it has a file, if only a blank one."""
+        """Whether the queue has a file, if only a blank one."""
         return self._first is not None
 
     @property
     def kept_from(self) -> int:
-        """The first entry of the first file that is there, and has not expired."""
+        """The first entry of the first file that exists and has not expired."""
         return max(self.start, self._kept_from)
 
     def first_unwritten(self) -> int | None:
@@ -84,19 +85,19 @@ class EntryFiles(ReadableEntries):
         self.end += count
 
     def restart_at(self, index: int) -> None:
-        """Forget every entry and begin at `index`, behind pre-blank entries of its file."""
+        """Forget every entry and begin at `index`, after pre-blank entries in its file."""
         self._restart(index, index)
 
     def restart_behind(self, last: bytes, index: int) -> None:
-        """The same where no entry follows: one of no message stays in front of `index`."""
+        """The same if no entry follows: an entry without a message stays before `index`."""
         self._restart(index, index - 1, last)
         self._shelf.disk.ends.note(self, index, last)
 
     def _restart(self, index: int, within: int, last: bytes = b"") -> None:
-        """Begin at `index`, behind blank entries of the file that has the place `within`.
+        """Begin at `index`, after blank entries in the file that has the index `within`.
 
-        They, and `last` in place of the last one, are written at once: it may be a whole file of
-        them, for each of many queues.
+        The blank entries, the last one replaced by `last`, are written at once: they may fill a
+        whole file, for each of many queues.
         """
         if self.end or self._first is not None:
             self._clear()
@@ -118,9 +119,9 @@ class EntryFiles(ReadableEntries):
         self.end = self._min = index
 
     def write(self) -> bool:
-        """Write the tail, or its first `WRITE_BYTES_MAX`, into the files; whether all is written.
+        """Write the tail, or its first `WRITE_BYTES_MAX`; return whether all of it is written.
 
-        When the disk refuses it, the tail stays as it was: writing again writes the same.
+        If the disk refuses, the tail stays as it was: the next call writes the same.
         """
         shelf = self._shelf
         disk, size = shelf.disk, shelf.entry_size
@@ -128,14 +129,14 @@ class EntryFiles(ReadableEntries):
         number, place = divmod(self.end - len(tail) // size, shelf.file_entries)
         room = (shelf.file_entries - place) * size
         count = min(len(tail), room, WRITE_BYTES_MAX // size * size)
-        # A copy of a buffer: an error that is kept would keep it from growing.
+        # A copy of a buffer, because an error that somebody keeps would keep it from growing.
         data = tail if type(tail) is bytes and count == len(tail) else tail[:count]
         file = disk.open_files.get(self, number)
         if file is not None:
             file.write(data, place * size)
         else:
             file = self._open_for_writing(number, place)
-            # Of more queues than may have an open file, none is written again before it is closed.
+            # With more queues than open files, each file is closed before its next write anyway.
             is_kept = len(disk.unwritten) <= disk.open_files.files_max
             try:
                 file.write(data, place * size)
@@ -150,9 +151,9 @@ class EntryFiles(ReadableEntries):
         return not self._tail
 
     def _open_for_writing(self, number: int, place: int) -> File:
-        """Open a file that may not be there yet; it gets its full length, and stays sparse.
+        """Open a file that may not exist yet; it gets its full length, and stays sparse.
 
-        It has that length already when entries stand in front of the place that is to be written.
+        It already has that length if entries are before the place that is to be written.
         """
         shelf = self._shelf
         disk = shelf.disk
@@ -182,7 +183,7 @@ class EntryFiles(ReadableEntries):
     def _check_no_gap(self, end: int, index: int, physical_offset: int) -> None:
         """Refuse a record that does not follow the last message of its queue.
 
-        Where the log is read from its first record on, messages that have expired may be missing.
+        If the log is read from its first record on, expired messages may be missing.
         """
         if index <= end:
             return
@@ -199,13 +200,13 @@ class EntryFiles(ReadableEntries):
     def load(self, cut: int | None) -> None:
         """Find where the entries on disk start and end.
 
-        With a `cut`, entries of records at or behind that physical offset are erased, and nothing
-        behind the first such entry is trusted.
+        With a `cut`, entries of records at or after that physical offset are erased, and nothing
+        after the first such entry is trusted.
         """
         disk = self._shelf.disk
         numbers = self._shelf.numbers(self.directory)
         if cut is not None and not disk.read_only:
-            self._note_names()  # The stopped process may not have come to sync them.
+            self._note_names()  # The stopped process may not have synced them.
             leftovers = self._count_leftovers(numbers, cut)
             for number in numbers[:leftovers]:
                 self._remove(number)
@@ -222,8 +223,8 @@ class EntryFiles(ReadableEntries):
             if count and cut is not None:
                 self.end, holds_messages = backed_end(self, disk, self._known)
             if self.end > number * per_file:
-                break  # Else all of this file was torn: the cut is for the one before, too.
-            disk.open_files.close(self, number)  # Opened to be written, it is grown.
+                break  # Otherwise all of this file was torn: the cut is in an earlier one.
+            disk.open_files.close(self, number)  # When it is opened for writing, it is resized.
         if cut is not None:
             self._cut_unsure(numbers, holds_messages=holds_messages)
             return
@@ -232,24 +233,24 @@ class EntryFiles(ReadableEntries):
             self.check_end(disk.whole_to)
 
     def _first_of(self, numbers: list[int]) -> int:
-        """Return where the first file begins, if only by the list: what is lost did not expire."""
+        """Return where the first file begins, also by the list: a lost file has not expired."""
         return min(numbers[0] * self._shelf.file_entries, self._kept_by_list)
 
     def _count_leftovers(self, numbers: list[int], cut: int) -> int:
-        """Count the expired files whose removal a power cut undid, or that a kill came before."""
+        """Count the expired files whose removal a power cut undid, or a kill prevented."""
         first = self._kept_by_list
         if first == NO_CUT:
             return count_leftovers(self._file, self._shelf, numbers, cut)
         return bisect_left(numbers[:-1], first // self._shelf.file_entries)
 
     def miss_nothing(self) -> None:
-        """Begin at the first file that is there: the log is replayed from its first record."""
+        """Begin at the first file that exists: the log is replayed from its first record."""
         if numbers := self._shelf.numbers(self.directory):
             self._first = self._min = numbers[0] * self._shelf.file_entries
             self._min_physical_offset = -1
 
     def _cut_unsure(self, numbers: list[int], *, holds_messages: bool) -> None:
-        """Erase what a power cut may have left of entries that were not synced."""
+        """Erase what a power cut may have left of unsynced entries."""
         disk = self._shelf.disk
         self._check_known()
         is_vouched = holds_messages or disk.ends.vouches(self) or self._is_held()
@@ -259,19 +260,19 @@ class EntryFiles(ReadableEntries):
             self._erase(numbers)
 
     def _is_held(self) -> bool:
-        """Whether the last entry was put there to keep the offset, where no list says so.
+        """Whether the last entry is there to keep the offset, though no list says so.
 
-        In an ordinary queue its size tells, if the log had lost its front. A queue of batches has
-        none but this one without a message.
+        In an ordinary queue its size shows it, if the log's beginning had expired. In a queue of
+        batches only such an entry has no message.
         """
         if self._shelf.disk.ends.is_whole or self.end <= self.start:
             return False
         return self.is_batch or self.head(self.end - 1)[1] == GONE_SIZE
 
     def _forget(self) -> None:
-        """Take nothing from files without an entry that was synced, not even where they begin.
+        """Take nothing from files without a synced entry, not even where they begin.
 
-        A power cut may have lost those in front of them. The log says where the queue goes on.
+        A power cut may have lost the files before them. The log says where the queue continues.
         """
         self._shelf.disk.forgotten.add(self)
         if self._shelf.disk.read_only:
@@ -280,7 +281,7 @@ class EntryFiles(ReadableEntries):
             self._clear()
 
     def _check_known(self) -> None:
-        """Refuse a queue that has a hole in front of entries that were synced."""
+        """Refuse a queue that has a hole before entries that were synced."""
         known = self._known
         if known is not None and (self.end < known.entries or known.lacks_from is not None):
             problem = f"not an entry, though {known.entries} were safe on the disk"
@@ -291,7 +292,7 @@ class EntryFiles(ReadableEntries):
     # Cutting
 
     def truncate(self, physical_offset: int) -> None:
-        """Erase the entries of records at or behind a physical offset."""
+        """Erase the entries of records at or after a physical offset."""
         low = self._first if self._first is not None else self.written
         self.cut_to(
             bisect_left(range(self.end), physical_offset, lo=low, key=lambda i: self.head(i)[0])
@@ -300,8 +301,8 @@ class EntryFiles(ReadableEntries):
     def cut_to(self, index: int) -> None:
         """Erase the entries from `index` on.
 
-        From the files too when all of them were in the tail: a write that failed may have got
-        some of them there.
+        Erase them from the files even if all were in the tail: a failed write may have put some of
+        them there.
         """
         if index < self.end:
             self._drop_tail(max(0, index - self.written))
@@ -310,7 +311,7 @@ class EntryFiles(ReadableEntries):
             self._erase(self._shelf.numbers(self.directory))
 
     def erase_rest(self) -> None:
-        """Erase what the files hold behind the last entry."""
+        """Erase what the files hold after the last entry."""
         self._erase(self._shelf.numbers(self.directory))
 
     def _drop_tail(self, kept: int) -> None:
@@ -320,9 +321,9 @@ class EntryFiles(ReadableEntries):
                 self._shelf.disk.unwritten.remove(self)
 
     def _erase(self, numbers: list[int]) -> None:
-        """Erase what the files, of these numbers, hold behind `end`.
+        """Erase what the files with these numbers hold after `end`.
 
-        The first file stays, even without entries: its name is what keeps the queue's offset.
+        The first file stays, even without entries: its name keeps the queue's offset.
         """
         disk = self._shelf.disk
         last, place = divmod(self.end, self._shelf.file_entries)
@@ -335,13 +336,13 @@ class EntryFiles(ReadableEntries):
                 if file.size() < self._shelf.file_size or not file.is_blank(size):
                     file.resize(size)
                     file.resize(self._shelf.file_size)
-                disk.unsynced_files.add(file.path)  # What is blank may not be so on the disk.
+                disk.unsynced_files.add(file.path)  # A blank part may not be blank on the disk.
 
     def _remove(self, number: int) -> None:
         disk = self._shelf.disk
         path = self._shelf.path(self.topic, self.queue_id, number)
         disk.open_files.close(self, number)
-        with suppress(FileNotFoundError):  # A power cut may undo one removal and not the next.
+        with suppress(FileNotFoundError):  # A power cut may undo one removal but not the next.
             disk.filesystem.remove(path)
         disk.unsynced_files.discard(path)
         disk.unsynced_directories.add(self.directory)
@@ -349,10 +350,10 @@ class EntryFiles(ReadableEntries):
     # The front
 
     def let_go(self, settled_offset: int) -> bool:
-        """Keep no files without an entry of a record in the log; whether there are such to remove.
+        """Let go of files without an entry of a record in the log; return whether there are any.
 
-        Never the last one: its entries are what keeps the queue's offset. Nor one whose next may
-        be lost in a power cut: only entries of records below `settled_offset` are surely synced.
+        The last file always stays: its entries keep the queue's offset. So does one if a power cut
+        could lose the next file: only entries of records below `settled_offset` are surely synced.
         """
         kept_from, per_file = self.kept_from, self._shelf.file_entries
         while (following := kept_from + per_file) <= self.min_entry:
@@ -363,7 +364,7 @@ class EntryFiles(ReadableEntries):
         return self.start < kept_from
 
     def expire(self) -> int:
-        """Remove the files that were let go, once the list of the queues' ends says so."""
+        """Remove the files that were let go, after the list of the queues' ends says so."""
         removed = 0
         while self._first is not None and self._first < self._kept_from:
             self._remove(self._first // self._shelf.file_entries)
@@ -372,7 +373,7 @@ class EntryFiles(ReadableEntries):
         return removed
 
     def destroy(self) -> None:
-        """Remove the queue with its files; its folder may hold others'."""
+        """Remove the queue with its files; its folder may hold files of others."""
         self._clear()
         self._shelf.disk.ends.forget(self)
 

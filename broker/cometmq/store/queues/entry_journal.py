@@ -1,12 +1,12 @@
-"""The entry journal: what the ConsumeQueues of very many topics get, in one file.
+"""The entry journal: one file with the new entries of the ConsumeQueues of very many topics.
 
-With thousands of queues nearly every entry is alone in its write, and a checkpoint has thousands of
-files synced. So while many queues are written to, their entries stay in memory, and what a
-checkpoint needs of them on the disk is this one file: `root/entryjournal/<start, 20 digits>` holds
-**every** entry of the records from `start` on, in the order in which they could be read. The
+With thousands of queues, nearly every entry would need its own write, and a checkpoint would sync
+thousands of files. So while many queues are written to, their entries stay in memory, and a
+checkpoint needs only this one file on the disk: `root/entryjournal/<start, 20 digits>` holds
+**every** entry of the records from `start` on, in the order in which they became readable. The
 checkpoint names the file, how much of it is synced, and up to which record it goes. An unclean
-start cuts the queues back to what was synced of their files, as ever, and takes from here what the
-log would give it again; see `journal_reading`. Whatever is wrong with the file, the log has it all.
+start cuts the queues back to the synced part of their files, as always, and takes from here what it
+would otherwise take from the log; see `journal_reading`. If the file is damaged, the log has all.
 
 Head of the file, big-endian:
 
@@ -19,13 +19,13 @@ at    size  field
 16    4     CRC-32 of bytes 0 to 16
 ====  ====  ======================================================
 
-Then blocks, one behind the other, each with entries of one kind of queue:
+Then blocks, one after another, each with entries of one kind of queue:
 
 ====  ====  ====================================================================================
 at    size  field
 ====  ====  ====================================================================================
-0     4     size of the block behind this head
-4     4     names: queues that are named here, because the file has had no entry of them
+0     4     size of the block after this head
+4     4     names: queues that are named here, because the file had no entry of them before
 8     4     runs: how often entries of one queue follow
 12    4     size of an entry: 20, or 46 in queues of batches
 16    4     CRC-32 of bytes 0 to 16 and of the block, of the start and the block's place in the file
@@ -35,7 +35,7 @@ at    size  field
 ..          the entries of all runs
 ====  ====  ====================================================================================
 
-The number of a queue is good in one file. A queue that is deleted and made again is named again.
+A queue's number is valid in one file only. A queue that is deleted and recreated is named again.
 """
 
 from __future__ import annotations
@@ -68,23 +68,23 @@ WRITTEN_TURNS_MAX: Final = 512
 
 
 class JournalClaim(NamedTuple):
-    """What a checkpoint says of a journal that is on the disk."""
+    """What a checkpoint says about a journal that is on the disk."""
 
     start: int
-    """It has the entries of all records from here on,"""
+    """The journal has the entries of all records from this offset"""
     end: int
-    """up to here,"""
+    """to this one,"""
     size: int
-    """in so many bytes of the file."""
+    """in this many bytes of the file."""
 
 
 def journal_path(root: str, start: int) -> str:
-    """Return where a journal lies."""
+    """Return the path of a journal."""
     return f"{root}/{JOURNAL_FOLDER}/{start:020d}"
 
 
 def journals_in(filesystem: FileSystem, root: str) -> list[int]:
-    """Return the starts of the journals that are there, whoever knows of them."""
+    """Return the starts of all journals in the folder, whether or not a checkpoint names them."""
     entries = filesystem.list(f"{root}/{JOURNAL_FOLDER}")
     return [int(entry.name) for entry in entries if is_offset_file(entry)]
 
@@ -101,7 +101,7 @@ class UnsyncedJournal:
         self.claim = claim
 
     def sync(self) -> None:
-        """Return when it, and its name, would survive a power cut. An error is final."""
+        """Return once the journal and its name would survive a power cut. An error is final."""
         self._file.sync()
         for folder in self._folders:
             self._filesystem.sync_directory(folder)
@@ -134,29 +134,29 @@ class _Block:
 
 
 def block_crc(head: bytes, body: bytes, start: int, position: int) -> int:
-    """Return the checksum of a block: one that belongs elsewhere does not fit."""
+    """Return the checksum of a block; that of a block from another place does not fit."""
     return crc32(body, crc32(head, crc32(PLACE.pack(start, position))))
 
 
 class EntryJournal:
-    """The journal that an open store writes, and those that it leaves behind."""
+    """The journal that an open store writes, and the earlier ones that it has to remove."""
 
     def __init__(self, filesystem: FileSystem, root: str) -> None:
         self._filesystem = filesystem
         self._root = root
         self._file: File | None = None
-        self._closing: list[File] = []  # Closed when surely no thread syncs them.
+        self._closing: list[File] = []  # To be closed once no thread can be syncing them.
         self._left = set(journals_in(filesystem, root))
         self._next_number = 0
         self._base = 0  # Lower numbers are of other journals.
         self._start = self._end = self._size = 0
         self._flushed_ms = 0
         self.waiting: list[Runs] | None = None
-        """Turns whose entries are readable and not in the file yet; None while none is written."""
+        """Turns whose entries are readable but not in the file yet; None without a journal."""
 
     @property
     def is_recording(self) -> bool:
-        """Whether what becomes readable goes to a journal."""
+        """Whether entries that become readable go to a journal."""
         return self.waiting is not None
 
     def covers(self, offset: int) -> bool:
@@ -193,22 +193,22 @@ class EntryJournal:
         self.waiting = []
 
     def end(self) -> None:
-        """Write no journal any more."""
+        """Stop writing the journal."""
         if self._file is not None:
             self._closing.append(self._file)
         self._file = self.waiting = None
 
     def is_due(self, now_ms: int, interval_ms: int) -> bool:
-        """Whether what waits is old enough, or much enough, to be written."""
+        """Whether the waiting turns are old enough, or many enough, to be written."""
         if not self.waiting:
             return False
         passed = 0 <= now_ms - self._flushed_ms < interval_ms
         return len(self.waiting) >= WRITTEN_TURNS_MAX or not passed
 
     def write(self, end: int, now_ms: int) -> None:
-        """Write what waits, the entries of all records in front of an offset.
+        """Write what waits: the entries of all records before an offset.
 
-        When the disk refuses that, the journal ends: what was synced of it stays good.
+        If the disk refuses that, the journal ends; its synced part stays good.
         """
         waiting, file = self.waiting, self._file
         if waiting is None or file is None:
@@ -226,14 +226,14 @@ class EntryJournal:
         self._end = end
 
     def take_unsynced(self) -> UnsyncedJournal:
-        """Return the journal as it stands, for a checkpoint to sync and name."""
+        """Return the journal in its present state, for a checkpoint to sync and name."""
         assert self._file is not None
         folders = (f"{self._root}/{JOURNAL_FOLDER}", self._root)
         claim = JournalClaim(self._start, self._end, self._size)
         return UnsyncedJournal(self._filesystem, self._file, folders, claim)
 
     def remove_others(self, claim: JournalClaim | None) -> None:
-        """Remove the journals that neither are written nor named by the checkpoint on the disk."""
+        """Remove the journals except the current one and the one that the checkpoint names."""
         kept = {claim.start} if claim is not None else set[int]()
         if self.waiting is not None:
             kept.add(self._start)

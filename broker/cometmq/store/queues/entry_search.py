@@ -1,10 +1,10 @@
 """Finding how many entries at the front of a queue's file can be trusted.
 
-After a power cut, what was written and not synced may be there, be zeros, or be torn at any
-512-byte sector. What is looked for is the last stretch in which every entry is whole, ordered and
-below a cut. Every window of 64 entries holds some that lie in one sector, hence are zeros or truly
-what was written; a window behind the synced part therefore never looks good, and searching by
-windows finds the border.
+After a power cut, bytes that were written but not synced may be there, be zeros, or be torn at any
+512-byte sector. The search is for the last stretch in which every entry is whole, ordered and below
+a cut. Every window of 64 entries has some that are inside one sector, and so are either zeros or
+what was really written. A window after the synced part therefore never looks good, and searching
+by windows finds the border.
 """
 
 from __future__ import annotations
@@ -25,19 +25,15 @@ if TYPE_CHECKING:
 
 WINDOW_ENTRIES: Final = 64
 """Entries judged together: more than two sectors' worth."""
-
 _HEADS: Final = 4096
-"""Read at once where all of a queue's entries are looked at."""
-
+"""Entries read at once if all entries of a queue are looked at."""
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
-"""The record size of a pre-blank entry: one that stands before a queue's first, never served."""
-
+"""The record size in a pre-blank entry: one before a queue's first entry, never served."""
 GONE_SIZE: Final = 1
-"""Of an entry that leads to the log's first byte, which is gone, as if it were of a record there:
-it keeps an offset as a pre-blank one does."""
-
+"""The record size in an entry that leads to the log's first byte, which has expired, as if a record
+were there: the entry keeps an offset, like a pre-blank one."""
 KEEPS_OFFSET: Final = frozenset((PRE_BLANK_SIZE, GONE_SIZE))
-"""The sizes in a last entry that is of no message."""
+"""The sizes in a last entry that belongs to no message."""
 
 NO_CUT: Final = (1 << 63) - 1
 
@@ -75,12 +71,12 @@ def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:
 
 
 def backed_end(queue: EntryFiles, disk: EntryDisk, known: QueueEnd | None) -> tuple[int, bool]:
-    """Return where a queue ends without the last entries that are of no record.
+    """Return where a queue ends without last entries of no record; and if a message is last then.
 
-    Torn ones may lie below any cut. `disk.backs` says whether such a record is there; without it
-    every entry counts. What stands behind the `known` end leads behind its record, or is what was
-    on the disk before, as of the files of a deleted topic: such may lead to what has expired.
-    Returned is, too, whether the last entry then is of a message.
+    Torn entries may lead below any cut. `disk.backs` says whether an entry's record exists; without
+    it every entry counts. An entry after the `known` end leads to a record after the known one, or
+    else is old content of the disk, for example of a deleted topic's files, which may lead to an
+    expired record.
     """
     end, start, backs = queue.end, queue.start, disk.backs
     while end > start:
@@ -92,7 +88,7 @@ def backed_end(queue: EntryFiles, disk: EntryDisk, known: QueueEnd | None) -> tu
             continue
         if backs is None:
             return end, True
-        # Behind a hole, one that leads to what has expired may be torn as any other, but the known.
+        # After a hole, an entry of an expired record may be torn, unless it is the known last one.
         before, size_before = queue.head(end - 2) if end - 1 > start else (0, PRE_BLANK_SIZE)
         is_next = size_before == PRE_BLANK_SIZE or 0 < size_before <= offset - before
         if known is not None and offset < disk.min_physical_offset:
@@ -104,10 +100,10 @@ def backed_end(queue: EntryFiles, disk: EntryDisk, known: QueueEnd | None) -> tu
 
 
 def count_leftovers(file: Callable[[int], File], shelf: Shelf, numbers: list[int], cut: int) -> int:
-    """Count the expired files in front of a gap: a power cut undid that, but not of the next.
+    """Count the expired files before a gap: a power cut undid their removal, but not the next one.
 
-    None where it lost the one in the gap: then what stands behind was not synced either. Where a
-    file that was synced is lost, this is wrong: for queues of which nobody noted their first file.
+    It is 0 if the power cut lost the file in the gap: then what follows was not synced either. If a
+    synced file is lost, the result is wrong; so use this only if nobody noted a queue's first file.
     """
     size = shelf.entry_size
     for at in range(len(numbers) - 1, 0, -1):
@@ -125,11 +121,11 @@ def count_leftovers(file: Callable[[int], File], shelf: Shelf, numbers: list[int
 
 
 def first_kept(queue: ReadableEntries, low: int, offset: int) -> int:
-    """Return the first entry, from `low` on, whose record is not in front of an offset in the log.
+    """Return the first entry, from `low` on, whose record is not before an offset in the log.
 
-    A damaged entry that leads to what is gone may have sent the search behind it: the entries in
-    front of what was found have to be in order. What does not come behind all others there, and
-    what leads into the log, has not expired.
+    A damaged entry that leads to an expired record may have sent the search past the right one. So
+    the entries before the one found must be in order: of these, an entry that does not come after
+    all others, or that leads into the log, has not expired.
     """
     last_offset, last_size = queue.head(queue.end - 1) if queue.end > queue.start else (0, 0)
     limit = last_offset if last_offset >= 0 and 0 < last_size < PRE_BLANK_SIZE else NO_CUT
@@ -153,21 +149,21 @@ def first_kept(queue: ReadableEntries, low: int, offset: int) -> int:
 
 
 class Front(NamedTuple):
-    """Where a queue's first kept entry is searched for: what any thread may know of the queue."""
+    """Where a queue's first kept entry is searched for: a view of the queue for any thread."""
 
     shelf: Shelf
     topic: str
     queue_id: int
     low: int
     written: int
-    """The rest, up to the end, is in memory."""
+    """Entries from here to the end are in memory."""
     end: int
     offset: int
 
     def warm(self) -> None:
-        """Read what `first_kept` and `let_go` look at, which then need not wait for the disk.
+        """Read what `first_kept` and `let_go` look at, so that they need not wait for the disk.
 
-        What cannot be read is left for them to meet.
+        Errors are left for them to report.
         """
         shelf, per_file = self.shelf, self.shelf.file_entries
         files: dict[int, File] = {}
@@ -193,7 +189,7 @@ class Front(NamedTuple):
 
 
 def _heads(queue: ReadableEntries, index: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Walk some entries: the place, the physical offset and the record size of each."""
+    """Walk some entries: the index, the physical offset and the record size of each."""
     while index < end:
         for physical_offset, size in queue.heads(index, end - index):
             yield index, physical_offset, size
@@ -201,11 +197,11 @@ def _heads(queue: ReadableEntries, index: int, end: int) -> Iterator[tuple[int, 
 
 
 def _record_place(queue: ReadableEntries, index: int, *, limit: int) -> int:
-    """Return where the record of an entry lies in the log; -1 of a blank one, as if it were gone.
+    """Return the physical offset of an entry's record; -1 for a blank entry, as if it had expired.
 
-    Of bytes that are no entry, and of the one behind such, which may be half missing, it is that
-    of the next one: if that is gone, theirs are, and if not, theirs may be there. No entry of the
-    queue leads behind the `limit`.
+    For bytes that are no entry, and for the entry after them, which may be half missing, return
+    that of the next entry: if its record has expired, so have theirs; if not, theirs may exist. No
+    entry of the queue leads beyond the `limit`.
     """
     is_trusted = index == queue.start or _is_entry(*queue.head(index - 1), limit)
     count = 1
@@ -225,9 +221,9 @@ def _is_entry(physical_offset: int, size: int, limit: int) -> bool:
 
 
 def expired_end(queue: ReadableEntries, offset: int) -> int:
-    """Return the place behind the last entry that leads in front of an offset in the log.
+    """Return the index after the last entry whose record is before an offset in the log.
 
-    What keeps an offset without a record does, too.
+    An entry that keeps a queue offset without a record counts as such.
     """
     index = end = queue.start
     while index < queue.end:
@@ -239,7 +235,7 @@ def expired_end(queue: ReadableEntries, offset: int) -> int:
 
 
 def is_in_order(queue: ReadableEntries) -> bool:
-    """Whether each entry of a queue is there, and leads behind the record of the one before it."""
+    """Whether every entry of a queue exists, and leads past the record of the previous entry."""
     least, index = 0, queue.start
     while index < queue.end:
         for physical_offset, size in queue.heads(index, _HEADS):

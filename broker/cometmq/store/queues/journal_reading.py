@@ -1,8 +1,8 @@
-"""Reading entry journals back: for a start that was not clean, and for who reads a store of others.
+"""Reading entry journals back: after an unclean stop, or in a store that another process has open.
 
-A journal that a checkpoint names is good as a whole or not at all: then the log is read instead,
-from where the files of the queues end. What a running broker has written behind that is good as far
-as its blocks fit their checksums.
+A journal that a checkpoint names is good as a whole, or else the log is read instead, from where
+the files of the queues end. What a running broker has written after that is good as far as its
+blocks match their checksums.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ if TYPE_CHECKING:
     from cometmq.store.queues.entry_journal import JournalClaim
 
 RECORDS_CHECKED: Final = 64
-"""Entries whose records are looked at before a journal is believed to be of this log."""
+"""Entries whose records are checked before a journal is believed to belong to this log."""
 
 
 class QueueEntries(NamedTuple):
-    """The entries of one queue that a journal has."""
+    """The entries of one queue in a journal."""
 
     topic: str
     queue_id: int
     is_batch: bool
     number: int
-    """Of the first: its place in a simple queue; in a queue of batches it says nothing."""
+    """The index of the first entry in a simple queue; of no meaning in a queue of batches."""
     offset: int
-    """Of the record of the first."""
+    """The physical offset of the first entry's record."""
     data: bytes
 
     @property
     def following(self) -> int:
-        """The queue offset behind the last message."""
+        """The queue offset after the last message."""
         if not self.is_batch:
             return self.number + len(self.data) // ENTRY_SIZE
         return BatchEntry.read(self.data[-BATCH_ENTRY_SIZE:]).end_offset
 
 
 class Journal(NamedTuple):
-    """What was read of a journal."""
+    """What was read from a journal."""
 
     start: int
     blocks: list[bytes]
@@ -72,9 +72,9 @@ class Journal(NamedTuple):
     def queues(
         self, low: int, high: int, deleted: Mapping[bytes, int] | None = None
     ) -> list[QueueEntries]:
-        """Return the entries of records from `low` on to `high`, in the order of first records.
+        """Return queues' entries of records from `low` to `high`, in the order of first records.
 
-        Without those of topics that were deleted behind them.
+        Leave out records before the deletion of their topic.
         """
         found: list[QueueEntries] = []
         for entry_size in (ENTRY_SIZE, BATCH_ENTRY_SIZE):
@@ -83,7 +83,7 @@ class Journal(NamedTuple):
         return found
 
     def samples(self, segments: Segments, low: int, high: int) -> Iterator[bool]:
-        """Say of some of the entries whether they lead to records of their queues."""
+        """Yield, for a sample of the entries, whether each leads to a record of its queue."""
         check = RecordCheck(segments)
         queues = self.queues(low, high)
         for each in queues[:: max(1, len(queues) // RECORDS_CHECKED)]:
@@ -151,9 +151,9 @@ def _joined(columns: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
 def load_journal(
     filesystem: FileSystem, root: str, start: int, size: int | None = None
 ) -> Journal | None:
-    """Read a journal; None when it is not there, damaged, or of a newer version.
+    """Read a journal; None if it does not exist, is damaged, or is of a newer version.
 
-    With the `size` that a checkpoint claims, nothing of that may be missing.
+    If a checkpoint claims a `size`, none of these bytes may be missing.
     """
     path = journal_path(root, start)
     try:
@@ -192,9 +192,9 @@ def _block_at(data: bytes, at: int, start: int) -> bytes | None:
 
 
 def place_entries(queues: ConsumeQueues, found: Iterable[QueueEntries]) -> None:
-    """Give the queues of a store that is being opened what they had in front of a checkpoint.
+    """Give the queues of a store that is being opened the entries that they had at a checkpoint.
 
-    `MissingEntriesError` when they lack what stood before.
+    Raise `MissingEntriesError` if a queue has lost the entries before those.
     """
     for each in found:
         key = QueueKey(each.is_batch, each.topic, each.queue_id)
@@ -222,9 +222,9 @@ def claimed_journal(
     low: int,
     end_offset: int,
 ) -> Journal | None:
-    """Return the journal that a checkpoint names, if it is whole and of this log.
+    """Return the journal that a checkpoint names, if it is whole and belongs to this log.
 
-    The queues have the entries of all records in front of `low`.
+    The queues have the entries of all records before `low`.
     """
     if claim is None or not claim.start <= low < claim.end <= end_offset:
         return None
@@ -235,7 +235,7 @@ def claimed_journal(
 
 
 def journals_of_others(filesystem: FileSystem, root: str) -> Iterator[Journal]:
-    """Read what there is of the journals of a store that a process has open."""
+    """Read what there is of the journals of a store that another process has open."""
     for start in journals_in(filesystem, root):
         journal = load_journal(filesystem, root, start)
         if journal is not None:

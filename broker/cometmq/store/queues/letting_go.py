@@ -1,8 +1,8 @@
-"""Which queues have files that lie in front of the log, without waiting for a cold disk.
+"""Which queues have files with only expired entries, found without waiting for a cold disk.
 
-Once a segment has expired, where each queue begins is searched for in its entries. The oldest are
-seldom in memory, and behind a start no queue was touched yet; so a thread reads what a load, or the
-search, looks at, of many queues at a time.
+Once a segment has expired, the begin of each queue is searched for in its entries. The oldest are
+seldom in memory, and right after a start no queue has been touched; so a thread first reads, for
+many queues at a time, what loading and searching them will look at.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     InThread = Callable[[Callable[[], None]], None]
 
 COLD_QUEUES: Final = 64
-"""Their files are read together, in a thread."""
+"""Queues whose files a thread reads together."""
 
 
 def queues_letting_go(
     queues: Iterable[EntryFiles | None], lets_go: LetsGo, in_thread: InThread
 ) -> Iterator[EntryFiles | None]:
-    """Give each queue that has files to remove, and None for others; one a step.
+    """Yield each queue that has files to remove, and None for others; one a step.
 
-    Those whose fronts are cold come later, once they were read `in_thread`; no step may be taken
-    before that ended.
+    Queues whose fronts are cold come later, after these were read `in_thread`; no step may be taken
+    before that has ended.
     """
     cold: list[EntryFiles] = []
     for queue in queues:
@@ -74,10 +74,10 @@ def _once_read(
 def walk_once_read(
     table: QueueTable[ConsumeQueue] | QueueTable[BatchConsumeQueue], in_thread: InThread
 ) -> Iterator[EntryFiles | None]:
-    """Walk all queues, as `QueueTable.walk_sound`; one a step, and None for some more steps.
+    """Walk all queues, as `QueueTable.walk_sound` does; one a step, and None for some more steps.
 
-    What those that are not loaded need for it is read `in_thread` first; no step may be taken
-    before that ended.
+    What unloaded queues need for that is read `in_thread` first; no step may be taken before that
+    has ended.
     """
     names = ((topic, queue_id) for topic in table.topics() for queue_id in table.queues(topic))
     while some := list(islice(names, COLD_QUEUES)):
@@ -91,12 +91,12 @@ def walk_once_read(
 
 def _warm(shelf: Shelf, queues: list[tuple[str, int]]) -> None:
     for topic, queue_id in queues:
-        with suppress(OSError, StoreFilesError):  # The load meets it.
+        with suppress(OSError, StoreFilesError):  # The load reports it.
             _warm_queue(shelf, topic, queue_id)
 
 
 def _warm_queue(shelf: Shelf, topic: str, queue_id: int) -> None:
-    """Read what the load of a queue looks at, and the search for where it begins."""
+    """Read what loading a queue, and the search for where it begins, will look at."""
     numbers = shelf.numbers(f"{shelf.root}/{topic}/{queue_id}")
     with ExitStack() as opened:
         for number in reversed(numbers):

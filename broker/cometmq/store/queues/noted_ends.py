@@ -1,6 +1,6 @@
 """Where the queues of an open store end, kept up to date while entries are written to their files.
 
-What that list is for, and when it is saved, is told by `queue_ends`.
+`queue_ends` says what that list is for, and when it is saved.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 class QueueEnds:
     """The ends of the queues of an open store, kept up to date as their entries are written.
 
-    One thread notes what is written; another one, when a checkpoint is taken, saves it.
+    One thread notes what is written; another one saves it when a checkpoint is taken.
     """
 
     def __init__(self) -> None:
         self.sizes = Sizes(0, 0, IndexShape(0, 0))
         self.known: Ends = {}
-        """As they are on the disk: what is changed since waits for the next checkpoint."""
+        """The ends on the disk: later changes wait for the next checkpoint."""
         self._listed: Ends = {}
-        """As the file says: less than what is known, when the disk refuses it."""
+        """The ends in the list's file: older than `known` if the disk refused it."""
         self.is_saved = False
-        """Whether the file says what is known."""
+        """Whether the file has what is known."""
         self.is_whole = False
-        """Whether every queue is among them, or among what is written; until then none is saved."""
+        """Whether every queue is known, or among the written ones; until then no list is saved."""
         self._written: dict[EntryFiles, tuple[int, bytes]] = {}
         """By queue, its end and its last entry."""
         self._later: dict[EntryFiles, tuple[int, bytes]] = {}
-        """The same with entries of records behind the mark."""
+        """The same for entries of records after the mark."""
         self._gone: set[QueueKey] = set()
         self._mark: int | None = None
 
     def begin_with(self, listed: Ends, known: Ends) -> None:
-        """Take over what the file says; of that, what is not known is no longer true."""
+        """Begin with the ends in the file; those that are listed but not `known` no longer hold."""
         self.known = self._listed = known
         self.is_saved = len(known) == len(listed)
         self.is_whole = True
 
     def save(self, known: Ends, filesystem: FileSystem, root: str) -> None:
-        """Have the file say what is known from now on."""
+        """Save these ends to the file; they are the known ones from now on."""
         save_queue_ends(filesystem, root, known, self.sizes)
         self.known = self._listed = known
         self.is_saved = True
@@ -73,15 +73,15 @@ class QueueEnds:
             )
 
     def note_loaded(self, queue: EntryFiles) -> None:
-        """Note where a queue ends that nobody listed yet."""
+        """Note where a queue ends that is not listed yet."""
         if queue.key not in self.known and queue.end > queue.start:
             self._written[queue] = queue.end, queue.read_entries(queue.end - 1, 1)
 
     def note_lacking(self, key: QueueKey, physical_offset: int, next_offset: int) -> None:
         """Note that a queue, which is damaged, cannot be given the entry of a record.
 
-        Once no start reads that record any more, the queue must not be taken for whole: not even if
-        its files are put back from a copy.
+        Once no start reads that record any more, the queue must not count as whole: not even if its
+        files are restored from a copy.
         """
         end = self.known.get(key, QueueEnd(1, NO_RECORD, 0))
         self.known[key] = end.lacking(physical_offset, next_offset)
@@ -99,10 +99,10 @@ class QueueEnds:
         self._gone.add(queue.key)
 
     def let_go(self, kept_from: dict[QueueKey, int], filesystem: FileSystem, root: str) -> None:
-        """Have the list say that files of some queues may be gone; for the thread that saves it."""
+        """Save in the list that files of some queues may be gone; for the thread that saves it."""
         known = self.known.copy()
         for key, first in kept_from.items():
-            if key in known:  # The others are listed by what their queue says.
+            if key in known:  # Others will be listed with their queue's own value.
                 known[key] = known[key]._replace(kept_from=first)
         if self.is_whole:
             self.save(known, filesystem, root)
@@ -110,25 +110,25 @@ class QueueEnds:
             self.known = known
 
     def lets_go(self, queue: EntryFiles) -> bool:
-        """Whether a start would not miss what the queue does not keep."""
+        """Whether no start would miss the files that the queue does not keep."""
         end = self._listed.get(queue.key)
         return end is None or end.kept_from >= queue.kept_from
 
     def begin(self, mark: int) -> None:
-        """Leave out, from now on, entries of records at or behind a physical offset."""
+        """From now on, leave out entries of records at or after a physical offset."""
         self._written.update(self._later)
         self._later = {}
         self._mark = mark
 
     def take(self) -> Changes:
-        """Return what changed in front of the mark, since the last time."""
+        """Return what changed before the mark since the last call."""
         changes = Changes(self, self._written, self._gone, is_whole=self.is_whole)
         self._written, self._later, self._gone, self._mark = self._later, {}, set(), None
         return changes
 
 
 class Changes:
-    """What changed since the list was saved last; for the thread that saves it."""
+    """What has changed since the list was last saved; for the thread that saves it."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Changes:
         self._is_whole = is_whole
 
     def save(self, filesystem: FileSystem, root: str) -> None:
-        """Bring the list up to date; all that it names must be on the disk."""
+        """Bring the list up to date; every entry that it names must be on the disk."""
         ends = self._ends
         if self._gone or self._written:
             ends.is_saved = False
@@ -153,7 +153,7 @@ class Changes:
             known.pop(key, None)
         for queue, (end, last) in self._written.items():
             known[queue.key] = QueueEnd.of(last, end, queue.kept_from)
-        ends.known = known  # Even if the disk refuses it: the next one takes up what came since.
+        ends.known = known  # Even if the disk refuses it: the next save begins with these changes.
         if self._is_whole and not ends.is_saved:
             ends.save(known, filesystem, root)
 

@@ -1,22 +1,23 @@
-"""Where each queue ended when that was last surely on the disk: by it a start misses lost queues.
+"""Where each queue ended when that was last surely on the disk: how a start notices lost queues.
 
-A start reads only the end of the log, and a queue is loaded when it is first touched. A queue whose
-files were lost would go unnoticed, and give its offsets out again. So each whole checkpoint lists
-where every queue ends: how many entries it has, to which record the last one leads, which offset is
-next, and from where on its files are kept. Each entry that is named was synced before the list was
-written, and the list before the checkpoint; so it is true with the checkpoint before, too, and
-without one it still says how far the log was on the disk, and how long the queues' files are. What
-index files have room for stands nowhere else, see `index_shape`. With the checkpoint that follows
-it, no queue has an entry of a record in front of *recover from* that the list leaves out. A file
-that has expired is removed when the list says so, not before. A store that has none, or a damaged
-one, is walked once, and gets one when all its queues are known.
+A start reads only the end of the log, and a queue is loaded when it is first touched. So a queue
+whose files were lost would go unnoticed, and give out its offsets again. Each whole checkpoint
+therefore lists where every queue ends: how many entries it has, to which record the last one leads,
+which offset is next, and from where on its files are kept. Every listed entry was synced before the
+list was written, and the list before the checkpoint. So the list also holds with the previous
+checkpoint, and without any it still says how far the log was on the disk, and how long the queues'
+files are. Only the list says what index files have room for, see `index_shape`. With the checkpoint
+that follows it, no queue has an entry of a record before *recover from* that the list leaves out.
+An expired file is removed once the list says so, not before. A store without a list, or with a
+damaged one, is walked once, and gets a list when all its queues are known.
 
 The file, see `checked_json`::
+
 
     {"crc32":2294315408,"queues":{"simple":{"T":{"0":[2,116,2,0]}},"batch":{},
     "file_sizes":[6000000,13800000],"index_shape":[5000000,20000000]},"version":1}
 
-Apache's brokers do not know it: once one has written to the checkpoint, it says nothing any more.
+Apache's brokers do not know the list: once one has written to the checkpoint, it no longer counts.
 """
 
 from __future__ import annotations
@@ -43,11 +44,9 @@ VERSION: Final = 1
 _FILE: Final = CheckedJson(QUEUE_ENDS_NAME, "queues", VERSION)
 
 NO_RECORD: Final = -1
-"""Where the last entry of a queue leads that has none of a message, but goes on at an offset."""
-
+"""The physical offset for a queue without an entry of a message, which only keeps an offset."""
 UNKNOWN: Final = -1
-"""Where a queue is kept from of which nobody noted it."""
-
+"""The `kept_from` of a queue for which nobody noted it."""
 _LACKS: Final = -2
 """From here down: a queue that lacks the entry of a record, whose offset counts downwards."""
 
@@ -56,7 +55,7 @@ _BATCH_BASE: Final = Struct(">28xqh8x")  # First queue offset and messages of a 
 
 
 class QueueKey(NamedTuple):
-    """Which queue."""
+    """Identifies a queue."""
 
     is_batch: bool
     topic: str
@@ -67,17 +66,17 @@ class QueueEnd(NamedTuple):
     """Where a queue ends."""
 
     entries: int
-    """The place behind its last entry."""
+    """The index after its last entry."""
     physical_offset: int
-    """Of the record that its last entry leads to, or `NO_RECORD`; less if it lacks entries."""
+    """That of its last entry's record, or `NO_RECORD`; less, see `_LACKS`, if it lacks entries."""
     next_offset: int
-    """The queue offset behind its last message."""
+    """The queue offset after its last message."""
     kept_from: int = UNKNOWN
-    """The first entry of the first file that must be there; those in front of it have expired."""
+    """The first entry of the first file that must exist; earlier entries have expired."""
 
     @classmethod
     def of(cls, entry: bytes, entries: int, kept_from: int) -> QueueEnd:
-        """Return where a queue ends, by the last of so many entries."""
+        """Return where a queue with this many entries ends, by the last one."""
         physical_offset, size = _HEAD.unpack_from(entry)
         next_offset = entries
         if len(entry) == _BATCH_BASE.size:
@@ -88,23 +87,23 @@ class QueueEnd(NamedTuple):
         return cls(entries, physical_offset, next_offset, kept_from)
 
     def lacking(self, physical_offset: int, next_offset: int) -> QueueEnd:
-        """Return the same of a queue that cannot be given the entry of a record, either."""
+        """Return this end for a queue that could not be given the entry of a record, either."""
         lacks = _LACKS - physical_offset if self.lacks_from is None else self.physical_offset
         next_offset = max(self.next_offset, next_offset)
         return self._replace(physical_offset=lacks, next_offset=next_offset)
 
     @property
     def lacks_from(self) -> int | None:
-        """The record whose entry a start could not give it, the first; None when it has all."""
+        """The first record whose entry a start could not give the queue; None if it has all."""
         return _LACKS - self.physical_offset if self.physical_offset <= _LACKS else None
 
     @property
     def reaches(self) -> int:
-        """The physical offset of the record that it is about."""
+        """The physical offset of the record that this end names."""
         return self.physical_offset if self.lacks_from is None else self.lacks_from
 
     def is_of(self, entry: bytes) -> bool:
-        """Whether that is the queue's last entry."""
+        """Whether an entry is the queue's last one."""
         physical_offset, size = _HEAD.unpack_from(entry)
         if len(entry) == _BATCH_BASE.size:
             base, count = _BATCH_BASE.unpack(entry)
@@ -119,9 +118,10 @@ class QueueEnd(NamedTuple):
     def is_in(
         self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int, *, clean: bool
     ) -> bool:
-        """Whether a queue's files have its last entry, and the last one is as long as it must be.
+        """Whether a queue's files have its last entry, and the last file has its full length.
 
-        A start that was cut off while it cut a queue leaves a short file, which is not `clean`.
+        If not `clean`, it may be short: a start that was interrupted while it cut a queue leaves
+        such a file.
         """
         number, position = divmod((self.entries - 1) * entry_size, file_size)
         try:
@@ -141,7 +141,7 @@ Ends = dict[QueueKey, QueueEnd]
 
 
 class Sizes(NamedTuple):
-    """How long the files of queues are, and what those of the index have room for."""
+    """The sizes of the queues' files, and what index files have room for."""
 
     queue_file: int
     batch_queue_file: int
@@ -152,21 +152,21 @@ class _Kinds(msgspec.Struct):
     simple: dict[str, dict[int, QueueEnd]]
     batch: dict[str, dict[int, QueueEnd]]
     file_sizes: tuple[int, int] | None = None
-    """A list of an earlier version does not say it, nor the other one."""
+    """Missing in a list of an earlier version, like `index_shape`."""
     index_shape: IndexShape | None = None
 
 
 class _Sizes(msgspec.Struct):
-    """The same for who does not ask for the queues: to make 80,000 of them takes 0.2 s."""
+    """The same without the queues, because making 80,000 of them takes 0.2 s."""
 
     file_sizes: tuple[int, int] | None = None
     index_shape: IndexShape | None = None
 
 
 def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
-    """Read the list; None when there is none, or it is damaged: then nobody knows.
+    """Read the list; None if there is none, or if it is damaged: then the ends are unknown.
 
-    `StoreFormatError` when a newer version of this program wrote it.
+    Raise `StoreFormatError` if a newer version of this program wrote it.
     """
     try:
         kinds = _FILE.load(filesystem, root, _Kinds)
@@ -183,7 +183,7 @@ def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
 
 
 def listed_sizes(filesystem: FileSystem, root: str) -> Sizes | None:
-    """Return how long files are by the list, for when they were torn, or the checkpoint is lost."""
+    """Return the sizes in the list, for when files were torn, or the checkpoint is lost."""
     try:
         sizes = _FILE.load(filesystem, root, _Sizes)
     except BodyError:
@@ -194,7 +194,7 @@ def listed_sizes(filesystem: FileSystem, root: str) -> Sizes | None:
 
 
 def save_queue_ends(filesystem: FileSystem, root: str, ends: Ends, sizes: Sizes) -> None:
-    """Replace the list; when this returns, it would survive a power cut."""
+    """Replace the list; when this returns, the new list would survive a power cut."""
     kinds = _Kinds({}, {}, sizes[:2], sizes.index_shape)
     for (is_batch, topic, queue_id), end in ends.items():
         topics = kinds.batch if is_batch else kinds.simple
@@ -203,7 +203,7 @@ def save_queue_ends(filesystem: FileSystem, root: str, ends: Ends, sizes: Sizes)
 
 
 def remove_queue_ends(filesystem: FileSystem, root: str) -> None:
-    """Remove the list, because it is no longer true; returns once a power cut keeps that."""
+    """Remove the list, which no longer holds; return once this would survive a power cut."""
     path = f"{root}/{QUEUE_ENDS_NAME}"
     if filesystem.exists(path):
         filesystem.remove(path)
@@ -213,11 +213,11 @@ def remove_queue_ends(filesystem: FileSystem, root: str) -> None:
 def without_deleted(
     ends: Ends, deletions: Deletions, is_batch_topic: Callable[[str], bool | None]
 ) -> Ends:
-    """Return the ends of those queues whose topic was not deleted since.
+    """Return the ends of the queues whose topics were not deleted since.
 
-    Of one that goes on at an offset nobody knows: it stays, for it may be of a topic that was made
-    again behind the mark, and a topic that begins at an offset does no harm. Not if the topic is
-    now of the other kind, says `is_batch_topic`, which says None of those that it does not know.
+    For a queue that only keeps an offset nobody knows. It stays, because its topic may have been
+    recreated after the mark, and a topic that begins at an offset does no harm. It does not if the
+    topic is now of the other kind by `is_batch_topic`, which returns None for unknown topics.
     """
     deleted = deletions.offsets
     if not deleted:
@@ -234,5 +234,5 @@ def without_deleted(
 
 
 def listed_to(ends: Ends) -> int:
-    """Return how far the log was on the disk when the list was saved: what it names was, then."""
+    """Return how far the log was on the disk when the list was saved: as far as what it names."""
     return max((end.reaches for end in ends.values()), default=NO_RECORD) + 1

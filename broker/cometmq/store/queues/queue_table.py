@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 Queue = TypeVar("Queue", bound=EntryFiles)
 Waiting: TypeAlias = "dict[str, dict[int, list[tuple[int, bytes]]]]"
-"""By topic and queue, entries that are not in files, each lot with the index of the first."""
+"""By topic and queue, lots of entries that are not in files, each with the index of its first."""
 
 FILES_PROBED_MAX = 8
 
 
 class Shape(NamedTuple):
-    """The sizes, in bytes, of what the queues of one kind are made of."""
+    """The sizes of the entries and files of one kind of queue, in bytes."""
 
     entry_size: int
     file_size: int
     """For a store that has no such files yet."""
     known_file_size: int | None
-    """As the store noted it down."""
+    """The size that the store noted down."""
     are_whole: bool
-    """Whether no file is shorter: behind a power cut one of ours may be."""
+    """Whether no file is shorter: after a power cut one of ours may be."""
 
 
 class QueueTable(Generic[Queue]):
@@ -48,10 +48,10 @@ class QueueTable(Generic[Queue]):
         self._loaded: dict[str, dict[int, Queue]] = {}
         self._on_disk: dict[str, set[int] | None] = {
             entry.name: None for entry in disk.filesystem.list(root) if is_topic_folder(entry)
-        }  # By topic, the queues that were not touched yet; None: the topic was not listed yet.
+        }  # By topic, the queues that were not touched yet; None if the topic is not listed yet.
         self._cut: int | None = None
         self.problems: dict[tuple[str, int], str] = {}
-        """Of queues whose files are not as they should be, by topic and queue, what is wrong."""
+        """By topic and queue, what is wrong with queues whose files are damaged."""
         self._waiting: Waiting = {}
         self._shelf = Shelf(
             disk, root, shape.entry_size, self._file_size(shape) // shape.entry_size
@@ -59,17 +59,17 @@ class QueueTable(Generic[Queue]):
 
     @property
     def root(self) -> str:
-        """The folder of all its queues."""
+        """The folder of all queues of this kind."""
         return self._root
 
     @property
     def shelf(self) -> Shelf:
-        """Where its queues stand, and the shape of their files."""
+        """The place of its queues, and the shape of their files."""
         return self._shelf
 
     @property
     def file_size(self) -> int:
-        """The length of each file: that of the files found in the store, else as configured."""
+        """The length of each file: that of the files in the store, or else the configured one."""
         return self._shelf.file_size
 
     def get(self, topic: str, queue_id: int) -> Queue:
@@ -80,7 +80,7 @@ class QueueTable(Generic[Queue]):
             return self._load(topic, queue_id)
 
     def in_memory(self, topic: str) -> dict[int, Queue]:
-        """Return the queues of a topic that were touched; loses those that are removed."""
+        """Return the queues of a topic that were touched, a mapping that loses removed queues."""
         return self._loaded.get(topic, {})
 
     def find(self, topic: str, queue_id: int) -> Queue | None:
@@ -89,14 +89,14 @@ class QueueTable(Generic[Queue]):
         if queue is None and queue_id in self._listed(topic):
             queue = self._load(topic, queue_id)
             if not (queue.has_files or queue.end or queue in self._disk.forgotten):
-                self._loaded[topic].pop(queue_id)  # Nothing in its folder is of a queue.
+                self._loaded[topic].pop(queue_id)  # Nothing in its folder belongs to a queue.
                 if not self._loaded[topic]:
                     self._loaded.pop(topic)
                 return None
         return queue
 
     def find_sound(self, topic: str, queue_id: int) -> Queue | None:
-        """Return a queue if there is one whose files are as they should be; else see `problems`."""
+        """Return a queue if there is one and its files are sound; otherwise see `problems`."""
         try:
             return self.find(topic, queue_id)
         except (CorruptionError, StoreFormatError):
@@ -112,7 +112,7 @@ class QueueTable(Generic[Queue]):
         return holds_queues(self._disk.filesystem, folder, entry_size, mark)
 
     def has_files(self, topic: str) -> bool:
-        """Whether the topic's folder has files of queues, blank ones as well."""
+        """Whether the topic's folder has files of queues, blank ones included."""
         return has_queue_files(self._disk.filesystem, f"{self._root}/{topic}")
 
     def queues(self, topic: str) -> list[int]:
@@ -133,24 +133,24 @@ class QueueTable(Generic[Queue]):
                     yield queue
 
     def walk_sound(self) -> Iterator[Queue | None]:
-        """The same, with None for a queue whose files are not as they should be.
+        """Walk all queues, with None for one whose files are damaged.
 
-        Who puts to it or reads from it is told; `problems` has why.
+        A put to it, or a read, raises the error; `problems` says what is wrong.
         """
         for topic in self.topics():
             for queue_id in self.queues(topic):
                 yield self.find_sound(topic, queue_id)
 
     def expect(self, waiting: Waiting) -> None:
-        """Let queues that are not loaded yet go on with these entries behind those on the disk."""
+        """Let unloaded queues continue with these entries after those on the disk."""
         self._waiting = waiting
         for topic, queues in waiting.items():
             self._on_disk[topic] = {*self._listed(topic), *queues}
 
     def truncate(self, physical_offset: int) -> None:
-        """Erase the entries of records at or behind an offset; of an unloaded queue when it loads.
+        """Erase the entries of records at or after an offset; in an unloaded queue when it loads.
 
-        Until `settle` was walked to its end, what this leaves undone must not be forgotten.
+        Until `settle` has been walked to its end, the rest of this work must not be forgotten.
         """
         for queue in self.loaded():
             queue.truncate(physical_offset)
@@ -160,11 +160,11 @@ class QueueTable(Generic[Queue]):
 
     @property
     def cut(self) -> int | None:
-        """The physical offset that unloaded queues must still be cut to."""
+        """The physical offset to which unloaded queues must still be cut."""
         return self._cut
 
     def settle(self, walk: Iterator[object]) -> Iterator[None]:
-        """Cut the queues that were not loaded since `truncate`: a `walk` of all of them does."""
+        """Cut the queues that were not loaded since `truncate`, by a `walk` of all queues."""
         if self._cut is not None:
             for _ in walk:
                 yield
@@ -191,13 +191,13 @@ class QueueTable(Generic[Queue]):
             self._remove_folder(f"{self._root}/{topic}")
 
     def doubt_removal(self, topics: Iterable[str]) -> None:
-        """Note that nobody knows whether the disk has the removal of topics, or of their queues.
+        """Note that the removal of topics, or of their queues, may not be on the disk.
 
-        A killed process may have left the folder of one with nothing, or with some of it.
+        A killed process may have left a topic's folder empty, or with some of its content.
         """
         filesystem, names = self._disk.filesystem, self._disk.unsynced_directories
         names.add(self._root)
-        # What was deleted need not have had a name that can be.
+        # A deleted topic need not have had a name that is possible.
         left = {each.name for each in filesystem.list(self._root) if is_topic_folder(each)}
         for folder in (f"{self._root}/{topic}" for topic in left.intersection(topics)):
             queues = filter(is_queue_folder, filesystem.list(folder))
@@ -205,7 +205,7 @@ class QueueTable(Generic[Queue]):
             names.add(folder)
 
     def discard(self, topic: str, queue_id: int) -> None:
-        """Remove the files of a queue, whatever they are: it is made again."""
+        """Remove the files of a queue, whatever they are: the queue is rebuilt."""
         directory, disk = f"{self._root}/{topic}/{queue_id}", self._disk
         if (queue := self._loaded.get(topic, {}).pop(queue_id, None)) is not None:
             queue.destroy()
@@ -216,7 +216,7 @@ class QueueTable(Generic[Queue]):
         disk.unsynced_directories |= {directory, f"{self._root}/{topic}", self._root}
 
     def _remove_folder(self, path: str) -> None:
-        """Remove a folder unless something is in it, which is not of a queue."""
+        """Remove a folder unless something is left in it, which belongs to no queue."""
         filesystem = self._disk.filesystem
         if filesystem.exists(path) and not filesystem.list(path):
             filesystem.remove_directory(path)
@@ -231,9 +231,9 @@ class QueueTable(Generic[Queue]):
         return found
 
     def _list(self, topic: str) -> set[int]:
-        """Return the numbers that a topic's folder names; what else is there is left alone.
+        """Return the queue ids that a topic's folder names; everything else there is ignored.
 
-        It is listed when somebody puts to the topic, too, whom it does not concern.
+        The folder is also listed for a put to the topic, which must not fail because of the rest.
         """
         entries = self._disk.filesystem.list(f"{self._root}/{topic}")
         return {int(entry.name) for entry in entries if is_queue_folder(entry)}
@@ -259,16 +259,16 @@ class QueueTable(Generic[Queue]):
         return queue
 
     def _go_on(self, queue: Queue, index: int, entries: bytes) -> None:
-        """Add those of some entries, which follow one another, that come behind the last one.
+        """Add those of some consecutive entries that come after the queue's last one.
 
-        None if there is a gap, as between two journals: `index` is the place of the first.
+        Add none if there is a gap, as between two journals: `index` is that of the first entry.
         """
         size = self._shelf.entry_size
         last = queue.head(queue.end - 1)[0] if queue.end > queue.start else -1
         heads = self._shelf.heads.iter_unpack(entries)
         known = sum(physical_offset <= last for physical_offset, _ in heads)
         new = entries[known * size :]
-        if isinstance(queue, BatchConsumeQueue):  # Its messages tell, and no place.
+        if isinstance(queue, BatchConsumeQueue):  # Its messages show it; there is no index.
             follows = new and BatchEntry.read(new[:size]).base_offset == queue.max_offset
         else:
             follows = new and index + known == queue.end
@@ -276,9 +276,9 @@ class QueueTable(Generic[Queue]):
             queue.extend(new, len(new) // size)
 
     def _file_size(self, shape: Shape) -> int:
-        """Return the size of the files that are there, or that were: who only looks is told that.
+        """Return the size of the files that exist, or, for a read-only look, that existed.
 
-        Where they may be shorter one file alone proves nothing: its making was interrupted.
+        If files may be shorter, one alone proves nothing: its creation may have been interrupted.
         """
         if shape.known_file_size is not None and (self._on_disk or self._disk.read_only):
             return shape.known_file_size
@@ -292,7 +292,7 @@ class QueueTable(Generic[Queue]):
             if sizes.total() >= FILES_PROBED_MAX:
                 break
         for size, count in sizes.most_common(1):
-            # A file that is being cut or made may have any length below its own.
+            # A file that is being cut or created may have any length below its full one.
             if size % shape.entry_size == 0 and (
                 shape.are_whole or (count > 1 and size == max(sizes))
             ):

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _LOOK_ENTRIES: Final = 512
-"""Looked at behind a queue's end: more than two pages of zeros are."""
+"""Entries to look at after a queue's end: more than fit into two pages of zeros."""
 
 
 class ReadableEntries:
-    """What `entry_files` reads of a queue; that module has the picture."""
+    """The reading half of `EntryFiles`; its module has the picture."""
 
     is_batch: ClassVar[bool] = False
     """Whether it is the queue of a batch topic."""
@@ -54,7 +54,7 @@ class ReadableEntries:
         self.queue_id = queue_id
         self.end: int = 0
         self.fetched: frozenset[Cold] | None = None
-        """Entries that were fetched; None where reads wait for the disk."""
+        """Entries that were fetched; None if reads wait for the disk."""
         self._first: int | None = None  # The first file's first entry, once there is a file.
         self._tail: Tail = b""
         self._min: int = 0
@@ -82,19 +82,19 @@ class ReadableEntries:
 
     @property
     def written(self) -> int:
-        """How far entries are in the files: the index of the first that is not."""
+        """How far entries are in the files: the index of the first one that is not."""
         return self.end - len(self._tail) // self._shelf.entry_size
 
     @property
     def min_entry(self) -> int:
-        """The first entry whose record is still in the log; `end` when none is."""
+        """The first entry whose record is still in the log; `end` if there is none."""
         if self._min_physical_offset != self._shelf.disk.min_physical_offset:
             self._correct_min()
         return self._min
 
     @property
     def min_cached(self) -> int:
-        """What `min_entry` is; -1 where the disk would have to be waited for."""
+        """The value of `min_entry`; -1 if that would have to wait for the disk."""
         if self._min_physical_offset != self._shelf.disk.min_physical_offset and isinstance(
             self.without_waiting(self._correct_min), Cold
         ):
@@ -103,25 +103,25 @@ class ReadableEntries:
 
     @property
     def cold_front(self) -> Cold | None:
-        """What has to be fetched for it to be known, without a wait, where the queue begins."""
+        """What has to be fetched so that the queue's begin can be found without waiting."""
         if self.min_cached >= 0:
             return None
         return Cold(*self.place_of(self._min), self.entry_size, warm=self.front.warm)
 
     @property
     def _known(self) -> QueueEnd | None:
-        """What the list says; of a queue whose last record is cut, and made again, nothing."""
+        """The end in the list; None for a queue that is rebuilt since its last record was cut."""
         return self._shelf.disk.ends.known.get(self.key)
 
     @property
     def _kept_by_list(self) -> int:
-        """The first entry of the first file that must be there; `NO_CUT` where nobody noted it."""
+        """The first entry of the first file that must exist; `NO_CUT` if nobody noted it."""
         known = self._known
         return NO_CUT if known is None or known.kept_from == UNKNOWN else known.kept_from
 
     @property
     def front(self) -> Front:
-        """What a thread may warm of the queue, for the search of `min_entry`."""
+        """The part of the queue that a thread may warm for the search of `min_entry`."""
         offset = self._shelf.disk.min_physical_offset
         place = (self._shelf, self.topic, self.queue_id)
         return Front(*place, self._min, self.written, self.end, offset)
@@ -131,7 +131,7 @@ class ReadableEntries:
     ) -> T | Cold:
         """Return what a look at the queue finds, or the entries, or record, that it needs first.
 
-        All that was fetched for it must be given each time.
+        Each call must be given everything that was fetched so far.
         """
         self.fetched = frozenset(cold for cold, _ in fetched)
         try:
@@ -142,10 +142,10 @@ class ReadableEntries:
             self.fetched = None
 
     def read_entries(self, index: int, count: int) -> bytes:
-        """Return up to `count` entries from `index` on, none from behind the end of a file.
+        """Return up to `count` entries from `index` on, none from beyond the end of a file.
 
-        Empty when there is nothing at `index`, or its file is gone, or ends there. It waits for the
-        disk, or raises `ColdError` where `fetched` is set.
+        Empty if there is nothing at `index`, or if its file is gone, or ends there. Waits for the
+        disk, or raises `ColdError` if `fetched` is set.
         """
         if self.fetched is not None:
             if (data := self.read_entries_cached(index, count)) is not None:
@@ -156,7 +156,7 @@ class ReadableEntries:
         return bytes(self._read(index, count, waits=True) or b"")
 
     def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
-        """Return what `read_entries` does, or None when the disk would have to be waited for."""
+        """Return what `read_entries` does, or None if that would have to wait for the disk."""
         return self._read(index, count, waits=False)
 
     def _read(self, index: int, count: int, *, waits: bool) -> bytes | bytearray | None:
@@ -190,18 +190,18 @@ class ReadableEntries:
         return head
 
     def heads(self, index: int, count: int) -> Iterator[tuple[int, int]]:
-        """Return the same of up to `count` entries, of one file."""
+        """Return the same for up to `count` entries of one file."""
         shelf = self._shelf
         count = min(count, self.end - index, shelf.file_entries - index % shelf.file_entries)
         data = self.read_entries(index, count).ljust(count * shelf.entry_size, b"\0")
         return cast("Iterator[tuple[int, int]]", shelf.heads.iter_unpack(data))
 
     def check_files(self) -> None:
-        """Refuse a queue that has lost a file, or bytes of one, behind its first message.
+        """Refuse a queue that has lost a file, or bytes of one, after its first message.
 
-        For when nothing stands where a message should be. Of a store that another process writes,
-        not files in front of those that are there, if the list does not ask for them: it may have
-        let them expire.
+        Called if there is nothing where a message should be. In a store that another process
+        writes, files before the existing ones count as lost only if the list asks for them: that
+        process may have let them expire.
         """
         shelf = self._shelf
         sizes = {
@@ -225,11 +225,11 @@ class ReadableEntries:
                 )
 
     def index_of(self, queue_offset: int) -> int:
-        """Return the place of the entry that leads to a message, as far as the others tell."""
+        """Return the index of the entry of a message, as far as the other entries show it."""
         return queue_offset
 
     def damaged(self, index: int, problem: str) -> CorruptionError:
-        """Make the error for an entry that cannot be one, with its place and what to do."""
+        """Return the error for an entry that cannot be right, with its place and what to do."""
         return CorruptionError(*self.place_of(index), f"{problem}; {REBUILD}")
 
     def place_of(self, index: int) -> tuple[str, int]:
@@ -239,14 +239,15 @@ class ReadableEntries:
         return path, place * self._shelf.entry_size
 
     def next_file(self, index: int) -> int:
-        """Return the first index of the file behind the one that an entry is in."""
+        """Return the first index in the file after the one that an entry is in."""
         per_file = self._shelf.file_entries
         return index - index % per_file + per_file
 
     def check_end(self, log_end: int) -> None:
-        """Refuse a queue that ends in front of bytes: its next messages would take their place.
+        """Refuse a queue whose end is followed by bytes: its next messages would overwrite them.
 
-        And one whose last entry can be none: they would get the numbers behind it.
+        Also refuse one whose last entry cannot be right: its next messages would be numbered from
+        there.
         """
         if self.end > self.start:
             offset, size = self.head(self.end - 1)
@@ -260,10 +261,10 @@ class ReadableEntries:
                 raise self.damaged(self.end, "not an entry")
 
     def behind_end(self) -> Iterator[tuple[int, int, int]]:
-        """Walk what may be entries in the file behind the end: place, physical offset and size.
+        """Walk possible entries in the file after the end: index, physical offset and size.
 
-        Zeros or a damaged entry are in front of them; they lead behind the last one, which may
-        itself be damaged.
+        They come after zeros or a damaged entry, and lead past the last entry, which may itself be
+        damaged.
         """
         shelf = self._shelf
         number, place = divmod(self.end, shelf.file_entries)
@@ -277,7 +278,7 @@ class ReadableEntries:
         if not file.is_blank(position):
             data = file.read(_LOOK_ENTRIES * shelf.entry_size, position)
         if not place:
-            shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
+            shelf.disk.open_files.close(self, number)  # When opened for writing, it is resized.
         last, _ = self.head(self.end - 1) if self.end > self.start else (-1, 0)
         whole = data[: len(data) // shelf.entry_size * shelf.entry_size]
         first = number * shelf.file_entries + place
@@ -286,7 +287,7 @@ class ReadableEntries:
                 yield index, offset, size
 
     def _correct_min(self) -> None:
-        """Move the minimum over entries whose records are gone, and over pre-blank ones."""
+        """Move the minimum past entries whose records have expired, and past pre-blank ones."""
         offset = self._shelf.disk.min_physical_offset
         self._min = first_kept(self, self._min, offset)
         self._min_physical_offset = offset

@@ -1,4 +1,4 @@
-"""Whether an entry of a queue, or an item of the index, is of the record that it leads to."""
+"""Whether an entry of a queue, or an item of the index, belongs to the record that it leads to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HEAD: Final = Struct(">iI20xq")  # Size, magic and physical offset, see `proto.record`.
 
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
-"""Of Apache's light queues: their entries lead to records of other topics."""
+"""The names of Apache's light queues, whose entries lead to records of other topics."""
 
 
 class RecordCheck:
@@ -29,7 +29,7 @@ class RecordCheck:
         self._segments = segments
 
     def __call__(self, topic: str, queue_id: int, physical_offset: int, size: int) -> bool:
-        """Whether such a record stands there; of what has expired nobody can say, so it may."""
+        """Whether such a record is there; True if it has expired, for then nobody can say."""
         segments = self._segments
         if physical_offset < segments.first_offset or topic.startswith(LIGHT_QUEUE_PREFIX):
             return True
@@ -42,10 +42,10 @@ class RecordCheck:
         )
 
     def count_items(self, physical_offset: int, hashes: Sequence[int]) -> int:
-        """Return how many of these hashes, from the front, are of keys of the record there.
+        """Return how many of these hashes, from the first on, are of keys of the record there.
 
-        They follow one another as the record's keys do, of which the first may lie in the index
-        file before. Of what has expired nobody can say, so all may be.
+        They follow one another as the record's keys do; the first keys may be in the previous index
+        file. If the record has expired, all hashes count, for then nobody can say.
         """
         if physical_offset < self._segments.first_offset:
             return len(hashes)
@@ -54,7 +54,7 @@ class RecordCheck:
         return max((_common(run, hashes) for run in runs), default=0)
 
     def hashes_of(self, physical_offset: int) -> list[int]:
-        """Return the hashes of the keys of the record that begins there; none without one."""
+        """Return the hashes of the keys of the record that begins there; none if none does."""
         from cometmq.store.index.index_hash import record_hashes
 
         segments = self._segments
@@ -73,7 +73,7 @@ class RecordCheck:
 
 
 def read_record(segments: Segments, physical_offset: int, size: int) -> StoredMessage | None:
-    """Read what an entry leads to; None if that is no record."""
+    """Read the record that an entry leads to; None if there is none."""
     if not 0 < size <= segments.size:
         return None
     try:
@@ -83,7 +83,7 @@ def read_record(segments: Segments, physical_offset: int, size: int) -> StoredMe
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """Return how many are the same from the front."""
+    """Return how many elements from the first on are the same."""
     count = 0
     for one, other in zip(left, right, strict=False):
         if one != other:

@@ -1,9 +1,9 @@
-"""Whether the folder of a topic holds queues, told by the files alone.
+"""Whether the folder of a topic holds queues, judged by the files alone.
 
-The folder itself says nothing: it stays when a topic is deleted and others have put files into it.
-Nor do the files of a deleted topic, which a power cut may bring back: they end in front of the mark
-in `deletions`, or have no entry at all. Those may stay until the mark is forgotten, so a file
-without an entry is of no queue, unless its name keeps an offset: pre-blank entries are entries.
+The folder itself proves nothing: it stays if a topic is deleted and others have put files into it.
+Nor do files of a deleted topic, which a power cut may bring back: they end before the mark in
+`deletions`, or have no entry at all. These may stay until the mark is forgotten, so a file without
+an entry belongs to no queue, unless its name keeps an offset: pre-blank entries count as entries.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
     from cometmq.store.disk.filesystem import FileSystem
 
-_OFFSET: Final = Struct(">q")  # Of the record: what each entry begins with.
+_OFFSET: Final = Struct(">q")  # The record's physical offset, at the beginning of each entry.
 _CHUNK_ENTRIES: Final = 4096
 _CHUNK_SIZE: Final = 65536
 
 
 def has_files(filesystem: FileSystem, folder: str) -> bool:
-    """Whether a queue's folder has a file of it, if only a blank one."""
+    """Whether a queue's folder has a file of the queue, if only a blank one."""
     return any(is_offset_file(entry) for entry in filesystem.list(folder))
 
 
 def has_queue_files(filesystem: FileSystem, folder: str) -> bool:
-    """Whether a topic's folder has files of queues, blank ones as well."""
+    """Whether a topic's folder has files of queues, blank ones included."""
     return any(_queue_files(filesystem, folder))
 
 
@@ -42,9 +42,9 @@ def has_any_queue(filesystem: FileSystem, folder: str) -> bool:
 
 
 def holds_queues(filesystem: FileSystem, folder: str, entry_size: int, mark: int | None) -> bool:
-    """Whether a topic's folder has a queue; a file in its place has none.
+    """Whether a topic's folder has a queue; a file in place of the folder has none.
 
-    Of a topic that was deleted, only one with an entry of a record at or behind its `mark`.
+    For a deleted topic, only a queue with an entry of a record at or after its `mark` counts.
     """
     if mark is None:
         queues = _queue_files(filesystem, folder)
@@ -73,7 +73,7 @@ def _queue_files(filesystem: FileSystem, folder: str) -> Iterator[list[str]]:
 
 def _has_entry(filesystem: FileSystem, path: str) -> bool:
     with closing(filesystem.open(path, read_only=True)) as file:
-        # Where it is not a hole, entries are looked for from the front: there they begin.
+        # If it is not all a hole, look from the front, where entries begin.
         return not file.is_blank(0) and any(
             file.read(_CHUNK_SIZE, position).rstrip(b"\0")
             for position in range(0, file.size(), _CHUNK_SIZE)
@@ -81,7 +81,7 @@ def _has_entry(filesystem: FileSystem, path: str) -> bool:
 
 
 def _last_offset(filesystem: FileSystem, path: str, entry_size: int) -> int | None:
-    """Return where the last entry of a file leads that is not zeros; None when there is none."""
+    """Return the physical offset in a file's last entry that is not zeros; None without one."""
     with closing(filesystem.open(path, read_only=True)) as file:
         chunk = _CHUNK_ENTRIES * entry_size
         for position in reversed(range(0, file.size(), chunk)):
