@@ -1,11 +1,11 @@
 """The index of a store: records by key, in files that follow one another as they fill.
 
-`add` only notes a record; `build` takes its keys out and puts them into the newest file, in the
-background and by hundreds, because numpy's price is per call. A query first builds what waits, so
+`add` only notes a record; `build` extracts its keys and puts them into the newest file, in the
+background and hundreds at a time, because numpy costs per call. A query first builds what waits, so
 that it finds every record that was added.
 
-The newest file's slots are in memory, see `index_file`; those of a file that has just become full
-are written in slices by the following builds, and until they are, `settled_offset` stays low.
+The newest file's slots are in memory, see `index_file`. Those of a file that has just become full
+are written in slices by the following builds; until they are, `settled_offset` stays low.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from cometmq.store.index.index_keys import CountSound, Noted
 
 WAITING_MAX: Final = 4096
-"""Records, of some 0.5 µs each, that a query may have to build first."""
+"""Records that a query may have to build first, at some 0.5 µs each."""
 SLOT_PAGES_A_BUILD: Final = 32
-"""128 KiB of a full file's slots are written with each build: some 30 µs."""
+"""128 KiB of a full file's slots are written with each build, in some 30 µs."""
 
 _EVERYTHING: Final = 1 << 62
 
@@ -57,11 +57,11 @@ class Index:
         self._files = self._folder.files
         self._files_without_slots = 2 if read_only and not clean else 0
         self._waiting = WaitingRecords()
-        self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
+        self._hashed: Hashed | None = None  # Hashes of records that are no longer noted.
         self.write_error: OSError | None = None
-        """Why keys cannot be written now; None again as soon as some could be."""
+        """Why keys cannot be written now; None again as soon as a write succeeds."""
         self.is_loaded = False
-        """Whether numpy is, which takes 100 ms."""
+        """Whether numpy is loaded, which takes 100 ms."""
         self._building = Lock()
         self._resume_offset = self._files[-1].header.end_offset + 1 if self._files else 0
 
@@ -72,7 +72,7 @@ class Index:
         self._waiting.add([(physical_offset, topic, properties, store_time)], 1)
 
     def add_many(self, records: Sequence[Noted], count: int) -> None:
-        """Note so many records; builds some if too many wait for the next query."""
+        """Note `count` records; build some if too many wait for the next query."""
         self._waiting.add(records, count)
         if self._waiting.count > WAITING_MAX and self.is_loaded:
             # Many at once: thirty take 150 µs, a thousand 500.
@@ -80,7 +80,7 @@ class Index:
 
     @property
     def waiting(self) -> int:
-        """How many records were added and not built."""
+        """How many records were added but not built."""
         return self._waiting.count
 
     @property
@@ -90,9 +90,9 @@ class Index:
         return not self.is_loaded or (is_closed and self.waiting > 0)
 
     def prepare(self) -> None:
-        """Load numpy, 100 ms, and if records wait the newest file's slots, 20 MB. For any thread.
+        """Load numpy (100 ms) and, if records wait, the newest file's slots (20 MB); in any thread.
 
-        A `build` meanwhile waits for it. An error is left for that to meet.
+        A `build` meanwhile waits for this. Errors are left for `build` to report.
         """
         from cometmq.store.index.index_hash import make_tables
 
@@ -103,13 +103,13 @@ class Index:
         self.is_loaded = True
 
     def build(self, records_max: int, now_ms: int) -> bool:
-        """Index so many of the records that wait, batches whole; whether all are done.
+        """Index up to `records_max` waiting records, batches whole; return whether all are done.
 
-        When the disk refuses it, `write_error` says why, and the keys stay in memory.
+        If the disk refuses, `write_error` says why, and the keys stay in memory.
         """
         with self._building:
             try:
-                self._put(now_ms)  # What the disk refused the last time.
+                self._put(now_ms)  # What the disk refused last time.
                 self._hash(records_max)
                 self._put(now_ms)
                 sealed = self._write_slots(SLOT_PAGES_A_BUILD)
@@ -120,7 +120,7 @@ class Index:
             return sealed and not self._waiting.count
 
     def finish(self, now_ms: int) -> bool:
-        """Write everything, the newest file's slots too: for a clean stop. Whether it worked."""
+        """Write everything, with the newest file's slots, for a clean stop; whether that worked."""
         while not self.build(self._waiting.count, now_ms):
             if self.write_error is not None:
                 return False
@@ -137,7 +137,7 @@ class Index:
         return True
 
     def _hash(self, records_max: int) -> None:
-        """Hash the keys of records that wait."""
+        """Hash the keys of waiting records."""
         if noted := self._waiting.take(records_max):
             from cometmq.store.index.index_hash import hash_noted
 
@@ -145,7 +145,7 @@ class Index:
             self.is_loaded = True
 
     def _put(self, now_ms: int) -> None:
-        """Put what is hashed into the newest file, and those that follow when it is full."""
+        """Put the hashed keys into the newest file, and into following ones when it is full."""
         while self._hashed is not None:
             known = self._newest(now_ms)
             file = self._folder.opened(known)
@@ -157,14 +157,14 @@ class Index:
             self._hashed = self._hashed.behind(room)
 
     def _newest(self, now_ms: int) -> KnownFile:
-        """Return the file that has room, making it when there is none."""
+        """Return the file that has room, making one if there is none."""
         if self._files and self._files[-1].header.next_item < self._shape.items:
             return self._files[-1]
-        self._write_slots()  # The file before had a whole file's time for it.
+        self._write_slots()  # Mostly done: the builds of a whole file had time for it.
         return self._folder.make(now_ms)
 
     def _write_slots(self, pages_max: int | None = None) -> bool:
-        """Write slots of the file before the newest; whether that one is done with."""
+        """Write slots of the file before the newest; return whether that file is finished."""
         for known in self._files[-2:-1]:
             if known.open is not None:
                 self._folder.touch(known)
@@ -186,11 +186,11 @@ class Index:
         kind: str = "",
         accept: Callable[[int], bool] | None = None,
     ) -> KeySearch:
-        """Begin to search the records that may have a key.
+        """Begin a search for the records that may have a key.
 
-        Only hashes are compared, and times only to the second: `accept` says by the record itself
-        whether it counts. With `kind` "T" the key is the tags of records. What waits to be built
-        is not found: build it first.
+        Only hashes are compared, and times only to the second: `accept` decides by the record
+        itself whether it counts. With `kind` "T" the key is the tags of records. Records that wait
+        to be built are not found: build them first.
         """
         hashed = positive_hash(string_hash(query_key(topic, key, kind)))
         wanted = Wanted(hashed, count, begin_ms, end_ms)
@@ -202,7 +202,7 @@ class Index:
     def settled_offset(self) -> int | None:
         """The physical offset below which every record's keys are in the files; None for any.
 
-        Not what the disk holds: for that, sync what `take_unsynced` then returns.
+        That does not mean on the disk: for that, sync what `take_unsynced` then returns.
         """
         bounds = [known.header.end_offset for known in self._files[-2:-1] if known.open]
         if self._hashed is not None:
@@ -212,10 +212,10 @@ class Index:
         return min(bounds, default=None)
 
     def sealed_below(self, physical_offset: int) -> tuple[int, int | None]:
-        """Tell what of the files is final, if records below an offset count as safe.
+        """Return which part of the files is final, if records below an offset count as safe.
 
-        The store time of the last record in files that are full, written out and safe, 0 without
-        any; and the physical offset of the first record in a file that is not, None for none.
+        Return the store time of the last record in files that are full, written out and safe, or 0;
+        and the physical offset of the first record in a file that is not, or None.
         """
         time = 0
         for number, known in enumerate(self._files):
@@ -232,13 +232,13 @@ class Index:
         return self._resume_offset
 
     def take_unsynced(self) -> Unsynced:
-        """Return what was changed since the last time this was asked."""
+        """Return what has changed since the last call."""
         return self._folder.take_unsynced()
 
     def expire(self, min_physical_offset: int) -> list[str]:
-        """Forget the files of which no record is in the log any more; never the newest one.
+        """Forget the files whose records have all expired; never the newest one.
 
-        Returns their paths: they are the caller's to remove, in a thread, for they are large.
+        Return their paths: the caller removes them, in a thread, because they are large.
         """
         expired: list[str] = []
         while len(self._files) > 1 and self._files[0].header.end_offset < min_physical_offset:
@@ -247,18 +247,18 @@ class Index:
         return expired
 
     def close(self) -> None:
-        """Close the files; what `finish` did not write has to be recovered."""
+        """Close the files; what `finish` has not written must be recovered."""
         self._folder.close()
 
     # Opening
 
     def recover(self, start: int, *, synced: bool, count_sound: CountSound = all_sound) -> int:
-        """Repair the files after an unclean stop; returns from where on records must be added.
+        """Repair the files after an unclean stop; return from where on records must be added.
 
         `start` is where the store begins to read the log back. `synced` says that the index was
-        synced, too, up to there; without it the answer may be lower than `start`. `count_sound`
-        says of the last items of a file how many are of the record that they name: a torn item may
-        name any.
+        also synced up to there; without it the result may be lower than `start`. `count_sound`
+        returns how many of a file's last items belong to the record that they name: a torn item may
+        name any record.
         """
         self._resume_offset = recover_files(self._folder, start, count_sound, synced=synced)
         return self._resume_offset

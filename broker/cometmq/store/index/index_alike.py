@@ -1,13 +1,14 @@
 """The keys of records whose properties are alike, hashed as a matrix.
 
 Records of one producer have the same properties and differ in a few values, mostly in some
-characters of the unique id. Their properties, one below the other, are then a matrix of bytes most
-columns of which are the same all the way down. Where the keys lie is read from the first row. The
-hash of a key in Java is a sum of its characters times powers of 31, so the columns that do not
-vary are summed once, and each row only has to sum those that do.
+characters of the unique id. Their properties, one below another, then form a matrix of bytes in
+which most columns are constant. The first row shows where the keys are. The hash of a key in Java
+is a sum of its characters times powers of 31, so constant columns are summed once, and each row
+only has to sum the varying ones.
 
-That holds if all that varies lies in values, and no value has a separator or, where it is cut into
-words, a space there. Other records take the general way of `index_hash`, three times as long.
+This works if bytes vary only inside values, and a varying byte is never a separator or, in a value
+that is cut into words, a space. Other records take the general way of `index_hash`, which takes
+three times as long.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ _WORD: Final = re.compile(rb"[^ ]+")
 
 
 class AlikeKey(NamedTuple):
-    """One key of each of the records."""
+    """One key of every record."""
 
     sums: Powers
-    """The hashes of the values: what stands in front of them in a key is not in it."""
+    """The hashes of the values alone, without the prefix of a key."""
     size: int
-    """Of each value, which all have."""
+    """The size of every value."""
     is_tags: bool
 
 
 class _Pairs:
-    """Where the first record's properties, and with them everybody's, have their values."""
+    """Where the values are in the first record's properties, and so in every record's."""
 
     def __init__(self, raw: bytes) -> None:
         self.in_value = np.zeros(len(raw), np.bool_)
         self.in_words = np.zeros(len(raw), np.bool_)
         self.found: dict[bytes, tuple[int, int]] = {}
-        """By name; of several the last one that is not empty counts."""
+        """By name; if a name is repeated, the last value that is not empty counts."""
         end = -1
         for pair in raw.split(b"\x02"):
             name, _, value = pair.partition(b"\x01")
@@ -62,7 +63,7 @@ class _Pairs:
             self.in_words[begin:end] = True
 
     def keys(self, raw: bytes) -> list[tuple[int, int, bool]]:
-        """Return where the keys begin and end, in the index's order, and which are tags."""
+        """Return where each key begins and ends, in the index's order, and whether it is tags."""
         keys: list[tuple[int, int, bool]] = []
         if _UNIQUE_ID in self.found:
             keys.append((*self.found[_UNIQUE_ID], False))
@@ -74,9 +75,9 @@ class _Pairs:
 
 
 def _varying(matrix: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
-    """Return the columns that are not the same all the way down.
+    """Return the columns that are not constant.
 
-    Many rows side by side are folded at a time: numpy takes as long for a short one as for a long.
+    Many rows side by side are folded at a time: numpy takes as long for a short row as for a long.
     """
     rows, size = matrix.shape
     folded = rows - rows % _FOLD
@@ -89,9 +90,9 @@ def _varying(matrix: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
 
 
 def alike_keys(joined: bytes, size: int, powers: Powers) -> list[AlikeKey] | None:
-    """Return the keys of records, whose properties follow one another and all have one size.
+    """Return the keys of records whose properties follow one another and all have one size.
 
-    None when they are not alike.
+    Return None if they are not alike.
     """
     first = joined[:size]
     if not first or not first.isascii():

@@ -1,9 +1,9 @@
-"""One index file that is being filled: keys go in by thousands, with numpy.
+"""One index file that is being filled: keys go in thousands at a time, with numpy.
 
-Items are appended to the file with every batch, then the header. The slots stay in memory: they are
-hit at random, and a write for each would cost more than all the rest. They reach the file before it
-counts as full or the store stops; until then they can be made again from the items, which is what
-an unclean start does. So an item is safe as soon as it and the header are synced.
+With every batch, items are appended to the file, and then the header is written. The slots stay in
+memory: they are hit at random, and a write for each would cost more than all the rest. They are
+written to the file before it counts as full or the store stops; until then they can be rebuilt from
+the items, as an unclean start does. So an item is safe as soon as it and the header are synced.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     Longs = npt.NDArray[np.int64]
 
 PAGE_SLOTS: Final = 4096 // SLOT_SIZE
-"""Slots are written by pages."""
+"""Slots are written page by page."""
 
 _SLOTS_READ: Final = 1 << 18
 
 CHECKED_ITEMS: Final = 65536
-"""Items looked at together when a file is checked."""
+"""Items read together when a file is checked."""
 
 ITEMS_OF_RECORD_MAX: Final = 1 << 15
 """More than a record can have: its properties have 32,767 bytes."""
@@ -59,14 +59,14 @@ class IndexFile:
         self._shape = shape
         self.header = header
         self._kept_to: int = 0 if header.next_item > 1 else header.end_time
-        """As long as it ends no later, which is when the file before did, Apache keeps it."""
+        """The end of the previous file: while this one ends no later, Apache keeps it."""
         self._slots: Ints = np.zeros(shape.slots, ">i4")
         if header.next_item > 1:
             self._read_slots()
         self._dirty = np.zeros(-(-shape.slots // PAGE_SLOTS), np.bool_)
 
     def _read_slots(self) -> None:
-        """Read them piece by piece: a file that ends too early reads as if zeros followed."""
+        """Read the slots piece by piece; after the end of a file that is too short, as zeros."""
         for first in range(0, self._shape.slots, _SLOTS_READ):
             data = self._file.read(_SLOTS_READ * SLOT_SIZE, HEADER_SIZE + first * SLOT_SIZE)
             count = min(len(data) // SLOT_SIZE, self._shape.slots - first)
@@ -84,7 +84,7 @@ class IndexFile:
     def put(self, hashes: Ints, offsets: Longs, times: Longs) -> None:
         """Append an item for each hash; there must be room. The arrays are in the log's order.
 
-        When the disk refuses it, nothing has changed, and the same call may be made again.
+        If the disk refuses, nothing has changed, and the call may be repeated.
         """
         header = self.header
         first = header.next_item
@@ -112,11 +112,11 @@ class IndexFile:
         self._slots[slots[newest]] = newest + first
         self._dirty[slots // PAGE_SLOTS] = True
         if after.end_time <= self._kept_to:
-            with suppress(OSError):  # Then they are written later.
+            with suppress(OSError):  # In that case they are written later.
                 self.write_slots()
 
     def _chain(self, slots: Ints, first: int) -> tuple[Ints, npt.NDArray[np.intp], int]:
-        """Return the item before each in its slot, each slot's last place, and the new slots."""
+        """Return each item's predecessor in its slot, each slot's last index, and the new slots."""
         order = np.argsort(slots, kind="stable")
         ordered = slots[order]
         again = ordered[1:] == ordered[:-1]
@@ -130,7 +130,7 @@ class IndexFile:
         return previous, order[np.concatenate((~again, [True]))], fresh
 
     def write_slots(self, pages_max: int | None = None) -> bool:
-        """Write slots that changed, all or so many pages of 4 KiB; whether all are written."""
+        """Write changed slots, at most `pages_max` pages of 4 KiB; whether all are written."""
         pages = np.flatnonzero(self._dirty)
         for start, end in _runs(pages[:pages_max]):
             part = self._slots[start * PAGE_SLOTS : end * PAGE_SLOTS]
@@ -145,9 +145,9 @@ class IndexFile:
     ) -> bool:
         """Keep the items of records below an offset, up to the first bad one; erase the others.
 
-        Those from number `end` on, too. With `chains` an item counts only if its chain is right,
-        too: for files of which nothing is known to be synced. Returns whether the file is whole,
-        that is, was full and stays so.
+        Also erase those from number `end` on. With `chains` an item must also have the right chain:
+        for files of which nothing is known to be synced. Return whether the file is whole, that is,
+        was full and stays so.
         """
         header = self.header
         self._slots[:] = 0
@@ -161,7 +161,7 @@ class IndexFile:
                 )
                 slots = slots[:good]
             if good:
-                self._slots[slots] = np.arange(kept, kept + good)  # The last of a slot stays.
+                self._slots[slots] = np.arange(kept, kept + good)  # The last item of a slot stays.
                 offset = int(items["offset"][good - 1])
                 seconds = int(items["seconds"][good - 1]) if kept + good > 2 else 0
             kept += good
@@ -171,7 +171,7 @@ class IndexFile:
         return kept == self._shape.items
 
     def last_hashes(self) -> list[int]:
-        """Return the hashes of the items of the last record, in order; none of an empty file."""
+        """Return the hashes of the last record's items, in order; none if the file is empty."""
         count = min(self.header.next_item - 1, ITEMS_OF_RECORD_MAX)
         if count <= 0:
             return []
@@ -193,7 +193,7 @@ class IndexFile:
     def _cut(
         self, kept: int, predecessor: IndexHeader, header: IndexHeader, offset: int, seconds: int
     ) -> None:
-        """Make the file end before item `kept`, with the header and the slots that belong to it."""
+        """Make the file end before item `kept`, with the header and the slots for that."""
         if kept == 1:
             self.header = predecessor.successor()
         elif (kept, offset) == (header.next_item, header.end_offset):
@@ -221,14 +221,14 @@ class IndexFile:
 
 
 def seconds_behind(times: Longs, begin: int) -> Longs:
-    """Return what items say of their times: seconds behind the begin of the file, or 0 of none."""
+    """Return the items' times: seconds after the begin of the file, or 0 if it has no begin."""
     if begin <= 0:
         return np.zeros(len(times), np.int64)
     return np.clip((times - begin) // 1000, 0, SECONDS_MAX)
 
 
 def good_items(hashes: Ints, offsets: Longs, least: int, below: int) -> int:
-    """Return how many items at the front can be true: ordered, below the offset, not zeros."""
+    """Return how many leading items can be right: ordered, below the offset, not zeros."""
     floor = np.concatenate(([least], offsets[:-1]))
     bad = (offsets < floor) | (offsets >= below) | (hashes < 0) | ((hashes == 0) & (offsets == 0))
     return int(np.argmax(bad)) if bad.any() else len(offsets)

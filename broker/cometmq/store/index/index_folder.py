@@ -1,4 +1,4 @@
-"""The files of the index: named by time, which of them are open, and what of them is not synced."""
+"""The files of the index: named by time, which of them are open, and which are not synced."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 INDEX_FOLDER: Final = "index"
 OPEN_FILES_MAX: Final = 64
-"""Of those that are only read."""
+"""Only files that are just read count."""
 
 
 class KnownFile:
-    """A file on disk, and its slots as long as they are in memory."""
+    """A file on disk, with its slots while they are in memory."""
 
     __slots__ = ("header", "name", "open")
 
@@ -32,7 +32,7 @@ class KnownFile:
         self.open: IndexFile | None = None
 
     def close(self) -> None:
-        """Forget the slots, which are written or will be made again."""
+        """Forget the slots, which are written or will be rebuilt."""
         if self.open is not None:
             self.open.close()
             self.open = None
@@ -44,11 +44,11 @@ class IndexFolder:
     def __init__(
         self, filesystem: FileSystem, root: str, shape: IndexShape, *, clean: bool
     ) -> None:
-        """`StoreFormatError` for a file of a size that it cannot have, see `_load_files`."""
+        """Raise `StoreFormatError` for a file of an impossible size, see `_load_files`."""
         self.shape = shape
         self.root = root
         self.files = _load_files(filesystem, root, shape, clean=clean)
-        """In order: each begins where the one before it was full."""
+        """In order: each begins where the previous one was full."""
         self._filesystem = filesystem
         self._open_files = OpenFiles(OPEN_FILES_MAX)
         self._maker = _FileMaker(filesystem)
@@ -72,12 +72,12 @@ class IndexFolder:
         return known
 
     def remove_half_made(self) -> None:
-        """Remove files that could not be made, and not be removed again at once."""
+        """Remove files whose creation failed and that could not be removed at once."""
         if self._maker.remove_half_made():
             self._unsynced_directories.add(self.root)
 
     def opened(self, known: KnownFile) -> IndexFile:
-        """Return a file with its slots in memory, 20 MB: who fills it has to."""
+        """Return a file with its slots in memory, 20 MB, as filling it requires."""
         from cometmq.store.index.index_file import IndexFile  # It needs numpy.
 
         if known.open is None:
@@ -94,15 +94,15 @@ class IndexFolder:
         return file
 
     def touch(self, known: KnownFile) -> None:
-        """Note that a file is not synced as it is now."""
+        """Note that a file has changes that are not synced."""
         self._unsynced_files.add(self.path(known))
 
     def doubt_names(self) -> None:
-        """Note that nobody knows whether the disk has the names of all files."""
+        """Note that the names of the files may not be on the disk."""
         self._unsynced_directories |= {self.root, self.root.rpartition("/")[0]}
 
     def take_unsynced(self) -> Unsynced:
-        """Return what was changed since the last time this was asked."""
+        """Return what has changed since the last call."""
         unsynced = Unsynced(self._filesystem, self._unsynced_files, self._unsynced_directories)
         self._unsynced_files, self._unsynced_directories = set(), set()
         return unsynced
@@ -113,7 +113,7 @@ class IndexFolder:
         self._filesystem.remove(self.path(known))
 
     def forget(self, known: KnownFile) -> None:
-        """Take a file out of the row; removing it is up to the caller."""
+        """Take a file out of the row; the caller may remove it."""
         known.close()
         self._open_files.close(known, 0)
         self._unsynced_files.discard(self.path(known))
@@ -121,7 +121,7 @@ class IndexFolder:
         self.files.remove(known)
 
     def path(self, known: KnownFile) -> str:
-        """Return where a file lies."""
+        """Return the path of a file."""
         return f"{self.root}/{known.name}"
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class IndexFolder:
 class _FileMaker:
     """Makes files, and knows those that it could neither make nor remove again.
 
-    One that is too short would stand in front of the file that is made next.
+    A file that is too short would come before the file that is made next.
     """
 
     def __init__(self, filesystem: FileSystem) -> None:
@@ -142,7 +142,7 @@ class _FileMaker:
         self._half_made: set[str] = set()
 
     def make(self, path: str, size: int) -> None:
-        """Make an empty file, or none."""
+        """Make an empty file of full length, or none."""
         self._half_made.add(path)
         file = self._filesystem.open(path, create=True)
         try:
@@ -156,7 +156,7 @@ class _FileMaker:
         self._half_made.remove(path)
 
     def remove_half_made(self) -> bool:
-        """Remove what is left, which the next clean start would refuse; whether something was."""
+        """Remove what is left, which the next clean start would refuse; whether anything was."""
         left = bool(self._half_made)
         for path in list(self._half_made):
             self._remove(path)
@@ -171,9 +171,9 @@ class _FileMaker:
 def _load_files(
     filesystem: FileSystem, root: str, shape: IndexShape, *, clean: bool
 ) -> list[KnownFile]:
-    """Return the files in order; `StoreFormatError` for one of a size that it cannot have.
+    """Return the files in order; raise `StoreFormatError` for one of an impossible size.
 
-    So for a link that leads nowhere, whose keys would not be found.
+    Raise it also for a link that leads nowhere, whose keys would not be found.
     """
     files: list[KnownFile] = []
     for entry in filesystem.list(root):
@@ -189,13 +189,13 @@ def _load_files(
 
 
 def read_header(filesystem: FileSystem, path: str) -> IndexHeader:
-    """Read the header of a file; one that was never written is that of an empty file."""
+    """Read the header of a file; one that was never written reads as that of an empty file."""
     with closing(filesystem.open(path, read_only=True)) as file:
         return IndexHeader.unpack(file.read(HEADER_SIZE, 0))
 
 
 def wrong_size(path: str, size: int, shape: IndexShape) -> StoreFormatError:
-    """Return what to say of a file of a size that it cannot have."""
+    """Return the error for a file of an impossible size."""
     return StoreFormatError(
         f"{size} bytes, where {shape.slots} slots and {shape.items} items make {shape.file_size};"
         f" run `cometmq store rebuild --index-slots {shape.slots} --index-items {shape.items}`,"

@@ -15,17 +15,17 @@ at  size  field (big-endian)
 36  4     the number of the next item; item 0 is never used, so it starts at 1
 ==  ====  ============================================================================
 
-A slot is the number of the newest item whose key falls in it, 4 bytes, 0 for none. An item:
+A slot has 4 bytes: the number of the newest item whose key falls in it, or 0. An item:
 
 ==  ====  ============================================================================
 0   4     hash of the key, made positive; its slot is the hash modulo `slots`
 4   8     physical offset of the record
 12  4     seconds between the file's begin and the record's store time
-16  4     the number of the slot's item before this one, 0 for none
+16  4     the number of the slot's previous item, 0 for none
 ==  ====  ============================================================================
 
-A file that follows a full one starts with that one's end as its begin and its end, until the first
-item sets the begin anew; that item's seconds still count from the old begin.
+A file that follows a full one starts with the end of that file as its begin and its end, until its
+first item sets the begin; that item's seconds still count from the old begin.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ assert (HEADER.size, SLOT.size, ITEM.size) == (HEADER_SIZE, SLOT_SIZE, ITEM_SIZE
 
 SECONDS_MAX: Final = 0x7FFFFFFF
 COUNT_MAX: Final = 0x7FFFFFFF
-"""Slots, or items, of a file: their numbers have 4 bytes."""
+"""Limit of the slots, or items, of a file: their numbers have 4 bytes."""
 
 
 class IndexShape(NamedTuple):
-    """How many slots and items the files of a store have; the same for all of them."""
+    """How many slots and items each file of a store has."""
 
     slots: int
     items: int
@@ -81,7 +81,7 @@ class IndexHeader:
 
     @classmethod
     def unpack(cls, data: bytes) -> IndexHeader:
-        """Read a header; one that was never written is that of an empty file."""
+        """Read a header; one that was never written reads as that of an empty file."""
         header = cls(*HEADER.unpack(data.ljust(HEADER_SIZE, b"\0")[:HEADER_SIZE]))
         header.next_item = max(1, header.next_item)
         return header
@@ -99,18 +99,18 @@ class IndexHeader:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it has items; one without a time has not, whatever a power cut left of it."""
+        """Whether the file has items; without a time it has none, whatever a power cut left."""
         return self.next_item > 1 and self.begin_time > 0
 
     def successor(self) -> IndexHeader:
-        """Return what the header of the file behind this one starts as."""
+        """Return the header with which the next file starts."""
         return IndexHeader(self.end_time, self.end_time, self.end_offset, self.end_offset)
 
 
 def begun_before(headers: Sequence[IndexHeader], physical_offset: int) -> list[int]:
     """Return the numbers of the files that begin before an offset.
 
-    A torn header behind them may say anything, but not that its file follows the one before.
+    A torn header after them may contain anything except that its file follows the previous one.
     """
     found, end = list[int](), 0
     for number, header in enumerate(headers):
@@ -121,7 +121,7 @@ def begun_before(headers: Sequence[IndexHeader], physical_offset: int) -> list[i
 
 
 def positive_hash(java_hash: int) -> int:
-    """Return a string's hash as the index has it: Java's absolute value, 0 for the one without."""
+    """Return a string's hash for the index: Java's absolute value, or 0 if it has none."""
     return 0 if java_hash == -0x80000000 else abs(java_hash)
 
 

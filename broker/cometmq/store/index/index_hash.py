@@ -1,10 +1,10 @@
-"""The keys of many records at once, as hashes, by numpy: 0.5 µs a record where Python takes 4.
+"""The keys of many records at once, hashed by numpy: 0.5 µs a record, where Python takes 4.
 
-Records that are alike are hashed by `index_alike`, in a third of that. For all others this is the
-way: their properties are joined, and keys are places in the joined bytes: nothing is made for a
-single key. The hash of a string in Java is a polynomial in 31 of its characters, modulo 2^32,
-so with running sums of `byte[i] * 31^-i` (31 has an inverse) the hash of any stretch is a
-difference of two sums, times a power of 31. What a record's keys are is said by `index_keys`.
+Records that are alike are hashed by `index_alike`, in a third of that. All others are hashed here:
+their properties are joined, and keys are positions in the joined bytes, so no object is made for a
+single key. The hash of a string in Java is a polynomial in 31 of its characters, modulo 2^32. So
+with running sums of `byte[i] * 31^-i` (31 has an inverse), the hash of any stretch is the
+difference of two sums, times a power of 31. `index_keys` says what the keys of a record are.
 """
 
 from __future__ import annotations
@@ -34,19 +34,15 @@ if TYPE_CHECKING:
     Powers = npt.NDArray[np.uint32]
 
 JOINED_SIZE_MAX: Final = 1 << 17
-"""Bytes of properties looked at together; more than one record can have."""
-
+"""Bytes of properties processed together; more than one record can have."""
 _ALIKE_MIN: Final = 32
-"""Fewer records of one size are not worth a look at whether they are alike."""
-
+"""With fewer records of one size it does not pay to check whether they are alike."""
 _GROUP_MIN: Final = 64
-"""With fewer records for each group it costs less to hash all together."""
-
+"""With fewer records for each group it is cheaper to hash all together."""
 PREFIXES_MAX: Final = 32_768
 """Topics whose hashes are remembered: a broker may have 10,000, and each costs 1.5 µs."""
-
 _PAD: Final = b"\x02" * 9
-"""In front of the first record, so that what stands in front of a name can be looked at."""
+"""Put before the first record, so that the bytes before a name can always be looked at."""
 
 _ID: Final = int.from_bytes(b"UNIQ_KEY", "little")
 _KEYS: Final = int.from_bytes(b"\x02KEYS", "little")
@@ -62,18 +58,18 @@ class Hashed(NamedTuple):
     times: Places
 
     def first(self, count: int) -> Hashed:
-        """Return the first ones."""
+        """Return the first `count` keys."""
         return Hashed(self.hashes[:count], self.offsets[:count], self.times[:count])
 
     def behind(self, count: int) -> Hashed | None:
-        """Return all but the first ones; None when that leaves nothing."""
+        """Return all but the first `count` keys; None if none are left."""
         if len(self.hashes) <= count:
             return None
         return Hashed(self.hashes[count:], self.offsets[count:], self.times[count:])
 
 
 class _Values(NamedTuple):
-    """Where values of one property lie in the joined bytes, and of which record each is."""
+    """Where the values of one property are in the joined bytes, and the record of each."""
 
     begins: Places
     ends: Places
@@ -81,7 +77,7 @@ class _Values(NamedTuple):
 
 
 def hash_noted(noted: Sequence[Noted]) -> Hashed | None:
-    """Return the keys of records, hashed; None when they have none."""
+    """Return the keys of records, hashed; None if they have none."""
     kinds = set(map(type, noted))
     if kinds == {NotedBatch}:
         found = _hash_batches(cast("Sequence[NotedBatch]", noted))
@@ -94,7 +90,7 @@ def hash_noted(noted: Sequence[Noted]) -> Hashed | None:
 
 
 def _hash_batches(batches: Sequence[NotedBatch]) -> Hashed | None:
-    """Hash batches whose messages are all alike; None when they are not, or have no keys."""
+    """Hash batches whose messages are all alike; None if they are not, or have no keys."""
     firsts, topics, properties, times, sizes, counts = zip(*batches, strict=True)
     size = len(properties[0]) // counts[0]
     if any(len(each) != size * count for each, count in zip(properties, counts, strict=True)):
@@ -112,7 +108,7 @@ def _hash_batches(batches: Sequence[NotedBatch]) -> Hashed | None:
 
 
 def _hash_records(noted: Sequence[NotedRecord]) -> Hashed | None:
-    # One list, and every fourth of it: `zip` makes an iterator for each record.
+    # One list, and every fourth element of it: `zip` would make an iterator for each record.
     flat: list[Any] = list(chain.from_iterable(noted))
     times = flat[3::4]
     hashes, rows = record_hashes(flat[1::4], flat[2::4])
@@ -126,7 +122,7 @@ def _hash_records(noted: Sequence[NotedRecord]) -> Hashed | None:
 
 
 def record_hashes(topics: Sequence[bytes], properties: Sequence[bytes]) -> tuple[Hashes, Places]:
-    """Return the hashes of the keys of records, in order, and for each key its record's number."""
+    """Return the hashes of the records' keys, in order, and for each key its record's number."""
     sizes = set(map(len, properties))
     count = len(properties)
     if count > 1 and count * (max(sizes) + 1) > JOINED_SIZE_MAX:
@@ -142,14 +138,14 @@ def record_hashes(topics: Sequence[bytes], properties: Sequence[bytes]) -> tuple
 
 
 def _hashes_by_size(topics: Sequence[bytes], properties: Sequence[bytes]) -> tuple[Hashes, Places]:
-    """Hash records whose properties have several sizes: many of one may be alike."""
+    """Hash records whose properties have several sizes: many of one size may be alike."""
     size_of = np.fromiter(map(len, properties), np.int64, len(properties))
     counts = np.bincount(size_of)
     frequent = np.flatnonzero(counts >= _ALIKE_MIN)
     if len(properties) < _GROUP_MIN * (1 + len(frequent)):
         return _Joined(topics, properties).hashes()
     groups = [(np.flatnonzero(size_of == size), True) for size in frequent]
-    # The rest together: of transactions, say, the op message of each turn has a size of its own.
+    # The rest together: for instance, the op message of each turn of transactions differs in size.
     groups.append((np.flatnonzero(counts[size_of] < _ALIKE_MIN), False))
     parts: list[tuple[Hashes, Places]] = []
     for numbers, is_one_size in groups:
@@ -176,9 +172,9 @@ def _hashes_of_alike(
 def _hashes_of_keys(
     topics: Sequence[bytes], count: int, keys: Sequence[AlikeKey], counts: Places | None = None
 ) -> Hashes:
-    """Hash the keys of so many records that are alike, record by record.
+    """Hash the keys of `count` records that are alike, record by record.
 
-    Each has a topic of its own or, where there are `counts`, so many after another have the same.
+    There is a topic for each record or, if `counts` are given, one for that many in a row.
     """
     powers, _ = _powers()
     sums = np.empty((count, len(keys)), np.uint32)
@@ -191,7 +187,7 @@ def _hashes_of_keys(
 
 
 def _prefix_hashes(topics: Sequence[bytes], *, are_tags: bool) -> Powers:
-    """Return the hash of what stands in front of values, for each topic; one if all are one."""
+    """Return the hash of the values' prefix for each topic; only one if all topics are the same."""
     if topics.count(topics[0]) == len(topics):
         return np.array([_prefix_hash(topics[0], tags=are_tags)], np.uint32)
     known = _known_prefixes[are_tags]
@@ -203,12 +199,12 @@ def _prefix_hashes(topics: Sequence[bytes], *, are_tags: bool) -> Powers:
 
 
 def _positive(sums: Powers) -> Hashes:
-    """Return hashes as the index takes them; abs of -2^31 is itself, and becomes 0."""
+    """Return hashes for the index; abs of -2^31 is itself, and becomes 0."""
     return np.maximum(np.abs(sums.view(np.int32)), 0)
 
 
 class _Joined:
-    """Some records, their properties in one string; every pair has a 0x02 on both sides."""
+    """Some records with their properties in one string; every pair has a 0x02 on both sides."""
 
     def __init__(self, topics: Sequence[bytes], properties: Sequence[bytes]) -> None:
         self.topics = topics
@@ -222,7 +218,7 @@ class _Joined:
         """Hash the keys of all records."""
         ones = np.flatnonzero(self.bytes == 1)
         eights = np.ndarray(len(self.raw) - 7, "<u8", self.raw, strides=(1,))
-        before = eights[ones - 8]  # The eight bytes in front of each 0x01.
+        before = eights[ones - 8]  # The eight bytes before each 0x01.
         ids = ones[before == _ID]
         ids = ids[self.bytes[ids - 9] == 2]
         five = before >> np.uint64(24)
@@ -240,7 +236,7 @@ class _Joined:
     def _values(self, at: Places) -> _Values:
         """Return the values of a property whose 0x01 are at these places.
 
-        An empty one counts as absent, and of several of one record the last counts.
+        An empty value counts as absent; if a record has several, the last counts.
         """
         begins = at + 1
         ends = self.twos[np.searchsorted(self.twos, at)]
@@ -292,7 +288,7 @@ class _Joined:
         return hashes
 
     def _prefixes(self, rows: Places, are_tags: npt.NDArray[np.bool_]) -> Powers:
-        """Return the hash of what stands in front of each value in its key."""
+        """Return the hash of the prefix of each value in its key."""
         numbers = {topic: number for number, topic in enumerate(set(self.topics))}
         table: Powers = np.array(
             [[_prefix_hash(topic, tags=tags) for topic in numbers] for tags in (False, True)],
@@ -311,7 +307,7 @@ def _prefix(topic: bytes, *, tags: bool) -> bytes:
 
 
 _known_prefixes: Final[tuple[dict[bytes, int], dict[bytes, int]]] = ({}, {})
-"""The hash of what stands in front of values, and of tags, by topic."""
+"""By topic, the hash of the prefix of values, and of tags."""
 
 
 def _prefix_hash(topic: bytes, *, tags: bool) -> int:
@@ -329,7 +325,7 @@ def _hash_of(key: bytes) -> int:
 
 
 def make_tables() -> None:
-    """Make what the first hashes need, which takes 2 ms: a thread may do so ahead."""
+    """Make the tables that hashing needs, which takes 2 ms: a thread may do this ahead."""
     _powers()
 
 

@@ -25,7 +25,7 @@ CHUNK_ITEMS: Final = 65536
 
 @dataclass(slots=True)
 class IndexedFile:
-    """One index file, and what the log says that its header should be."""
+    """One index file, and what its header should be according to the log."""
 
     path: str
     size: int
@@ -37,9 +37,9 @@ class IndexedFile:
 
     @property
     def end_time(self) -> int | None:
-        """What the header should give as the last time.
+        """The last time that the header should have.
 
-        After an unclean stop that was worked out from the last item, which knows it to the second.
+        After an unclean stop it was derived from the last item, which has it only to the second.
         """
         if self.last_time is None:
             return None
@@ -48,7 +48,7 @@ class IndexedFile:
 
 
 def read_headers(filesystem: FileSystem, folder: str, shape: IndexShape) -> Iterator[IndexedFile]:
-    """Walk the index files in order; files of other names are no business of the index."""
+    """Walk the index files in order; files of other names do not concern the index."""
     for entry in filesystem.list(folder):
         if not is_index_file(entry):
             continue
@@ -83,7 +83,7 @@ class IndexItems:
     def __init__(self, filesystem: FileSystem, files: list[IndexedFile], shape: IndexShape) -> None:
         self.shape = shape
         self.passed = (0, 1)
-        """Behind the item in front of this place: which file, and the number in it."""
+        """The file and the number after the item that comes before this place."""
         self._filesystem = filesystem
         self._files = files
         self._file = 0
@@ -94,19 +94,19 @@ class IndexItems:
         self._settle()
 
     def position(self, number: int) -> int:
-        """Return the byte of a file at which an item begins."""
+        """Return the position in a file at which an item begins."""
         return self.shape.items_at + number * ITEM_SIZE
 
     def where(self) -> tuple[str, int]:
-        """Return the file and the number of the next item; behind the last one at the end."""
+        """Return the file and the number of the next item; at the end, the place after the last."""
         if self._file < len(self._files):
             return self._files[self._file].path, self._number
         return self._files[-1].path, self._files[-1].header.next_item
 
     def end_time_before(self, file: IndexedFile) -> int | None:
-        """Return the last time of the file before; None if it may have expired.
+        """Return the last time of the previous file; None if it may have expired.
 
-        Of expired files a power cut may undo the removal of an older one only.
+        A power cut may undo the removal of just an older one of the expired files.
         """
         number = self._files.index(file)
         before = self._files[number - 1]
@@ -115,19 +115,19 @@ class IndexItems:
         return before.header.end_time if before.end_time is None else before.end_time
 
     def _settle(self) -> None:
-        """Step over files that are through."""
+        """Step over files that have been walked to their end."""
         while self._file < len(self._files):
             if self._number < self._files[self._file].header.next_item:
                 return
             self._file, self._number = self._file + 1, 1
 
     def run(self, count: int) -> tuple[IndexedFile, int, int]:
-        """Return the file of the next item, its number, and how many follow in it, up to count."""
+        """Return the next item's file and number, and how many follow in it, up to `count`."""
         file = self._files[self._file]
         return file, self._number, min(count, file.header.next_item - self._number)
 
     def peek(self, count: int) -> Items:
-        """Return up to `count` of the next items, over the ends of files."""
+        """Return up to `count` of the next items, across the ends of files."""
         parts: list[npt.NDArray[np.void]] = []
         file, number = self._file, self._number
         while count and file < len(self._files):
@@ -148,9 +148,9 @@ class IndexItems:
             self._settle()
 
     def skip_expired(self, first_offset: int, *, is_closed: bool) -> None:
-        """Step over items of records in front of the log, which nothing can be said of.
+        """Step over items of records before the log, about which nothing can be said.
 
-        Zeros are none: behind a power cut they stand where items were not written.
+        Zeros are no such items: after a power cut they are where items were not written.
         """
         self._first_offset = first_offset
         while len((items := self.peek(CHUNK_ITEMS)).offsets):
@@ -161,7 +161,7 @@ class IndexItems:
                 return
 
     def chunks(self, file: IndexedFile, end: int) -> Iterator[tuple[int, Items]]:
-        """Walk the items of one file up to a number: the number of the first, and the items."""
+        """Walk the items of one file up to a number: in chunks, each with its first number."""
         number = self._files.index(file)
         for first in range(1, end, CHUNK_ITEMS):
             count = min(CHUNK_ITEMS, end - first)

@@ -1,11 +1,11 @@
 """Where the index lacks records because it was turned off (`index=false`), or is damaged.
 
-`root/index_off`, see `checked_json`, holds a physical offset: of the records from there on, the
-index has none, or nobody knows which; of all records, where the file is damaged. A start without
-the index makes it before anything is put, and one that finds a damaged item before it cuts what
-stands behind that. The first start with the index again reads the log from there, once its own
-checkpoint, which is on the disk, says so as well; then the file goes. Apache's brokers do not know
-it.
+`root/index_off`, see `checked_json`, holds a physical offset: from there on, the index has no
+records, or it is unknown which it has. If the file is damaged, this holds for all records. A start
+without the index makes the file before anything is put; a start that finds a damaged item makes it
+before it cuts what follows the item. The first start with the index again reads the log from there;
+once its own checkpoint on the disk says so as well, the file is removed. Apache's brokers do not
+know it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FILE: Final = CheckedJson(INDEX_OFF, "offset", version=1)
 
 
 def load_off(filesystem: FileSystem, root: str) -> int | None:
-    """Return from where on the index lacks records; None when it was never off.
+    """Return from where on the index lacks records; None if it was never off.
 
-    `StoreFormatError` when a newer version of this program noted it.
+    Raise `StoreFormatError` if a newer version of this program noted it.
     """
     try:
         return _FILE.load(filesystem, root, int)
@@ -38,7 +38,7 @@ def load_off(filesystem: FileSystem, root: str) -> int | None:
 
 
 def note_off(filesystem: FileSystem, root: str, offset: int) -> None:
-    """Note that records from an offset on are not indexed; returns once that is on the disk."""
+    """Note that records from an offset on are not indexed; return once that is on the disk."""
     known = load_off(filesystem, root)
     if known is not None and known <= offset:
         return
@@ -48,7 +48,7 @@ def note_off(filesystem: FileSystem, root: str, offset: int) -> None:
 def settle_off(
     filesystem: FileSystem, root: str, index: Index | None, complete_to: int, end: int
 ) -> None:
-    """Note what a start that accepted the store does about it; its checkpoint is on the disk.
+    """Bring the note up to date after a start accepted the store and its checkpoint is on the disk.
 
     Without an index, records from `complete_to` on may not be in it.
     """
@@ -63,7 +63,7 @@ def settle_off(
 
 
 def forget_off(filesystem: FileSystem, root: str) -> None:
-    """The index has every record, or the checkpoint sees to it."""
+    """Remove the note: the index has every record, or the checkpoint makes sure of that."""
     if filesystem.exists(f"{root}/{INDEX_OFF}"):
         filesystem.remove(f"{root}/{INDEX_OFF}")
         filesystem.sync_directory(root)

@@ -1,8 +1,8 @@
 """Repairing the files of the index after an unclean stop.
 
-What is kept is decided by physical offsets. Of files that this store synced, all items of records
-below the checkpoint are there. Of Apache's nothing is known: their items count as far as their
-chains are right, and the last record's are taken back, for it may have had more keys.
+Physical offsets decide what is kept. Files that this store synced have all items of records below
+the checkpoint. Nothing is known about Apache's files: their items count as far as their chains are
+right, and those of the last record are taken back, because it may have had more keys.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def recover_files(folder: IndexFolder, start: int, count_sound: CountSound, *, synced: bool) -> int:
-    """Repair the files; returns from where on records must be added, see `Index.recover`."""
+    """Repair the files; return from where on records must be added, see `Index.recover`."""
     for known in folder.files[:-1]:
         if known.header.next_item <= 1:
-            folder.remove(known)  # Its making failed, and so did removing it again.
+            folder.remove(known)  # Its creation failed, and so did its removal.
     _verify(folder, start, count_sound, chains=not synced)
     folder.doubt_names()
     if synced:
@@ -34,10 +34,10 @@ def recover_files(folder: IndexFolder, start: int, count_sound: CountSound, *, s
 
 
 def _verify(folder: IndexFolder, below: int, count_sound: CountSound, *, chains: bool) -> None:
-    """Cut every file that is not full or holds records at or behind an offset.
+    """Cut every file that is not full or has records at or after an offset.
 
-    And with `chains` the two newest, without them the last that begins before the offset, in any
-    case: it was the newest when the checkpoint was taken, and its slots in memory.
+    In any case cut, with `chains`, the two newest; without, the newest and the last that begins
+    before the offset: it was the newest at the checkpoint, with its slots in memory.
     """
     files, predecessor = folder.files, IndexHeader()
     begun = begun_before([known.header for known in files], below)[-1:]
@@ -62,7 +62,7 @@ def _verify(folder: IndexFolder, below: int, count_sound: CountSound, *, chains:
 
 
 def _sound_end(file: IndexFile, count_sound: CountSound) -> int | None:
-    """Return the item at which a file must end; None when its last ones are what they say."""
+    """Return the item before which a file must end; None if its last items are right."""
     hashes = file.last_hashes()
     torn = len(hashes) - count_sound(file.header.end_offset, hashes) if hashes else 0
     return file.header.next_item - torn if torn else None

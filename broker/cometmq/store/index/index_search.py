@@ -1,4 +1,4 @@
-"""Searching a stretch of an index file at once: apart from `key_search`, for it needs numpy."""
+"""Searching a stretch of an index file at once; not in `key_search`, because it needs numpy."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 class Block(NamedTuple):
-    """What was found in a stretch of items, and where its slot's chain goes on."""
+    """What was found in a stretch of items, and where its slot's chain continues."""
 
     offsets: list[int]
-    """Of records, newest first."""
+    """The records' physical offsets, newest first."""
     previous: int
-    """The item that the slot has before those in the stretch, 0 for none."""
+    """The slot's last item before the stretch, 0 for none."""
     is_too_old: bool
-    """Whether all before it is."""
+    """Whether all items before it are too old."""
 
 
 def search_block(
     data: bytes | bytearray, first: int, begin_time: int, slots: int, wanted: Wanted
 ) -> Block:
-    """Search items, of which the first has this number, of a file that begins at a time."""
+    """Search items from number `first` on, in a file that begins at a time."""
     items = np.frombuffer(data, ITEM_FIELDS, len(data) // ITEM_SIZE)
     if not len(items):
         return Block([], 0, is_too_old=False)
     times = begin_time + items["seconds"].astype(np.int64) * 1000
     if first == 1:
-        times[0] = begin_time  # Its seconds count from the begin of the file before.
+        times[0] = begin_time  # Its seconds count from the begin of the previous file.
     hits = items["hash"] == wanted.key_hash
     hits &= (times <= wanted.end_ms) & (times + TIME_GRAIN_MS >= wanted.begin_ms)
     in_slot = np.flatnonzero(items["hash"] % np.int32(slots) == wanted.key_hash % slots)

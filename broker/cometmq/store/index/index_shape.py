@@ -1,14 +1,15 @@
-"""How many slots and items the index files of a store have, worked out from one of them.
+"""How many slots and items the index files of a store have, derived from one of them.
 
-Apache's store notes these two numbers nowhere (ours does, in the list of where queues end), and the
-length of a file is one equation for two unknowns: 40 + 4 * slots + 20 * items. The second is where
-the items end: the header says how many there are, and behind the last one everything is zero. So
-the items begin at one of the 20 places that the end of the data leaves, of which exactly one fits
-the length. The first and the last item then have to be where the header says.
+Apache's store notes these two numbers nowhere (ours does, in the list of the queues' ends), and the
+length of a file gives one equation for two unknowns: 40 + 4 * slots + 20 * items. The second
+equation is the end of the items: the header says how many there are, and after the last one
+everything is zero. So the items begin at one of the 20 places that the end of the data allows, and
+exactly one of these fits the length. The first and the last item must then be where the header
+says.
 
-Where a crash took the last items, that leads to a shape of five slots less, or ten: the keys of
-one record have items of one offset. So a file that is as long as those that are noted, or that a
-broker is set to, and begins as one of them would, is taken for one.
+If a crash took the last items, that leads to a shape of five or ten slots less, because the keys of
+one record have items of one offset. So a file that has the noted length, or that for which a broker
+is configured, and begins as such a file would, is taken for one.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def find_shape(
     clean: bool,
     noted: IndexShape | None = None,
 ) -> IndexShape | None:
-    """Return the shape of the files in a folder, by most of them; None when they do not tell.
+    """Return the shape that most of the files in a folder have; None if they do not show it.
 
-    What was `noted` counts as one of them, and where the last process did not stop `clean`, it is
-    believed: a short file may be one that was half made, and a power cut tears others alike.
+    The `noted` shape counts as one of them. If the last process did not stop `clean`, it is
+    believed outright: a short file may be half made, and a power cut may tear the others alike.
     """
     if noted is not None and not clean:
         return noted
@@ -59,7 +60,7 @@ def find_shape(
             votes[shape] += 1
             if votes[shape] >= 3:
                 break
-    # Of as many votes the longest counts: a file that was cut short may fit a shape of less items.
+    # With equal votes the longest wins: a file that was cut short may fit a shape of fewer items.
     return max(votes, key=lambda shape: (votes[shape], shape.file_size), default=None)
 
 
@@ -84,18 +85,18 @@ def _shape_of(file: File, expected: IndexShape, *, clean: bool) -> IndexShape | 
 
 
 def _begins(file: File, shape: IndexShape, header: IndexHeader) -> bool:
-    """Whether the first item is of the record that the header names, and there is room for all."""
+    """Whether the first item is of the record in the header, and there is room for all items."""
     return header.next_item <= shape.items and _is_of(file, shape, 1, header.begin_offset)
 
 
 def _fits(file: File, shape: IndexShape, header: IndexHeader) -> bool:
-    """Whether the last one is, too."""
+    """Whether that holds, and the last item is of the last record in the header."""
     last = header.next_item - 1
     return _begins(file, shape, header) and _is_of(file, shape, last, header.end_offset)
 
 
 def _is_of(file: File, shape: IndexShape, number: int, physical_offset: int) -> bool:
     data = file.read(ITEM_SIZE, shape.items_at + number * ITEM_SIZE)
-    # Zeros, of slots for instance, are none of the log's first record.
+    # Zeros, for instance those of slots, are no item of the log's first record.
     is_item = len(data) == ITEM_SIZE and any(data)
     return is_item and bool(ITEM.unpack(data)[1] == physical_offset)

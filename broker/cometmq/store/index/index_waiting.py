@@ -1,4 +1,4 @@
-"""Records that wait for the index to take their keys out, in the order of the log."""
+"""Records that wait for the index to extract their keys, in the order of the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class WaitingRecords:
-    """Records and batches of them, and how many records that is."""
+    """Records and batches of records, and their total number."""
 
     def __init__(self) -> None:
         self._noted: list[Noted] = []
@@ -21,12 +21,12 @@ class WaitingRecords:
         """How many records wait."""
 
     def add(self, noted: Sequence[Noted], count: int) -> None:
-        """Add so many records."""
+        """Add `count` records."""
         self._noted += noted
         self.count += count
 
     def take(self, count_max: int) -> list[Noted]:
-        """Return the first records and forget them: so many, or up to the end of their batch."""
+        """Return and forget the first `count_max` records, or some more to the end of a batch."""
         noted = self._noted
         if self.count <= count_max:
             self._noted, self.count = [], 0
@@ -45,5 +45,5 @@ class WaitingRecords:
 
     @property
     def first_offset(self) -> int | None:
-        """The physical offset of the first one; None when none waits."""
+        """The physical offset of the first record that waits, if any."""
         return self._noted[0][0] if self._noted else None

@@ -1,9 +1,8 @@
-"""A search for a key, newest record first, in steps: a key, or a tag, may be that of millions.
+"""A search for a key, newest record first, in steps: millions of records may have a key or tag.
 
-It follows the chain of the key's slot from item to item. Where the next ones are near, as those of
-a key are that many records have, it takes whole blocks of items and compares their hashes.
-
-Between two steps other things may be done: the index may grow, and its oldest files may expire.
+It follows the chain of the key's slot from item to item. If the next items are near, as they are
+for a key that many records have, it reads whole blocks of items and compares their hashes. Between
+two steps other work may be done: the index may grow, and its oldest files may expire.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
     from cometmq.store.index.index_folder import IndexFolder, KnownFile
 
 NEAR_ITEMS: Final = 64
-"""So many items are followed one by one; a step of the search has as many at most."""
+"""This many items are followed one by one; a step of the search has at most as many."""
 BLOCK_ITEMS: Final = 1 << 15
-"""Taken together where items are near: 640 KiB, some 200 µs."""
+"""Items read together if they are near: 640 KiB, some 200 µs."""
 TIME_GRAIN_MS: Final = 999
-"""An item knows its time to the second only: the record is up to so much younger."""
+"""An item has its time only to the second: the record may be younger by up to this."""
 
 
 class Wanted(NamedTuple):
@@ -38,8 +37,8 @@ class Wanted(NamedTuple):
 class KeySearch:
     """Finds the records that may have a key. Iterate it to its end: each None ends a step.
 
-    What it has to read next is given as `Cold` where the disk would have to be waited for; when it
-    is asked on, it reads that, fetched or not.
+    If the next read would have to wait for the disk, it yields a `Cold`; when the iteration
+    continues, it reads that, fetched or not.
     """
 
     __slots__ = ("_accept", "_folder", "_read_whole", "_steps", "_wanted", "found")
@@ -51,10 +50,11 @@ class KeySearch:
         accept: Callable[[int], bool] | None = None,
         files_without_slots: int = 0,
     ) -> None:
-        """`accept` says by the record itself whether it counts.
+        """`accept` decides by the record itself whether it counts.
 
-        So many of the newest files are read whole: another process has their slots in memory, so
-        that their chains have no beginning on the disk; after a kill neither. The items are there.
+        `files_without_slots` of the newest files are read whole: their slots are in another
+        process's memory, or were lost in a kill, so their chains have no beginning on the disk. The
+        items are there.
         """
         self._folder = folder
         self._wanted = wanted
@@ -62,7 +62,7 @@ class KeySearch:
         self._read_whole = folder.files[max(0, len(folder.files) - files_without_slots) :]
         self._steps = self._run()
         self.found: list[int] = []
-        """Physical offsets of records, newest first."""
+        """The records' physical offsets, newest first."""
 
     def __iter__(self) -> Iterator[Cold | None]:
         return self._steps
@@ -85,10 +85,10 @@ class KeySearch:
                 return
 
     def _search(self, known: KnownFile) -> Generator[Cold | None, None, bool]:
-        """Search one file; whether that was enough."""
+        """Search one file; return whether enough has been found."""
         wanted, items_at = self._wanted, self._folder.shape.items_at
         number = yield from self._newest_item(known)
-        header = known.header  # Not before: while its slot was fetched the file may have grown.
+        header = known.header  # Not earlier: the file may have grown while its slot was fetched.
         if known in self._read_whole:
             return (yield from self._search_blocks(known, number))
         first, followed = number, 0
@@ -114,7 +114,7 @@ class KeySearch:
         return False
 
     def _search_blocks(self, known: KnownFile, number: int) -> Generator[Cold | None, None, bool]:
-        """Search all items of a file from one of them back to where they are no longer near."""
+        """Search all items of a file backwards from one of them, as long as they are near."""
         from cometmq.store.index.index_search import search_block  # It needs numpy.
 
         header, shape, wanted = known.header, self._folder.shape, self._wanted
@@ -133,7 +133,7 @@ class KeySearch:
         return False
 
     def _take(self, offset: int) -> bool:
-        """Note a record; whether there are enough. Some have items of one hash side by side."""
+        """Note a record, once if it has several items; return whether enough have been found."""
         if offset not in self.found[-1:] and (self._accept is None or self._accept(offset)):
             self.found.append(offset)
         return len(self.found) >= self._wanted.most
@@ -152,7 +152,7 @@ class KeySearch:
     def _read(
         self, known: KnownFile, size: int, position: int
     ) -> Generator[Cold | None, None, bytes | bytearray]:
-        """Read of a file, and nothing of one that has expired meanwhile."""
+        """Read from a file; nothing if it has expired meanwhile."""
         folder = self._folder
         if known in folder.files:
             data = folder.to_read(known).read_cached(size, position)
