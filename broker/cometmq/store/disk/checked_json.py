@@ -1,11 +1,11 @@
-"""JSON files of our own: one line with a checksum, good as a whole, and replaced as a whole.
+"""Our own JSON files: one line with a checksum, valid as a whole, and replaced as a whole.
 
 ::
 
     {"crc32":3632233996,"topics":{"Orders":123456},"version":1}
 
-`crc32` is that of the text of the content, which has another name in each kind of file. A file that
-is not what was written, to the byte, is damaged.
+`crc32` is the checksum of the content's text; the content has another name in each kind of file. A
+file that differs by a byte from what was written is damaged.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class CheckedJson(NamedTuple):
 
     name: str
     content: str
-    """The name of the member that has the content."""
+    """The name of the content's member."""
     version: int
 
     def load(self, filesystem: FileSystem, root: str, kind: type[T]) -> T | None:
-        """Return the content; None without a file.
+        """Return the content; None if there is no file.
 
-        `BodyError` when it is damaged, `StoreFormatError` when a newer version of this program
-        wrote it.
+        Raise `BodyError` if it is damaged, and `StoreFormatError` if a newer version of this
+        program wrote it.
         """
         path = f"{root}/{self.name}"
         data = read_whole(filesystem, path)
@@ -56,7 +56,7 @@ class CheckedJson(NamedTuple):
             raise BodyError(str(error)) from error
 
     def save(self, filesystem: FileSystem, root: str, content: bytes) -> None:
-        """Replace the content; when this returns, it would survive a power cut."""
+        """Replace the content; when this returns, the new content would survive a power cut."""
         path = f"{root}/{self.name}"
         with closing(filesystem.open(f"{path}.new", create=True)) as file:
             file.resize(0)

@@ -1,4 +1,4 @@
-"""What is not in memory: who must not wait for the disk is told of it, and has it fetched."""
+"""Bytes that are not in memory: a caller that must not wait for the disk has them fetched."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Cold(NamedTuple):
     position: int
     size: int
     physical_offset: int = -1
-    """Where they stand in the log; negative when they are not of the log."""
+    """Their offset in the log; negative if they are not of the log."""
     warm: Callable[[], None] | None = None
-    """Reads, from any thread, more that will be looked at than these."""
+    """Reads, from any thread, further bytes that will be looked at."""
 
 
 class ColdError(Exception):
-    """What was to be read without waiting for the disk is cold."""
+    """Bytes that were to be read without waiting for the disk are cold."""
 
     def __init__(self, cold: Cold) -> None:
         super().__init__(cold)
@@ -31,7 +31,7 @@ class ColdError(Exception):
 
 
 def fetch(filesystem: FileSystem, cold: Cold) -> bytes:
-    """Read what is cold, from any thread; empty when it has expired meanwhile."""
+    """Read cold bytes, from any thread; none if they have expired meanwhile."""
     if cold.warm is not None:
         cold.warm()
     try:

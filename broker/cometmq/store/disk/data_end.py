@@ -1,4 +1,4 @@
-"""Where the data of a file ends that zeros or holes stand behind."""
+"""Where the data of a file ends, before trailing zeros or holes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _ZEROS: Final = bytes(_CHUNK_SIZE)
 
 
 def data_end_of(file: File, size: int, begin: int = 0) -> int:
-    """Return behind the last byte of a file that is not zero, up to `size`; `begin` without one.
+    """Return the end of a file's last nonzero byte, up to `size`; `begin` if there is none.
 
-    Bytes in front of `begin` are not looked at, and holes are not read.
+    Bytes before `begin` are not looked at, and holes are not read.
     """
     for low, high in reversed(list(file.data_ranges())):
         start, place = max(low, begin), min(high, size)

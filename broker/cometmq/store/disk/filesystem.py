@@ -1,13 +1,13 @@
 """The seam between the store and the disk: every file operation of the store goes through here.
 
 There are two real implementations: `RealFileSystem` below, and the simulated one of the crash
-tests, which keeps what was not synced apart and can lose, tear or refuse it. (`Overlay` keeps what
-is written over one of them in memory.) The seam is therefore as narrow as the store's needs, and
-says for each verb what survives a power cut:
+tests, which keeps unsynced bytes apart and can lose, tear or refuse them. (`Overlay` keeps what is
+written over one of them in memory.) So the seam is as narrow as the store's needs, and says for
+each verb what survives a power cut:
 
-* bytes written reach the disk when `File.sync` returns, not before, in any order;
-* a file created, renamed or removed is so after a power cut only once `sync_directory` of its
-  folder returned;
+* written bytes have reached the disk once `File.sync` has returned, and before that in any order;
+* that a file was created, renamed or removed survives a power cut only once `sync_directory` of its
+  folder has returned;
 * a failed `sync` is final: the kernel may have dropped the pages, so a second `sync` that succeeds
   proves nothing. Callers stop writing.
 
@@ -49,16 +49,16 @@ class Entry(NamedTuple):
     is_special: bool = False
     """Neither file nor folder: a pipe, a socket, a device, or a link that leads nowhere."""
     leads_nowhere: bool = False
-    """Whether it is a link behind which there is nothing."""
+    """Whether it is a link whose target does not exist."""
 
 
 class Space(NamedTuple):
-    """What the partition of a path holds, in bytes."""
+    """The size of a path's partition, and its free space, in bytes."""
 
     total: int
     free: int
     device: int = 0
-    """Which partition that is: who looks twice may find other numbers of the same one."""
+    """Identifies the partition: a second look may find other numbers for the same one."""
 
 
 class Mapping(Protocol):
@@ -70,7 +70,7 @@ class Mapping(Protocol):
         ...
 
     def close(self) -> bool:
-        """Unmap; False when a slice of the view is still held, and the map stays."""
+        """Unmap; False if a slice of the view is still held, and the map stays."""
         ...
 
 
@@ -79,7 +79,7 @@ class File(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it was opened."""
+        """The path under which it was opened."""
         ...
 
     def size(self) -> int:
@@ -91,27 +91,27 @@ class File(Protocol):
         ...
 
     def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
-        """Read what is in the page cache; None when the disk would have to be waited for."""
+        """Read from the page cache; None if that would have to wait for the disk."""
         ...
 
     def is_cached(self, count: int, position: int) -> bool:
-        """Whether all of that is in the page cache at this moment; False where nobody can tell."""
+        """Whether all of that is in the page cache at this moment; False if nobody can tell."""
         ...
 
     def is_blank(self, position: int) -> bool:
-        """Whether zeros alone stand from there on; False, too, where only reading it would tell."""
+        """Whether only zeros follow from there on; False if only reading them could tell."""
         ...
 
     def data_ranges(self) -> Iterator[tuple[int, int]]:
-        """Walk the ranges outside of which zeros alone stand; all of it where nobody can tell."""
+        """Walk the ranges outside which there are only zeros; the whole file if nobody can tell."""
         ...
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of it. On an error an unknown part, from the front, may be written."""
+        """Write all of it. After an error, an unknown first part may be written."""
         ...
 
     def allocate(self, length: int) -> None:
-        """Make the file `length` bytes long with every block reserved, zeros where unwritten."""
+        """Make the file `length` bytes long with every block reserved, and zeros if unwritten."""
         ...
 
     def resize(self, length: int) -> None:
@@ -119,7 +119,7 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return when all that was written, and the length, would survive a power cut."""
+        """Return once everything written, and the length, would survive a power cut."""
         ...
 
     def map(self) -> Mapping:
@@ -127,17 +127,17 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Close it; maps made of it stay."""
+        """Close it; its maps stay."""
         ...
 
 
 class Partition(Protocol):
-    """All that lies on the partition of a folder; for when syncing file by file takes too long."""
+    """Everything on the partition of a folder; for when syncing file by file takes too long."""
 
     def sync(self) -> None:
-        """Return when all that was written there, and all names, would survive a power cut.
+        """Return once everything written there, and all names, would survive a power cut.
 
-        Reports what failed since this was opened, not before. Others' files are synced with it.
+        Reports failures since this was opened, not earlier ones. Others' files are synced, too.
         """
         ...
 
@@ -150,31 +150,31 @@ class FileSystem(Protocol):
     """The verbs on names."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file; with `create` make it when it is missing."""
+        """Open a file; with `create`, create it if it is missing."""
         ...
 
     def lock(self, path: str) -> File | None:
-        """Open (and create) a file and lock it for this process; None when another holds it."""
+        """Open (and create) a file and lock it for this process; None if another holds it."""
         ...
 
     def lock_owner(self, path: str) -> int | None:
-        """The process that has a file locked. For others only: the owner would lose its lock."""
+        """The process that has a file locked. Only for others: the owner would lose its lock."""
         ...
 
     def list(self, path: str) -> list[Entry]:
-        """The names in a folder, sorted; an empty list when there is no such folder."""
+        """The names in a folder, sorted; an empty list if there is no such folder."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder of that name exists."""
         ...
 
     def immovable(self, folders: Iterable[str]) -> str | None:
-        """Return the first of some folders that is a link or a mount point; None without one."""
+        """Return the first of some folders that is a link or a mount point, or None."""
         ...
 
     def check_writable(self, path: str) -> None:
-        """Do nothing where a file or folder may be changed, or is not there; else an `OSError`."""
+        """Raise an `OSError` if a file or folder exists and may not be changed."""
         ...
 
     def modified_ms(self, path: str) -> int:
@@ -182,19 +182,19 @@ class FileSystem(Protocol):
         ...
 
     def room_of(self, path: str) -> int:
-        """How many bytes of the disk a file takes: of a sparse one less than its length."""
+        """How many bytes of the disk a file takes; for a sparse one, less than its length."""
         ...
 
     def make_directories(self, path: str) -> None:
-        """Make a folder and those above it."""
+        """Make a folder and its parents."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name in one step, over what had that name."""
+        """Give a file another name in one step, replacing what had that name."""
         ...
 
     def exchange(self, left: str, right: str) -> None:
-        """Give two files or folders each other's name in one step; EINVAL where the disk cannot."""
+        """Swap the names of two files or folders in one step; EINVAL if the disk cannot."""
         ...
 
     def remove(self, path: str) -> None:
@@ -206,7 +206,7 @@ class FileSystem(Protocol):
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in this folder would survive a power cut."""
+        """Return once the names in this folder would survive a power cut."""
         ...
 
     def partition(self, path: str) -> Partition:
@@ -214,16 +214,16 @@ class FileSystem(Protocol):
         ...
 
     def space(self, path: str) -> Space:
-        """The partition that the path is on."""
+        """The partition of a path."""
         ...
 
 
 _WHOLE_SIZE_MAX: Final = 1 << 30
-"""More than any file has that is read as a whole; what is longer would not fit into memory."""
+"""More than any file that is read as a whole has; a longer one would not fit into memory."""
 
 
 def read_whole(filesystem: FileSystem, path: str) -> bytes | None:
-    """Read all of a file; None where there is none, `StoreFormatError` where it is no such file."""
+    """Read a whole file; None if there is none; raise `StoreFormatError` if it is too long."""
     try:
         file = filesystem.open(path, read_only=True)
     except FileNotFoundError:
@@ -237,9 +237,9 @@ def read_whole(filesystem: FileSystem, path: str) -> bytes | None:
 
 
 _HELD_BY_ANOTHER: Final = (errno.EAGAIN, errno.EACCES)
-"""What POSIX answers who asks for a lock that another process has."""
+"""The POSIX errors for a lock that another process holds."""
 _BLOCK_SIZE: Final = 512
-"""The unit of `st_blocks`, whatever the file system has."""
+"""The unit of `st_blocks`, whatever the blocks of the file system."""
 
 
 class RealFileSystem:
@@ -248,7 +248,7 @@ class RealFileSystem:
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
-        """Open a file; with `create` make it when it is missing."""
+        """Open a file; with `create`, create it if it is missing."""
         flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
         return open_file(path, flags)
 
@@ -256,9 +256,9 @@ class RealFileSystem:
         """Open (and create) a file and lock it for this process; None when another holds it.
 
         The lock is the one that Apache takes (a POSIX record lock on the first byte), so that the
-        two keep out of each other's stores; it goes away with the process, however it ends. The
-        kernel lets the same process take it twice, and gives it up when any descriptor of the file
-        is closed, so one that is held here is not even opened.
+        two keep out of each other's stores; it is released when the process ends, however it ends.
+        The kernel lets the same process take it twice, and releases it when any descriptor of the
+        file is closed; so a file that is locked here is not even opened.
         """
         if is_held(path):
             return None
@@ -275,10 +275,10 @@ class RealFileSystem:
                     return None
                 error.filename = path
                 raise
-            file.close()  # Who had it removed it in between.
+            file.close()  # The previous holder has removed it in between.
 
     def lock_owner(self, path: str) -> int | None:
-        """The id of the process that has a file locked, None when none has."""
+        """The id of the process that has a file locked, or None."""
         if is_held(path):
             return os.getpid()
         try:
@@ -294,11 +294,11 @@ class RealFileSystem:
             os.close(descriptor)
 
     def list(self, path: str) -> list[Entry]:
-        """The names in a folder, sorted; an empty list when there is no such folder."""
+        """The names in a folder, sorted; an empty list if there is no such folder."""
         try:
             entries = os.scandir(path)
         except OSError as error:
-            if error.errno in OF_LINKS and leads_nowhere(path):  # No folder that is not there yet.
+            if error.errno in OF_LINKS and leads_nowhere(path):  # Not just a missing folder.
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
             if not isinstance(error, FileNotFoundError):
                 raise
@@ -307,15 +307,15 @@ class RealFileSystem:
             return sorted(found for each in entries if (found := _entry(each)) is not None)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder of that name exists."""
         return os.path.exists(path)
 
     def immovable(self, folders: Iterable[str]) -> str | None:
-        """Return the first of some folders that is a link or a mount point; None without one."""
+        """Return the first of some folders that is a link or a mount point, or None."""
         return first_immovable(folders)
 
     def check_writable(self, path: str) -> None:
-        """Do nothing where a file or folder may be changed, or is not there; else an `OSError`."""
+        """Raise an `OSError` if a file or folder exists and may not be changed."""
         check_writable(path)
 
     def modified_ms(self, path: str) -> int:
@@ -323,19 +323,19 @@ class RealFileSystem:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def room_of(self, path: str) -> int:
-        """How many bytes of the disk a file takes: of a sparse one less than its length."""
+        """How many bytes of the disk a file takes; for a sparse one, less than its length."""
         return os.stat(path).st_blocks * _BLOCK_SIZE
 
     def make_directories(self, path: str) -> None:
-        """Make a folder and those above it."""
+        """Make a folder and its parents."""
         make_folders(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name in one step, over what had that name."""
+        """Give a file another name in one step, replacing what had that name."""
         os.replace(source, target)
 
     def exchange(self, left: str, right: str) -> None:
-        """Give two files or folders each other's name in one step."""
+        """Swap the names of two files or folders in one step."""
         exchange_names(left, right)
 
     def remove(self, path: str) -> None:
@@ -347,7 +347,7 @@ class RealFileSystem:
         os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in this folder would survive a power cut."""
+        """Return once the names in this folder would survive a power cut."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -362,7 +362,7 @@ class RealFileSystem:
         return RealPartition(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def space(self, path: str) -> Space:
-        """The partition that a path is on, without what is kept for others, as `df` counts."""
+        """The partition of a path, without what is reserved for others, as `df` counts."""
         stat = os.statvfs(path)
         reserved = stat.f_bfree - stat.f_bavail
         total = (stat.f_blocks - reserved) * stat.f_frsize
@@ -370,7 +370,7 @@ class RealFileSystem:
 
 
 def _entry(found: os.DirEntry[str]) -> Entry | None:
-    """Return what a listing says of a name; None when it vanished meanwhile."""
+    """Return the entry for a name in a listing; None if it has vanished meanwhile."""
     try:
         is_folder = found.is_dir()
         is_special = not (is_folder or found.is_file())

@@ -19,7 +19,7 @@ _RENAMEAT2: Callable[[int, bytes, int, bytes, int], int] | None = getattr(
 )
 _SYSCALL: Callable[[int, int, bytes, object, int], int] | None = getattr(_LIBRARY, "syscall", None)
 _CACHESTAT: Final = 451
-"""The system call's number, one for all machines; since Linux 6.5, and unknown to C libraries."""
+"""The system call's number, the same on all machines; since Linux 6.5, unknown to C libraries."""
 _CACHESTAT_RANGE: Final = struct.Struct("=QQ")
 _CACHESTAT_COUNTS: Final = struct.Struct("=5Q")
 _AT_FDCWD: Final = -100
@@ -30,17 +30,17 @@ assert _FLOCK.size == 32
 
 
 def sync_partition(descriptor: int, path: str) -> None:
-    """Sync all of the partition that an open folder is on."""
+    """Sync the whole partition of an open folder."""
     if _SYNCFS is None:
-        os.sync()  # Where there is no syncfs there is no Linux, and no daemon in production.
+        os.sync()  # Without syncfs this is not Linux, and no daemon in production.
     elif _SYNCFS(descriptor) != 0:
         raise _error(path)
 
 
 def exchange_names(left: str, right: str) -> None:
-    """Give two files or folders each other's name in one step.
+    """Swap the names of two files or folders in one step.
 
-    `OSError` with EINVAL where the file system cannot.
+    Raise `OSError` with EINVAL if the file system cannot.
     """
     if _RENAMEAT2 is None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), left)
@@ -50,16 +50,16 @@ def exchange_names(left: str, right: str) -> None:
 
 
 def first_byte_locked_by(descriptor: int) -> int | None:
-    """Return the process id of whoever else has the first byte locked; None when nobody has."""
+    """Return the id of another process that has the first byte locked, or None."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     kind, _, _, _, process_id = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
     return None if kind == fcntl.F_UNLCK else process_id
 
 
 def cached_pages(descriptor: int, position: int, size: int) -> int:
-    """Return how many pages of a stretch of a file the page cache holds; -1 when nobody can tell.
+    """Return how many pages of a stretch of a file the page cache holds; -1 if nobody can tell.
 
-    1.5 µs, and 1.9 for a stretch of 512 KiB.
+    It takes 1.5 µs, or 1.9 for a stretch of 512 KiB.
     """
     if _SYSCALL is None:
         return -1

@@ -1,9 +1,9 @@
 """One process per store, and the mark that its last shutdown was clean.
 
 `root/lock` is locked while a process has the store open, with the lock that Apache takes, so the
-two keep out of each other's stores; what it holds is of no meaning. A start that refuses the store
-removes the file if it made it. `root/abort` holds the id of that process and is removed by a clean
-shutdown: where it stands at a start, the process before ended without one.
+two keep out of each other's stores; its content has no meaning. A start that refuses the store
+removes the file if it created it. `root/abort` holds the id of that process, and a clean shutdown
+removes it: if a start finds it, the previous process ended without one.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def acquire_lock(filesystem: FileSystem, root: str) -> File:
 
 
 def sign_lock(lock: File) -> None:
-    """Write into the lock what Apache writes there: once the store is accepted, not before."""
+    """Write what Apache writes into the lock: once the store is accepted, not before."""
     if lock.read(len(_CONTENT), 0) != _CONTENT:
         lock.write(_CONTENT, 0)
 
 
 def give_up_lock(filesystem: FileSystem, root: str, lock: File, *, is_made: bool) -> None:
-    """Unlock a store that was refused; the file goes if it was made for that.
+    """Unlock a store that was refused; remove the file if it was made for that.
 
-    While it is still locked: who waits for another file of that name finds a new one.
+    It is removed while it is locked: whoever then takes a lock of that name finds a new file.
     """
     if is_made:
         with suppress(OSError):
@@ -51,7 +51,7 @@ def give_up_lock(filesystem: FileSystem, root: str, lock: File, *, is_made: bool
 
 
 def _owner(filesystem: FileSystem, root: str) -> str:
-    """Name the process that has the lock: the kernel knows; what stands in `abort` may be old."""
+    """Name the process that has the lock, as the kernel knows it: the id in `abort` may be old."""
     process_id = None
     with suppress(OSError):
         process_id = filesystem.lock_owner(f"{root}/lock")
@@ -68,7 +68,7 @@ def was_shut_down(filesystem: FileSystem, root: str) -> bool:
 
 
 class RunningMark:
-    """The mark of a start, until it has come so far that it changes the store."""
+    """The mark of a start that has not yet begun to change the store."""
 
     def __init__(self, filesystem: FileSystem, root: str) -> None:
         self._filesystem = filesystem
@@ -77,13 +77,13 @@ class RunningMark:
         self._is_touched = False
 
     def put(self, process_id: int) -> None:
-        """Say that a process is writing; returns once that would survive a power cut."""
+        """Note that a process is writing; return once that would survive a power cut."""
         self._is_touched = True
         self._write(str(process_id).encode())
         self._filesystem.sync_directory(self._root)
 
     def take_back(self) -> None:
-        """Leave `abort` as it was found, as far as the disk allows it."""
+        """Leave `abort` as it was found, as far as the disk allows."""
         if not self._is_touched:
             return
         with suppress(OSError):
@@ -95,12 +95,12 @@ class RunningMark:
     def _write(self, text: bytes) -> None:
         with closing(self._filesystem.open(f"{self._root}/abort", create=True)) as file:
             file.write(text, 0)
-            file.resize(len(text))  # Not before: what has a block can be written on a full disk.
+            file.resize(len(text))  # Not before: on a full disk only an existing block is writable.
             file.sync()
 
 
 def mark_running(filesystem: FileSystem, root: str, process_id: int) -> None:
-    """Say that a process is writing, or leave the mark as it was."""
+    """Note that a process is writing, or leave the mark as it was."""
     mark = RunningMark(filesystem, root)
     try:
         mark.put(process_id)
@@ -110,6 +110,6 @@ def mark_running(filesystem: FileSystem, root: str, process_id: int) -> None:
 
 
 def mark_shut_down(filesystem: FileSystem, root: str) -> None:
-    """Say that the shutdown is clean: everything is synced and the checkpoint says so."""
+    """Note that the shutdown is clean: everything is synced and the checkpoint says so."""
     filesystem.remove(f"{root}/abort")
     filesystem.sync_directory(root)

@@ -1,7 +1,7 @@
-"""A file by which this process keeps others out, and itself.
+"""A file by which this process keeps others out, and also itself.
 
-The kernel lets the process that has a POSIX lock take it twice, and gives the lock up when any
-descriptor of the file is closed. So the files that are locked here are noted, to be left alone.
+The kernel lets a process take a POSIX lock twice, and releases it when any descriptor of the file
+is closed. So the files that are locked here are noted, to be left alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 from cometmq.store.disk.real_files import RealFile
 
 _held: Final[set[tuple[int, int]]] = set()
-"""Device and number of the files that this process has locked."""
-os.register_at_fork(after_in_child=_held.clear)  # A child has no lock of its parent's.
+"""Device and inode number of each file that this process has locked."""
+os.register_at_fork(after_in_child=_held.clear)  # A child does not inherit its parent's locks.
 
 
 def is_held(path: str) -> bool:
@@ -26,7 +26,7 @@ def is_held(path: str) -> bool:
 
 
 def is_named(descriptor: int, path: str) -> bool:
-    """Whether an open file is still the one that has this name."""
+    """Whether an open file is still the one of this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

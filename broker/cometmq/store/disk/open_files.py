@@ -1,7 +1,7 @@
 """A bounded cache of open files: 80,000 queues do not keep 80,000 descriptors.
 
-Files are known by (owner, number), not by path: making a path costs as much as the read that wants
-it. For the thread that writes the store only; another thread opens files for itself.
+Files are known by (owner, number), not by path: making a path costs as much as the read itself. The
+cache is only for the thread that writes the store; other threads open files for themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OpenFiles:
         return file
 
     def put(self, owner: object, number: int, file: File) -> File:
-        """Keep an open file; closes another one when there are too many."""
+        """Keep an open file; close another one if there are too many."""
         while len(self._files) >= self.files_max:
             self._files.popitem(last=False)[1].close()
         self._files[owner, number] = file

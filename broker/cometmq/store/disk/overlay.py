@@ -1,7 +1,7 @@
-"""A file system on which what is written stays in memory: the disk below is only read.
+"""A file system that keeps all writes in memory: the disk below is only read.
 
-For trying out what would become of files. Only the verbs on files and folders are here that queues
-and the list of their ends use; nothing of it survives the object.
+It is for trying out what would become of files. It has only the verbs that queues and the list of
+their ends use, and nothing survives the object.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class _Content:
-    """What was changed of one file."""
+    """The changes to one file."""
 
     __slots__ = ("kept", "size", "writes")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.kept = size
-        """Bytes at its front that are still those of the disk, but for the writes."""
+        """Bytes from the beginning that are still those of the disk, apart from the writes."""
         self.writes: list[tuple[int, bytes]] = []
 
     def write(self, data: Buffer, position: int) -> None:
@@ -64,7 +64,7 @@ class _OverlaidFile:
 
     @property
     def path(self) -> str:
-        """Where it was opened."""
+        """The path under which it was opened."""
         return self._path
 
     def size(self) -> int:
@@ -90,7 +90,7 @@ class _OverlaidFile:
         return False
 
     def is_blank(self, position: int) -> bool:
-        """Whether zeros alone stand from there on; False, too, where only reading it would tell."""
+        """Whether only zeros follow from there on; False if only reading them could tell."""
         content = self._contents.get(self._path)
         if content is None:
             return self._below is None or self._below.is_blank(position)
@@ -140,11 +140,11 @@ class Overlay:
         self._below = below
         self._contents: dict[str, _Content] = {}
         self._made: dict[str, set[str]] = {}
-        """By folder, the files and folders that are not below, or others than those there."""
+        """By folder, the files and folders made here: new ones, or in place of those below."""
         self._gone: set[str] = set()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:  # noqa: ARG002  # Each is.
-        """Open a file; with `create` make it when it is missing."""
+        """Open a file; with `create`, create it if it is missing."""
         if self._is_made(path):
             return _OverlaidFile(path, None, self._contents)
         if path not in self._gone:
@@ -161,7 +161,7 @@ class Overlay:
         return _OverlaidFile(path, None, self._contents)
 
     def list(self, path: str) -> list[Entry]:
-        """The names in a folder, sorted; an empty list when there is no such folder."""
+        """The names in a folder, sorted; an empty list if there is no such folder."""
         found = {
             each.name: self._entry(each, f"{path}/{each.name}")
             for each in self._below.list(path)
@@ -177,17 +177,17 @@ class Overlay:
         return entry if content is None else entry._replace(size=content.size)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder of that name exists."""
         return self._is_made(path) or (path not in self._gone and self._below.exists(path))
 
     def make_directories(self, path: str) -> None:
-        """Make a folder and those above it."""
+        """Make a folder and its parents."""
         while path and not self.exists(path):
             self._make(path)
             path = path.rpartition("/")[0]
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file that was made here another name, over what had that name."""
+        """Give a file that was made here another name, replacing what had that name."""
         self._contents[target] = self._contents.pop(source)
         self._unmake(source)
         self._make(target)
@@ -230,22 +230,22 @@ class Overlay:
         self._made.get(folder, set()).discard(name)
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written, on the disk."""
+        """When the file on the disk was last written."""
         return self._below.modified_ms(path)
 
     def room_of(self, path: str) -> int:
-        """How many bytes of the disk a file takes, on the disk."""
+        """How many bytes of the disk the file there takes."""
         return self._below.room_of(path)
 
     def immovable(self, folders: Iterable[str]) -> str | None:
-        """Return the first of some folders that is a link or a mount point; None without one."""
+        """Return the first of some folders that is a link or a mount point, or None."""
         return self._below.immovable(folders)
 
     def check_writable(self, path: str) -> None:
         """Everything may be changed here."""
 
     def space(self, path: str) -> Space:
-        """The partition that the path is on."""
+        """The partition of a path."""
         return self._below.space(path)
 
     def lock(self, path: str) -> NoReturn:

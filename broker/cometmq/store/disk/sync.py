@@ -1,12 +1,12 @@
 """The threads of a store, and what the disk has confirmed.
 
-Threads run only calls that release the interpreter's lock: syncing, allocating. What they find out
-they leave in attributes that the store's own thread reads; it is told by a callback, which has to
-do no more than wake that thread's loop.
+Threads run only calls that release the interpreter's lock: syncing, allocating. They leave their
+results in attributes that the store's own thread reads, and notify it by a callback, which need
+only wake that thread's loop.
 
 A `Syncer` does group commit: whatever is written while a sync runs shares the next one. Nothing
-here decides anything by the clock. Without its thread a `BackgroundThread` does its work when
-`step` is called, which is how the crash tests keep to one thread.
+here depends on the clock. If its thread is not started, a `BackgroundThread` does its work when
+`step` is called; so the crash tests need only one thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class BackgroundThread:
-    """A thread that takes a step each time it is woken, and no step twice for one wake-up."""
+    """A thread that takes one step each time it is woken."""
 
     def __init__(self, name: str, step: Callable[[], None]) -> None:
         self.step = step
@@ -44,7 +44,7 @@ class BackgroundThread:
 
     def wake(self) -> None:
         """Have a step taken soon."""
-        with suppress(RuntimeError):  # It is woken already and has not looked yet.
+        with suppress(RuntimeError):  # It is woken already, and has not begun the step yet.
             self._woken.release()
 
     def _run(self) -> None:
@@ -66,8 +66,8 @@ class BackgroundThread:
 class Syncer:
     """Brings the log to the disk, on request, in the order in which it was written.
 
-    `synced_offset` only grows. `failure` is the first error of a sync and stays: see
-    `SyncFailedError` for why there is no second try.
+    `synced_offset` only grows. `failure` is the first error of a sync, and stays: `SyncFailedError`
+    says why there is no second try.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Syncer:
         self.synced_offset = synced_offset
         self.failure: OSError | None = None
         self.durations = Durations()
-        """Of the syncs that went well."""
+        """Those of the successful syncs."""
         self.thread = BackgroundThread("store-sync", self.step)
         self._note = note
         self._on_change = on_change
@@ -90,34 +90,34 @@ class Syncer:
         self._files: list[tuple[File, int]] = []
 
     def add(self, file: File, end_offset: int) -> None:
-        """Sync this file, too, from now until all before `end_offset` is synced."""
+        """Sync this file, too, from now on until everything before `end_offset` is synced."""
         if (file, end_offset) not in self._files:
             self._files.append((file, end_offset))
 
     def request(self, offset: int) -> None:
-        """Sync the log up to `offset`; its files were added and written before."""
+        """Sync the log up to `offset`; its files must have been added and written before."""
         self._requested = offset
         self.thread.wake()
 
     def finish(self, offset: int) -> None:
-        """Sync the log up to `offset`, in this thread; an `OSError` if a sync failed, ever."""
+        """Sync the log up to `offset`, in this thread; raise `OSError` if any sync ever failed."""
         self._requested = offset
         self.step()
         if self.failure is not None:
             raise self.failure
 
     def fail(self, error: OSError) -> None:
-        """Take note of a sync that failed elsewhere: it is final all the same."""
+        """Note a sync that failed elsewhere: it is just as final."""
         self.failure = error
         self._on_change()
 
     def step(self) -> None:
-        """Sync once for all that was requested so far."""
+        """Sync once for everything requested so far."""
         with self._step:
             self._sync()
 
     def _sync(self) -> None:
-        # Read before the files are: a file is added before an offset in it is requested.
+        # Read this before the files: a file is added before an offset in it is requested.
         requested = self._requested
         if self.failure is not None or requested <= self.synced_offset:
             return
@@ -137,7 +137,7 @@ class Syncer:
 
 
 class Errand:
-    """A job of which is known whether it is under way; one at a time."""
+    """A job, one at a time, that knows whether it is under way."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -155,9 +155,9 @@ class Errand:
 
 
 class Jobs:
-    """Slower work than a sync that must not hold one up, one job after another.
+    """Work that is slower than a sync and must not hold one up, one job after another.
 
-    A job handles its own errors. Work that is waiting when the thread is stopped is not done.
+    A job handles its own errors. Jobs that wait when the thread is stopped are not done.
     """
 
     def __init__(self) -> None:
@@ -170,6 +170,6 @@ class Jobs:
         self.thread.wake()
 
     def step(self) -> None:
-        """Do what waits."""
+        """Do all waiting jobs."""
         while self._waiting:
             self._waiting.popleft()()

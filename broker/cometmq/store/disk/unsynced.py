@@ -1,4 +1,4 @@
-"""What was changed on the disk and not synced yet, to be synced in a thread of its own."""
+"""Changes on the disk that are not synced yet, to be synced in a separate thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import FileSystem, Partition
 
 SYNCED_EACH_MAX: Final = 256
-"""From more files on the whole partition is synced: that costs a tenth for each."""
+"""With more files than this the whole partition is synced, at a tenth of the cost a file."""
 
 
 class Unsynced:
@@ -33,9 +33,9 @@ class Unsynced:
         return len(self._files) + len(self._directories)
 
     def sync(self) -> None:
-        """Return when all of it would survive a power cut. An error is final.
+        """Return once all of it would survive a power cut. An error is final.
 
-        What was removed meanwhile has nothing left to sync.
+        Files removed meanwhile have nothing left to sync.
         """
         if self._partition is not None and len(self) > SYNCED_EACH_MAX:
             self._partition.sync()
