@@ -35,13 +35,13 @@ def index_from(filesystem: FileSystem, root: str, found: Found) -> int:
             damaged.path,
             damaged.number,
         )
-        # Once the file is cut nothing there tells of it, should this start be killed.
+        # Once the file is cut, it would no longer show the damage if this start were killed.
         note_off(filesystem, root, damaged.resume)
     off = load_off(filesystem, root)
     if not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
         resume = 0
     elif found.history is History.FOREIGN and off is None:
-        resume = index.resume_offset - 1  # The last record that is in it.
+        resume = index.resume_offset - 1  # The last record that is in the index.
     else:
         replay_from, check = found.complete_to, RecordCheck(found.segments)
         replay_from = replay_from if off is None else min(off, replay_from)
@@ -51,7 +51,7 @@ def index_from(filesystem: FileSystem, root: str, found: Found) -> int:
 
 
 class CatchUp:
-    """What the queues and the index of one store lack, read back from the log."""
+    """Reads back from the log what the queues and the index of one store lack."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class CatchUp:
         on_replay_all: Callable[[], None],
         now_ms: int,
     ) -> None:
-        """`on_replay_all` is called before the entries of all records are erased, if they are."""
+        """`on_replay_all` is called before the entries of all records are erased, if ever."""
         self._found = found
         self._unsynced_size_max = unsynced_size_max
         self._on_replay_all = on_replay_all
@@ -69,21 +69,21 @@ class CatchUp:
         self._replayed: Replay | None = None
 
     def run(self, replay_from: int) -> tuple[int, LogEnd]:
-        """Take the records that were promised, and find out whether those behind them follow.
+        """Take the promised records, and find out whether those after them follow in their queues.
 
-        Returns where the next record is, and where the log ends, in front of what does not follow
-        in its queue.
+        Return where the next record is, and where the log ends: before any record that does not
+        follow.
         """
         promised = self._promised_end()
         at = self._catch_up(replay_from, promised)
         if self._contradiction(at) is not None:
-            # Entries may have been lost from a queue, too: what the log says counts.
+            # Perhaps a queue has just lost entries: what the log says counts.
             at = self._replay_all(promised)
             self._found = self._found._replace(end=self._checked_end(at))
         return at, self._found.end
 
     def finish(self, at: int) -> None:
-        """Take the records from an offset on to the end, and let queues without one go on."""
+        """Take the records from an offset to the end; let queues without a record continue."""
         queues, segments, end = self._found.queues, self._found.segments, self._found.end
         try:
             self._replay(at, at, end.offset)
@@ -93,7 +93,7 @@ class CatchUp:
         name_lacking(queues)
 
     def _promised_end(self) -> int:
-        """Return how far nothing but sound records can stand: none of it may be cut any more."""
+        """Return up to where there can only be sound records: none of them may be cut any more."""
         found = self._found
         end = found.end.offset
         return min(found.succession.start, end) if found.history is History.BROKEN_OFF else end
@@ -107,9 +107,9 @@ class CatchUp:
         return end_at(found.segments, found.start, torn, end.data_end, unsynced_size_max=size_max)
 
     def _contradiction(self, at: int) -> int | None:
-        """Return where the first record stands that does not follow in its queue.
+        """Return the offset of the first record that does not follow in its queue.
 
-        The queues hold all records in front of `at`, where what was promised ends.
+        The queues have all records before `at`, the end of the promised ones.
         """
         found = self._found
         if at >= found.end.offset:
@@ -117,9 +117,9 @@ class CatchUp:
         return found.succession.first_contradiction(found.queues, found.segments.first_offset)
 
     def _catch_up(self, replay_from: int, until: int) -> int:
-        """Bring the ConsumeQueues and the index up to an offset; returns where the next record is.
+        """Bring the ConsumeQueues and the index up to an offset; return where the next record is.
 
-        From the first record if a queue turns out to lack entries in front of where it should.
+        Begin with the first record if a queue turns out to lack earlier entries.
         """
         found = self._found
         queues, segments = found.queues, found.segments
@@ -130,7 +130,7 @@ class CatchUp:
             destroy_deleted(queues, found.deletions)
             return until
         if found.history is History.FOREIGN and found.checkpoint.claims is not None:
-            queues.expect_whole(found.end.offset)  # It is the index alone that lacks records.
+            queues.expect_whole(found.end.offset)  # Only the index lacks records.
         queues_from = found.start.replay_from
         if found.history is History.BROKEN_OFF:
             queues.expect_records(segments)
@@ -146,7 +146,7 @@ class CatchUp:
             return self._replay_all(until)
 
     def _replay_all(self, until: int) -> int:
-        """Make the entries of all records in front of an offset anew."""
+        """Rebuild the entries of all records before an offset."""
         found = self._found
         first_offset = found.segments.first_offset
         self._on_replay_all()
@@ -160,7 +160,7 @@ class CatchUp:
             raise gap_in_log(found.segments, gap) from gap
 
     def _replay(self, replay_from: int, queues_from: int, until: int) -> int:
-        """Read the log back; returns where the first record at or behind an offset begins."""
+        """Read the log back; return where the first record at or after an offset begins."""
         found = self._found
         end = found.end.offset
         if replay_from >= end:

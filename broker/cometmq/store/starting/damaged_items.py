@@ -1,9 +1,9 @@
 """Items of the index that were synced, and are damaged or lost.
 
-An item that is out of order ends a file when that is repaired, as one does that a power cut tore,
-and those behind it go. But a power cut tears none in front of one whose record was synced to the
-index. So what stands behind a damaged item tells it from a torn one, and the log has what is cut.
-Where a file ends in front of such items it has lost them, and the start is refused.
+When a file is repaired, it is cut at an item that is out of order, as at one that a power cut tore.
+But a power cut tears no item before one whose record was synced to the index. So the items after a
+damaged one tell it from a torn one, and the log has what is cut. If a file ends before such items,
+it has lost them, and the start is refused.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
 
 
 class DamagedItem(NamedTuple):
-    """Where the index stops to be what was synced of it."""
+    """Where the index stops being what was synced."""
 
     path: str
     number: int
     resume: int
-    """The record of the last sound item in front of it: from there on the log is read."""
+    """The record of the last sound item before it: from there on the log is read."""
 
 
 class _Last(NamedTuple):
-    """The last sound item at the front of a file; what the file begins with where there is none."""
+    """The last of a file's leading sound items; if there is none, the begin of the file."""
 
     number: int
     offset: int
     hashes: list[int]
-    """Of the items of its record here, up to it."""
+    """Those of its record's items here, up to this one."""
 
     def is_all_of(self, hashes: list[int]) -> bool:
-        """Whether these are of all keys of the record, the first of which may be in other files."""
+        """Whether the items are of all the record's keys; the first may be in another file."""
         begins_file = self.number == len(self.hashes)
         return self.hashes == (hashes[-self.number :] if begins_file else hashes)
 
 
 def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> DamagedItem | None:
-    """Find it in the file that was the newest when the checkpoint was taken.
+    """Find a damaged item in the file that was the newest when the checkpoint was taken.
 
-    Of a killed store whose index was synced as far as `found.complete_to`. `StoreFormatError` for
-    a file that lost items. What a kill or a power cut leaves half made lies behind that, and a
-    start that is killed while it erases items leaves those in front.
+    This is for a killed store whose index was synced up to `found.complete_to`. Raise
+    `StoreFormatError` for a file that lost items. What a kill or a power cut leaves half made is
+    after that offset, and a start that is killed while it erases items leaves those before it.
     """
     shape, below, check = found.config.index_shape, found.complete_to, RecordCheck(found.segments)
     files = list(read_headers(filesystem, f"{root}/{INDEX_FOLDER}", shape))
@@ -68,10 +68,10 @@ def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> Damage
             whole = (file.size - shape.items_at) // ITEM_SIZE
             is_short = whole < file.header.next_item
             if not is_short and file is not files[begun[-1]]:
-                continue  # It was full, and nothing is written to it any more.
+                continue  # It was full, and is not written to any more.
             end = min(whole, file.header.next_item)
             last, is_damaged = _look(items, file, end, found, check)
-            # Whether the last ones are there the log tells, where the start reads it anyway.
+            # The log shows whether the last items are there, if the start reads it anyway.
             if not is_damaged and (is_short or last.offset >= found.start.scan_from):
                 is_damaged = _lacks_synced(found, check, last, file.header.end_offset)
                 if is_damaged and is_short:
@@ -85,7 +85,7 @@ def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> Damage
 def _look(
     items: IndexItems, file: IndexedFile, end: int, found: Found, check: RecordCheck
 ) -> tuple[_Last, bool]:
-    """Return the last item up to a number that counts, and whether a synced one stands behind."""
+    """Return the last item before a number that counts, and whether a synced one follows it."""
     below, least = found.complete_to, 0
     last: _Last | None = None
     for first, chunk in items.chunks(file, end):
@@ -103,10 +103,10 @@ def _look(
 
 
 def _last_sound(items: IndexItems, file: IndexedFile, end: int, check: RecordCheck) -> _Last:
-    """Return the last item in front of a number that is of the record that it leads to.
+    """Return the last item before a number that belongs to the record that it leads to.
 
-    The last ones may not have been synced, and a power cut may have torn them. All those of a
-    record are looked at together, as by the repair of the file.
+    The last items may not have been synced, and a power cut may have torn them. All items of a
+    record are looked at together, as in the repair of the file.
     """
     number = end - 1
     while number > 0:
@@ -122,7 +122,7 @@ def _last_sound(items: IndexItems, file: IndexedFile, end: int, check: RecordChe
 
 
 def _holds_synced(chunk: Items, begin: int, synced: range, check: RecordCheck) -> bool:
-    """Whether an item from a number on is of a record in a range."""
+    """Whether an item from a number on belongs to a record in a range."""
     offsets, hashes = chunk.offsets[begin:], chunk.hashes[begin:]
     is_inside = (offsets >= synced.start) & (offsets < synced.stop)
     inside = np.flatnonzero(is_inside & ((offsets != 0) | (hashes != 0))) + begin
@@ -133,7 +133,7 @@ def _holds_synced(chunk: Items, begin: int, synced: range, check: RecordCheck) -
 
 
 def _lacks_synced(found: Found, check: RecordCheck, last: _Last, end_offset: int) -> bool:
-    """Whether records behind an item, up to an offset, were synced, have keys, and are there."""
+    """Whether there are records after an item, up to an offset, that were synced and have keys."""
     until = min(found.complete_to, end_offset + 1)
     try:
         for offset in _records(found, max(last.offset, found.segments.first_offset), until):
@@ -141,7 +141,7 @@ def _lacks_synced(found: Found, check: RecordCheck, last: _Last, end_offset: int
             if hashes and (offset > last.offset or not last.is_all_of(hashes)):
                 return True
     except CorruptionError:
-        return True  # It does not lead to a record, so it is not what was synced.
+        return True  # The item does not lead to a record, so it is not what was synced.
     return False
 
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def destroy_deleted(queues: ConsumeQueues, deletions: Deletions, recover_from: int = 0) -> None:
-    """Remove them.
+    """Remove queues of deleted topics, if all that they have is from before the deletion.
 
-    One that goes on behind the mark is of a topic that Apache brought back; one that only keeps an
-    offset may be of a topic that was made again. So may one whose files are damaged: that concerns
-    it alone. One without an entry keeps nothing, and would hide that of a topic that is made again
-    as one of the other kind. Not if the mark is in front of `recover_from`, so that the disk has
-    the removal: its entries are lost then, and begin not just anywhere.
+    A queue that continues after the mark is of a topic that Apache brought back; one that only
+    keeps an offset may be of a recreated topic, and so may a damaged one, which concerns only that
+    queue: these stay. A queue without an entry keeps nothing, and would hide the queue of a topic
+    that is recreated as one of the other kind. It stays only if the mark is before `recover_from`,
+    so that the disk has the removal: then its entries are lost, and do not begin just anywhere.
     """
     tables = queues.simple, queues.batch
     marks = {topic.decode(): mark for topic, mark in deletions.offsets.items()}
@@ -34,7 +34,7 @@ def destroy_deleted(queues: ConsumeQueues, deletions: Deletions, recover_from: i
 
 
 def is_gone(queue: EntryFiles, mark: int, recover_from: int = 0) -> bool:
-    """Whether all that a queue has is of a topic that was deleted at a mark."""
+    """Whether everything in a queue is of a topic that was deleted at a mark."""
     if queue.end <= queue.start:
         return not queue.end and mark >= recover_from
     last_offset, size = queue.head(queue.end - 1)

@@ -1,4 +1,4 @@
-"""What stands in the folder of a store, taken as it is: nothing here changes a byte."""
+"""What is in the folder of a store, taken as it is: nothing here changes a byte."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOG_FOLDER: Final = "commitlog"
 
 _OF_A_STORE: Final = frozenset({LOG_FOLDER, "consumequeue", "batchconsumequeue"})
-"""Folders that nothing else has: what stands beside them does not matter."""
+"""Folders that only a store has: what is beside them does not matter."""
 
 _WRITTEN: Final = (
     *(LOG_FOLDER, "consumequeue", "batchconsumequeue", "index"),
@@ -48,20 +48,17 @@ _KNOWN_NAMES: Final = frozenset(
         *("abort.bak", "timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
     }
 )
-"""What may stand alone, in a store that was just begun, or that lost its log."""
-
+"""Names that may be there alone, in a store that was just begun, or that lost its log."""
 _TABLES: Final = (DELETIONS_NAME, DELAY_LEVELS, "queue_ends.json", "index_off")
-"""With what stands beside each while it is replaced."""
-
+"""As prefixes: they include the files beside each while it is replaced."""
 _NOTES: Final = ("checkpoint", DELETIONS_NAME, "queue_ends.json")
-"""Which are replaced; one that may not be (`chattr +i`) cannot."""
-
+"""Files that are replaced, which fails if one may not be changed (`chattr +i`)."""
 _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
-"""What stands in the root of a new volume."""
+"""Names in the root of a new volume."""
 
 
 def check_root(filesystem: FileSystem, root: str) -> None:
-    """Refuse a folder that holds something, but nothing of a store."""
+    """Refuse a folder that has some content, but nothing of a store."""
     try:
         entries = list_root(filesystem, root)
     except NotADirectoryError:
@@ -75,7 +72,7 @@ def check_root(filesystem: FileSystem, root: str) -> None:
 
 
 def list_root(filesystem: FileSystem, root: str) -> list[Entry]:
-    """List the folder of a store, which may not be there; refuse a link that leads nowhere."""
+    """List the folder of a store, which may not exist; refuse a link that leads nowhere."""
     try:
         return filesystem.list(root)
     except NotADirectoryError:
@@ -98,10 +95,10 @@ def _check_names(filesystem: FileSystem, root: str, names: set[str]) -> None:
 
 
 def require_kinds(filesystem: FileSystem, root: str, entries: list[Entry]) -> None:
-    """Refuse anything else where a store has a file or a folder, before it is opened.
+    """Refuse anything else in the place of a store's file or folder, before the store is opened.
 
-    A pipe would wait for ever, and a folder be found half way. What a link leads to that leads
-    nowhere would pass for lost, be it a folder: its disk may just not be there.
+    A pipe would block for ever, and a folder would be found half way. The target of a link that
+    leads nowhere would count as lost, even a folder, though perhaps only its disk is not there.
     """
     for entry in entries:
         if entry.leads_nowhere and (entry.name in _FOLDERS or _is_table(entry)):
@@ -130,11 +127,11 @@ def _refuse_link(path: str) -> NoReturn:
 
 
 def check_writable(filesystem: FileSystem, root: str, config: StoreConfig) -> None:
-    """Refuse, with the disk's `OSError`, what could be read, and then not be written.
+    """Refuse, with the disk's `OSError`, what could be read but then not be written.
 
-    Of the root, the notes that a start may replace, these folders and the newest files of those
-    that are filled on: to look at those of all queues would take too long. `foresight` does of the
-    few that a start writes to.
+    Check the root, the notes that a start may replace, these folders, and the newest files of those
+    that are filled further. Checking the files of all queues would take too long: `foresight`
+    checks those of the few queues that a start writes to.
     """
     filesystem.check_writable(root)
     for name in _NOTES:
@@ -151,7 +148,7 @@ def check_writable(filesystem: FileSystem, root: str, config: StoreConfig) -> No
 
 
 def _has_tables(filesystem: FileSystem, folder: str) -> bool:
-    """Whether a folder of settings is one of a broker's, or empty."""
+    """Whether a settings folder is a broker's, or empty."""
     try:
         names = [entry.name for entry in filesystem.list(folder)]
     except NotADirectoryError:
@@ -170,7 +167,7 @@ def load_segments(
 ) -> Segments:
     """Take the log's files as they are.
 
-    Behind a kill the last one may be half made, as Apache makes them: it has a name first.
+    After a kill the last one may be half made: a file of Apache has its name before its length.
     """
     known = checkpoint.last_claims
     return Segments(
@@ -215,7 +212,7 @@ def load_queues(
 def queue_folders(
     filesystem: FileSystem, folder: str, left_out: Container[str] = ()
 ) -> Iterator[tuple[str, int, str]]:
-    """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
+    """Walk the queues of one kind: topic, queue id and folder; skip names that are no number."""
     for topic in filter(is_topic_folder, filesystem.list(folder)):
         if topic.name in left_out:
             continue

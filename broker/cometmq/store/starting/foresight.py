@@ -1,14 +1,14 @@
-"""Whether a start would refuse the store once it has begun to write: found out before it does.
+"""Whether a start would refuse the store after it has begun to write: found out before it does.
 
 A record may be sound and still not be the next one of its queue: its number, its queue or its topic
-was damaged, or the log lacks messages in front of it. What that means shows only when entries are
-made from the records, at the end of the queues that are there. So `Foresight` follows the numbers
-of those that are about to be read back, which a start sees anyway while it verifies them, and asks
-with which one each queue goes on: the journal, the list of the queues' ends, and where both do not
-tell, its files. If all follow, as they do but for damage, nothing can be refused later. If not, or
-if that cannot be said, the whole of it is rehearsed, on files that stay in memory: see `overlay`.
+was damaged, or the log lacks messages before it. That shows only when entries are made from the
+records and added to the ends of the queues. So `Foresight` follows the numbers of the records that
+are about to be read back, which a start sees anyway while it verifies them, and looks up with which
+number each queue continues: in the journal, in the list of the queues' ends, or else in its files.
+If all records follow, as they do except after damage, nothing can be refused later. If not, or if
+that is uncertain, everything is rehearsed on files that stay in memory: see `overlay`.
 
-An index that lacks more than the queues do has a start read the log from in front of what it
+If the index lacks more than the queues, a start reads the log from before the part that it
 verifies. So that is read here first: a damaged record there is refused as early as any other.
 """
 
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 def forget_behind(
     filesystem: FileSystem, root: str, config: StoreConfig, found: Found, recover_from: int
 ) -> None:
-    """Take from the list what is about to be cut from the queues, and made again."""
+    """Remove from the list what is about to be cut from the queues and rebuilt."""
 
     def look() -> ConsumeQueues:
         return _as_cut(filesystem, root, config, found, recover_from)
 
-    has_front = recover_from > found.segments.first_offset  # What is in front of it has expired.
+    has_front = recover_from > found.segments.first_offset  # Otherwise all before has expired.
     forget_cut(filesystem, root, found.queues, recover_from, look if has_front else None)
 
 
 def _as_cut(
     filesystem: FileSystem, root: str, config: StoreConfig, found: Found, recover_from: int
 ) -> ConsumeQueues:
-    """Return the queues as they are once they are cut, if they are; changes nothing."""
+    """Return the queues as they will be after they are cut, if they are; change nothing."""
     is_cut = found.history is History.BROKEN_OFF
     queues = load_queues(
         filesystem, root, config, found.checkpoint, clean=not is_cut, read_only=True
@@ -75,7 +75,7 @@ def _as_cut(
 
 
 class Foresight:
-    """What becomes of one store that was found and is to be opened."""
+    """Foresees what a start will make of one store that was found."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Foresight:
         read_back: Callable[[Iterable[StoredMessage | Stretch]], None],
         clean: bool,
     ) -> None:
-        """`read_back` is to look at records that are read back, and that no scan came by.
+        """`read_back` looks at records that are read back, but that no scan has visited.
 
-        It learns nothing of those at or behind `dispatched_to`.
+        It learns nothing from those at or after `dispatched_to`.
         """
         self._filesystem = filesystem
         self._root = root
@@ -102,7 +102,7 @@ class Foresight:
         self._is_batch_topic = found.is_batch_topic
         self._clean = clean
         self._replay_from = found.start.replay_from
-        """Behind it nothing of the queues counts, but for what the journal has."""
+        """After this offset nothing in the queues counts, except what the journal has."""
         self._looked_at = ExitStack()
         self._in_journal = {
             QueueKey(each.is_batch, each.topic, each.queue_id): each.following
@@ -110,7 +110,7 @@ class Foresight:
         }
 
     def check(self, replayed: Succession) -> None:
-        """Refuse what would be refused later; `replayed` has seen what the log's scan came by."""
+        """Refuse what would be refused later; `replayed` has seen what the log's scan visited."""
         found = self._found
         if found.history is History.COMPLETE:
             return
@@ -124,14 +124,14 @@ class Foresight:
             for queue in read_back:
                 self._require_folder(*queue)
             if found.history is History.BROKEN_OFF and not found.queues.ends.is_whole:
-                # Without a list nobody has looked yet whether the disk gives them all.
+                # Without a list nobody has checked yet whether the disk has them all.
                 refuse_cut_short(self._on_disk, found.segments, self._replay_from, read_back)
             is_sure = self._follows(promised)
         if not is_sure:
             self._rehearse()
 
     def _index_from(self) -> int:
-        """Return from where on records may be missing in the index; repairs it in memory alone."""
+        """Return from where on records may be missing in the index, repairing it only in memory."""
         filesystem, root, found = self._filesystem, self._root, self._found
         if not self._config.index or found.complete_to <= found.segments.first_offset:
             return found.complete_to
@@ -139,7 +139,7 @@ class Foresight:
         is_broken_off = found.history is History.BROKEN_OFF
         is_there = off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")
         if is_broken_off and is_there and found.checkpoint.claims is not None:
-            # It was synced as far as the queues were.
+            # The index was synced as far as the queues.
             damaged = found.damaged_item
             return found.complete_to if damaged is None else damaged.resume
         overlay = Overlay(filesystem)
@@ -150,13 +150,13 @@ class Foresight:
 
     @cached_property
     def _on_disk(self) -> ConsumeQueues:
-        """The queues as they are there; mostly nobody has to look."""
+        """The queues on the disk; mostly nobody has to look at them."""
         queues = _as_cut(self._filesystem, self._root, self._config, self._found, self._replay_from)
         self._looked_at.callback(queues.close)
         return queues
 
     def _promised(self, replayed: Succession) -> Succession:
-        """Return the numbers of the records that are read back and may not be cut any more."""
+        """Return the numbers of the records that are read back and may no longer be cut."""
         found = self._found
         begin, end = found.complete_to, found.end.offset
         if begin >= end or found.start.scan_from <= begin == replayed.start:
@@ -169,13 +169,13 @@ class Foresight:
         return again
 
     def _follows(self, promised: Succession) -> bool:
-        """Whether each record is surely the next one of its queue, in front of the end."""
+        """Whether each record before the end is surely the next one of its queue."""
         found, later = self._found, self._found.succession
         if promised.has_gap or later.has_gap:
             return False
         first_offset = found.segments.first_offset
         if any(end.physical_offset >= first_offset for end in found.to_make.values()):
-            return False  # They must have that record again.
+            return False  # These queues must get that record back.
         for queue, number in promised.first_numbers():
             if not self._is_next(*queue, number, may_begin_anywhere=True):
                 return False
@@ -196,9 +196,9 @@ class Foresight:
         *,
         may_begin_anywhere: bool,
     ) -> bool:
-        """Whether a queue surely goes on with a number.
+        """Whether a queue surely continues with a number.
 
-        One that has no files may begin with any, where that is no contradiction in itself.
+        If it `may_begin_anywhere`, a queue without files may begin with any number.
         """
         topic = topic_raw.decode()
         key = QueueKey(self._is_batch_topic(topic), topic, queue_id)
@@ -210,7 +210,7 @@ class Foresight:
             if not number:
                 return True
         elif known.lacks_from is not None:
-            return number <= known.next_offset  # None of them gets its entry.
+            return number <= known.next_offset  # None of its records gets an entry.
         elif known.physical_offset < self._replay_from:
             return number == known.next_offset
         table = self._on_disk.table(is_batch=key.is_batch)
@@ -222,9 +222,10 @@ class Foresight:
         return may_begin_anywhere
 
     def _require_folder(self, topic_raw: bytes, queue_id: int) -> None:
-        """Refuse a file in the place of the folder that a queue is about to be written to.
+        """Refuse a file in place of the folder of a queue that is about to be written.
 
-        And, with the disk's `OSError`, a folder or a last file that this user may not write to.
+        Also refuse, with the disk's `OSError`, a folder or a last file that this user may not
+        write.
         """
         topic = topic_raw.decode()
         is_batch = self._is_batch_topic(topic)
@@ -232,7 +233,7 @@ class Foresight:
         self._filesystem.check_writable(path)
         known = self._found.queues.ends.known.get(QueueKey(is_batch, topic, queue_id))
         if known is not None and not is_batch:
-            size = self._found.queues.simple.file_size  # To list 80,000 of them takes a second.
+            size = self._found.queues.simple.file_size  # To list 80,000 folders takes a second.
             for number in (max(known.next_offset - 1, 0), known.next_offset):
                 start = number * ENTRY_SIZE // size * size
                 self._filesystem.check_writable(f"{path}/{start:020d}")
@@ -248,7 +249,7 @@ class Foresight:
             self._filesystem.check_writable(f"{path}/{name}")
 
     def _rehearse(self) -> None:
-        """Do what the start would do to the queues, and keep nothing of it."""
+        """Do to the queues what the start would do, and keep nothing of it."""
         overlay, root, config = Overlay(self._filesystem), self._root, self._config
         queues = load_queues(overlay, root, config, self._found.checkpoint, clean=self._clean)
         if self._found.queues.ends.is_whole:

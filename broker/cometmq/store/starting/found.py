@@ -38,14 +38,14 @@ _OURS: Final = (
     *(QUEUE_ENDS_NAME, DELETIONS_NAME, DELAY_LEVELS, INDEX_OFF),
     *(INTEGRITY_FOLDER, JOURNAL_FOLDER),
 )
-"""What no other program writes, and none of ours before it has written a checkpoint."""
+"""Names that no other program writes, and ours only after it has written a checkpoint."""
 
 
 def was_left_clean(filesystem: FileSystem, root: str, checkpoint: Checkpoint) -> bool:
     """Whether the last process that had the store open ended with a clean shutdown.
 
-    Without `abort`, but that may be lost: no clean stop of ours leaves a store of ours without a
-    checkpoint. Where that is lost as well, or damaged, nobody knows what the disk has.
+    Then there is no `abort`. But `abort` may be lost, and our clean stop never leaves our store
+    without a checkpoint: if that is lost as well, or damaged, nobody knows what the disk has.
     """
     if not was_shut_down(filesystem, root):
         return False
@@ -55,7 +55,7 @@ def was_left_clean(filesystem: FileSystem, root: str, checkpoint: Checkpoint) ->
 
 
 def is_ours(filesystem: FileSystem, root: str) -> bool:
-    """Whether a process of ours had the store open once, whatever became of the checkpoint."""
+    """Whether our program ever had the store open, whatever became of the checkpoint."""
     return any(filesystem.exists(f"{root}/{name}") for name in _OURS)
 
 
@@ -63,18 +63,18 @@ class History(Enum):
     """How the store was left."""
 
     COMPLETE = auto()
-    """By us, cleanly: the ConsumeQueues and the index hold all of the log."""
+    """By us, cleanly: the ConsumeQueues and the index have the whole log."""
     FOREIGN = auto()
-    """Cleanly, by Apache: their entries are right, as far as they go."""
+    """By Apache, cleanly: entries are right, as far as they go."""
     BROKEN_OFF = auto()
-    """Not cleanly, or another program appended: behind the replay's start entries may be torn."""
+    """Not cleanly, or another program appended: entries after the replay's start may be torn."""
 
 
 class Found(NamedTuple):
     """A store as it was found."""
 
     config: StoreConfig
-    """The settings, fitted to what the store is, see `fit_index`."""
+    """The settings, adapted to the store, see `fit_index`."""
     history: History
     checkpoint: Checkpoint
     segments: Segments
@@ -82,7 +82,7 @@ class Found(NamedTuple):
     has_queues: bool
     """Whether there is a folder of queues at all."""
     key_index: Index | None
-    """None where it is turned off."""
+    """None if it is turned off."""
     start: Start
     end: LogEnd
     integrity: Integrity
@@ -91,17 +91,17 @@ class Found(NamedTuple):
     levels: DelayLevels
     is_batch_topic: Callable[[str], bool]
     leftovers: list[Leftover]
-    """Queues of topics that are now of the other kind, which go."""
+    """Queues of topics that are now of the other kind; they are removed."""
     succession: Succession
-    """Of the records that nobody promised."""
+    """That of the records that nobody promised."""
     to_make: Ends
     """Queues of which nothing on the disk counts."""
     journal: list[QueueEntries] | None
-    """What the queues may lack in front of `complete_to`; None where no journal has it."""
+    """What the queues may lack before `complete_to`; None if no journal has it."""
     damaged_item: DamagedItem | None
-    """Of a killed store: from where on the index has to be made anew in front of `complete_to`."""
+    """In a killed store: from where on the index must be rebuilt before `complete_to`."""
     lost_notes: tuple[str, ...]
-    """Notes of its own that are made anew: damaged ones, and a checkpoint that is missing."""
+    """The store's own notes that are recreated: damaged ones, and a missing checkpoint."""
 
     @property
     def complete_to(self) -> int:
@@ -112,9 +112,9 @@ class Found(NamedTuple):
         return claims.complete_to
 
     def synced_to(self, replay_from: int) -> int:
-        """Return how far the log is surely synced; to `replay_from` where nobody noted that.
+        """Return how far the log is surely synced; `replay_from` if nobody noted that.
 
-        What the list of the queues' ends names was, too, and it may be about to name less.
+        What the list of the queues' ends names was synced, too, and it may be about to name less.
         """
         noted = self.start.synced_offset or replay_from
         return min(max(noted, listed_to(self.queues.ends.known)), self.end.offset)
@@ -129,7 +129,7 @@ def find_journal(
     end: LogEnd,
     deletions: Deletions,
 ) -> list[QueueEntries] | None:
-    """Return what the journal has that the checkpoint names; None when there is no good one."""
+    """Return the content of the journal that the checkpoint names; None if there is no good one."""
     if claims.journal is None:
         return None
     from cometmq.store.queues.journal_reading import claimed_journal  # It needs numpy.

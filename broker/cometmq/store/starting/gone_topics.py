@@ -1,12 +1,12 @@
-"""Which topics of a store another program deleted: those that nothing of it names any more.
+"""Which topics of a store another program deleted: those that nothing in it names any more.
 
-A broker writes its table of topics with each that it makes, and each that it deletes. So a topic
-that is in no table, and has no file of a queue, is gone with what had its entries, and neither a
-start nor a repair brings that back. What may have no entry yet counts: a kill came before, and its
-topic may be too new for the table.
+A broker writes its table of topics whenever it creates or deletes one. So a topic that is not in
+the table, and has no file of a queue, is gone with the records that had entries, and neither a
+start nor a repair brings these back. Records that may have no entry yet do count: a kill came
+first, and their topic may be too new for the table.
 
-Nobody can tell where the table is lost, or an older one, or where no queue is left: then it may be
-of another time, as in a store that was copied by halves. No topic is gone there.
+Nobody can tell if the table is lost, or is an older one, or if no queue is left: then it may be of
+another time, as in a half-copied store. In that case no topic is gone.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ if TYPE_CHECKING:
 
 
 class GoneTopics:
-    """What a store tells of the topics that its log has records of."""
+    """What a store shows about the topics of the records in its log."""
 
     def __init__(
         self, filesystem: FileSystem, root: str, *, missed: Collection[str], made_to: int
     ) -> None:
-        """`missed` are topics that the list of the queues' ends names: they lost their files.
+        """`missed` are topics in the list of the queues' ends: they lost their files.
 
-        `made_to` is up to where each record had its entry, see `recovery.entries_made_to`.
+        `made_to` is the offset up to which each record had its entry, see
+        `recovery.entries_made_to`.
         """
         self._filesystem, self._root = filesystem, root
         self._missed = missed
         self.made_to = made_to if has_any_queue(filesystem, f"{root}/{SIMPLE_FOLDER}") else 0
-        """Records from here on are of no topic that is gone; 0 where nobody knows."""
+        """From here on, records are of no topic that is gone; 0 if nobody knows."""
         self._found: dict[str, bool] = {}
 
     def gone_to(self, topic: str) -> int:
-        """Return in front of which offset the records of a topic are of one that is gone; or 0."""
+        """Return the offset before which a topic's records are gone with it, or 0."""
         if topic not in self._found:
             self._found[topic] = bool(self.made_to) and self._is_gone(topic)
         return self.made_to if self._found[topic] else 0
 
     def mark(self, topics: Iterable[str], deletions: Deletions, end_offset: int) -> None:
-        """Have topics that are gone marked as deleted on the disk, for later no start can tell.
+        """Mark topics that are gone as deleted on the disk, because no later start can tell.
 
         `end_offset` is where the log ends.
         """
@@ -65,5 +66,5 @@ class GoneTopics:
 
     @cached_property
     def _listed(self) -> frozenset[str] | None:
-        """The topics of the table; mostly nobody has to read it."""
+        """The topics in the table, which mostly need not be read."""
         return listed_topics(self._filesystem, self._root)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def noted_shape(filesystem: FileSystem, root: str, checkpoint: Checkpoint) -> IndexShape | None:
-    """Return the shape of the index files that the store noted; None where nobody did."""
+    """Return the shape of the index files that the store noted, if it did."""
     if checkpoint.claims is not None and checkpoint.claims.index_shape is not None:
         return checkpoint.claims.index_shape
     listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
@@ -29,10 +29,10 @@ def noted_shape(filesystem: FileSystem, root: str, checkpoint: Checkpoint) -> In
 def fit_index(
     filesystem: FileSystem, root: str, config: StoreConfig, checkpoint: Checkpoint, *, clean: bool
 ) -> StoreConfig:
-    """Return the settings, for as long as the index is off with the shape that its files have.
+    """Return the settings; while the index is off, with the shape of its files.
 
-    `StoreFormatError` for an index that is on, and was made with other settings: behind a kill its
-    files would pass for half made ones, and lose their items, or be removed.
+    Raise `StoreFormatError` if the index is on, and was made with other settings: after a kill its
+    files would count as half made, and would lose their items, or be removed.
     """
     noted, folder = noted_shape(filesystem, root, checkpoint), f"{root}/{INDEX_FOLDER}"
     if config.index:
@@ -55,7 +55,7 @@ def _refuse_others(
         return
     if noted is None:
         found = find_shape(filesystem, folder, config, clean=clean)
-    else:  # What is noted may be of a start that was cut off, or with the index off: files tell.
+    else:  # The note may be of an interrupted start, or with the index off: the files decide.
         found = find_shape(filesystem, folder, config.with_index_shape(noted), clean=True)
         found = found if found == noted else None
     if found is None or found == wanted:
@@ -72,7 +72,7 @@ def _refuse_others(
 def was_index_synced(filesystem: FileSystem, root: str, found: Found) -> bool:
     """Whether a killed store has noted up to which offset its index was synced.
 
-    While the index was off nobody knows what is there.
+    If the index was off, nobody knows what it has.
     """
     is_noted = found.config.index and found.checkpoint.claims is not None
     return is_noted and load_off(filesystem, root) is None

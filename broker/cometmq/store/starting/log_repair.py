@@ -1,8 +1,8 @@
 """Making the log on the disk what a start found it to be.
 
-What is cut is kept in a file of its own first, then erased. The tail that no sync was known to
-cover is written once more and synced, and so are zeros behind the end: after a failed sync the
-kernel shows bytes that the disk does not have.
+What is cut is first copied to a separate file, then erased. The tail that no sync was known to
+cover is rewritten and synced, and so are zeros after the end: after a failed sync the kernel shows
+bytes that the disk does not have.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CUT_FOLDER: Final = "cut"
 
 
 def cut_behind(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str | None:
-    """Keep what stands behind the end in a file of its own, and erase it; returns where it is."""
+    """Copy what follows the end to a separate file, and erase it; return the path of the copy."""
     if end.data_end <= end.offset:
         return None
     kept = keep(filesystem, root, segments, end)
@@ -46,11 +46,11 @@ def repairing(
     turn_size_max: int,
     threads: bool,
 ) -> Generator[str | None]:
-    """Leave the log on the disk as it was found to be; yields where what was cut is kept.
+    """Make the log on the disk what it was found to be; yield where the part that is cut is kept.
 
-    Unless it was left cleanly, the disk is brought to hold what is read only until this ends. Who
+    Unless it was left cleanly, the disk has what is read only once this has ended. A caller that
     reads the log back meanwhile makes entries, which no checkpoint promises yet. Without threads
-    the disk comes behind them: what a power cut then leaves is the worst of what it may.
+    the disk is brought up to date after that: what a power cut then leaves is the worst case.
     """
     kept = cut_behind(filesystem, root, segments, end)
     bring = partial(
@@ -77,9 +77,9 @@ def _bring_to_disk(
     *,
     turn_size_max: int,
 ) -> None:
-    """Write what is not known to be synced once more, and zeros behind the end.
+    """Rewrite what is not known to be synced, and zeros after the end.
 
-    Any thread may while others read: no byte becomes another, and it opens the files for itself.
+    Any thread may do this while others read: no byte changes, and it opens the files for itself.
     """
     first = start.scan_from if start.synced_offset is None else start.synced_offset
     sync_again(filesystem, segments, start.scan_from, first)
@@ -90,16 +90,16 @@ def _bring_to_disk(
 
 
 def _cut_before(filesystem: FileSystem, root: str, offset: int) -> int:
-    """Return how much an earlier start cut there, perhaps without coming to sync that."""
+    """Return how much an earlier start cut there, perhaps without syncing that."""
     entries = filesystem.list(f"{root}/{CUT_FOLDER}")
     return max((each.size for each in entries if each.name.startswith(f"{offset:020d}")), default=0)
 
 
 def _erase_unseen(filesystem: FileSystem, segments: Segments, start: int, size: int) -> None:
-    """Write zeros behind the end once more, though zeros are what is read there.
+    """Rewrite the zeros after the end, though zeros are read there.
 
-    A refused turn, or a torn tail, may have been erased by a process whose sync of that failed.
-    Then the kernel shows the zeros, and the disk has the records.
+    A process may have erased a refused turn, or a torn tail, and then failed to sync that. Then the
+    kernel shows the zeros, but the disk has the records.
     """
     for segment in segments:
         first = max(start, segment.start) - segment.start
@@ -111,20 +111,20 @@ def _erase_unseen(filesystem: FileSystem, segments: Segments, start: int, size: 
                 for position in range(first, last, _CHUNK_SIZE):
                     file.write(bytes(min(_CHUNK_SIZE, last - position)), position)
             except OSError as error:
-                # Only a hole needs room. What was never written hides nothing.
+                # Only a hole needs room, and what was never written hides nothing.
                 if error.errno not in NO_ROOM:
                     raise
             file.sync()
 
 
 def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str:
-    """Copy what will be cut into a file of its own; one that was made before is used again."""
+    """Copy what will be cut into a separate file; an earlier copy of the same is reused."""
     folder = f"{root}/{CUT_FOLDER}"
     number = 0
     filesystem.make_directories(folder)
     while filesystem.exists(path := f"{folder}/{end.offset:020d}-{number}"):
         if _is_copy(filesystem, path, segments, end):
-            break  # Written once more: who made it may have been killed in front of its sync.
+            break  # It is rewritten: its writer may have been killed before the sync.
         number += 1
     with copy_at(filesystem, root, path) as file:
         for position in range(end.offset, end.data_end, _CHUNK_SIZE):
@@ -135,9 +135,9 @@ def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> 
 
 @contextmanager
 def copy_at(filesystem: FileSystem, root: str, path: str) -> Generator[File]:
-    """Give a file to write a copy to, which is on the disk when this ends.
+    """Yield a file for a copy, which is on the disk when this ends.
 
-    What the disk does not take is removed, and its folder if nothing else is in it.
+    If the disk refuses it, the file is removed, and its folder if nothing else is in it.
     """
     folder = path.rpartition("/")[0]
     with closing(filesystem.open(path, create=True)) as file:
@@ -163,7 +163,7 @@ def _is_copy(filesystem: FileSystem, path: str, segments: Segments, end: LogEnd)
 
 
 def _read(segments: Segments, physical_offset: int, size: int) -> bytes:
-    """Read over the ends of segments; bytes that a file lacks are zeros."""
+    """Read across the ends of segments; bytes that a file lacks are zeros."""
     parts: list[bytes] = []
     while size:
         count = min(size, segments.size - physical_offset % segments.size)
@@ -174,7 +174,7 @@ def _read(segments: Segments, physical_offset: int, size: int) -> bytes:
 
 
 def _cut(segments: Segments, end: LogEnd) -> None:
-    """Erase what stands behind the end, the last first, and sync that."""
+    """Erase what follows the end, the last part first, and sync that."""
     segment_end = end.offset - end.offset % segments.size + segments.size
     if end.data_end > segment_end:
         segments.remove_from(segment_end)
@@ -189,7 +189,7 @@ def _cut(segments: Segments, end: LogEnd) -> None:
 def sync_again(filesystem: FileSystem, segments: Segments, start: int, end: int) -> None:
     """Sync the files of a part of the log that was on the disk.
 
-    A repair that was killed may have mended it in memory alone.
+    A repair that was killed may have mended it only in memory.
     """
     for segment in segments:
         if start < segment.start + segments.size and segment.start < end:
@@ -198,7 +198,7 @@ def sync_again(filesystem: FileSystem, segments: Segments, start: int, end: int)
 
 
 def write_again(filesystem: FileSystem, segments: Segments, start: int, end: int) -> None:
-    """Write a part of the log once more as it is read, and sync that."""
+    """Rewrite a part of the log as it is read, and sync that."""
     for segment in segments:
         if segment.start + segments.size <= start or segment.start >= end:
             continue

@@ -1,15 +1,15 @@
 """Queues that have fewer entries than they are known to have had.
 
-A start looks at the last entry of each queue that the list of `queue_ends` names, which takes some
-10 µs, and one place on the disk, for each: 2 s for 80,000 queues, 8 s from a cold disk. A queue
-that does not have it, or whose file has not the size of one, has lost files, or bytes of them. No
-crash does that, for what is listed was synced: so the start is refused before it changes anything,
-and `cometmq store rebuild` makes the queues again.
+A start looks at the last entry of each queue in the list of `queue_ends`, which takes some 10 µs
+and one place on the disk each: 2 s for 80,000 queues, 8 s from a cold disk. A queue without that
+entry, or with a file of a wrong size, has lost files, or bytes of them. No crash does that, because
+what is listed was synced. So the start is refused before it changes anything, and `cometmq store
+rebuild` rebuilds the queues.
 
-Only where all of the log is read for all queues anyway are lost ones made again, from nothing; one
-of which the log has no record any more goes on at the offset that was next, so that none is given
-out twice. So do queues whose messages a repair gave up, `NO_RECORD` in the list: after an unclean
-stop their blank entries may be half there, so these are always made again.
+Lost queues are rebuilt, from nothing, only if the whole log is read for all queues anyway. A queue
+of which the log has no record any more then continues at the offset that was next, so that no
+offset is given out twice. So do queues whose messages a repair gave up (`NO_RECORD` in the list):
+after an unclean stop their blank entries may be half there, so these are always rebuilt.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from cometmq.store.starting.tail_check import Succession
 
 LOOK_QUEUES: Final = 1024
-"""That one thread looks at in a row."""
+"""Queues that one thread looks at in a row."""
 LOOK_THREADS: Final = 8
 
 
 def lost_queues(queues: ConsumeQueues) -> Ends:
-    """Return those queues whose last known entry is not in their files.
+    """Return the queues whose last known entry is not in their files.
 
-    Several threads look at many of them: a cold disk answers more than one read at a time.
+    If there are many, several threads look: a cold disk answers more than one read at a time.
     """
     known = list(queues.ends.known.items())
     if len(known) <= LOOK_QUEUES:
@@ -71,9 +71,9 @@ def _lost_of(
 def queues_to_make(
     queues: ConsumeQueues, segments: Segments, replay_from: int, *, clean: bool
 ) -> Ends:
-    """Return the queues of which nothing on the disk counts: this start makes them again.
+    """Return the queues of which nothing on the disk counts: this start rebuilds them.
 
-    `LostQueuesError` when there are lost queues for which it does not read the log.
+    Raise `LostQueuesError` if there are lost queues for which it does not read the log.
     """
     known = queues.ends.known
     given_up = {key: end for key, end in known.items() if end.physical_offset == NO_RECORD}
@@ -81,7 +81,7 @@ def queues_to_make(
     lost = lost_queues(queues)
     if not clean and replay_from <= segments.first_offset:
         return to_make | lost
-    # Of one that is known to lack entries who puts to it or reads from it is told.
+    # A queue that is known to lack entries reports that itself, at a put or a read.
     refused = {
         key: end
         for key, end in lost.items()
@@ -97,14 +97,13 @@ def refuse_shortened(
     dispatched: Succession,
     is_batch_topic: Callable[[str], bool],
 ) -> None:
-    """Refuse what another program shut down, if queues do not end where the log says.
+    """Refuse a store that another program shut down, if queues do not end where the log says.
 
-    It leaves no list; but a queue does not end in front of a number that the log has, as far as
-    that was read, nor where an entry of its own stands behind the end: in front are zeros, or one
-    that was damaged. One without files may be of a deleted topic, which such a program notes
-    nowhere. Nor does one end behind the last number: Apache's brokers leave entries of what they
-    cut from the log in the files, and take them for messages again once the log is as long as it
-    was.
+    Such a program leaves no list. But a queue must not end before a number that the log has, as far
+    as it was read, nor before an entry of its own: between are zeros, or a damaged entry. A queue
+    without files may be of a deleted topic, which such a program notes nowhere. Nor may a queue end
+    after the last number: Apache's brokers leave the entries of records that they cut from the log
+    in the files, and take them for messages again once the log is as long as it was.
     """
     backs = RecordCheck(segments)
     short = _cut_short(chain(queues.simple.loaded(), queues.batch.loaded()), backs, NO_CUT)
@@ -128,10 +127,10 @@ def refuse_shortened(
 def refuse_cut_short(
     queues: ConsumeQueues, segments: Segments, below: int, read_back: Collection[tuple[bytes, int]]
 ) -> None:
-    """Refuse what was killed and has no list, if queues end in front of entries of their own.
+    """Refuse a killed store without a list, if queues end before entries of their own.
 
-    Those of records below an offset, which were synced: none is torn. Where records of a queue are
-    read back, these tell of a gap, for which all queues are made again.
+    Only entries of records below an offset count: they were synced, so none is torn. If records of
+    a queue are read back, they show a gap, for which all queues are rebuilt.
     """
     seen = (
         queue
@@ -144,12 +143,12 @@ def refuse_cut_short(
 def _cut_short(
     queues: Iterable[ConsumeQueue | BatchConsumeQueue], backs: RecordCheck, below: int
 ) -> Ends:
-    """Return the queues that have entries of messages behind their end."""
+    """Return the queues that have entries of messages after their end."""
     short: dict[QueueKey, QueueEnd] = {}
     for queue in queues:
         for index, offset, size in queue.behind_end():
             if offset < below and backs(queue.topic, queue.queue_id, offset, size):
-                following = queue.max_offset + index + 1 - queue.end  # Of batches, at least.
+                following = queue.max_offset + index + 1 - queue.end  # For batches, at least.
                 short[queue.key] = QueueEnd(index + 1, offset, following)
     return short
 
@@ -171,12 +170,13 @@ def forget_cut(
     recover_from: int,
     look: Callable[[], ConsumeQueues] | None,
 ) -> None:
-    """Let the list say nothing of entries that are about to be cut, and made again from the log.
+    """Remove from the list the entries that are about to be cut and rebuilt from the log.
 
-    A start that is cut off behind that must not miss them: it reads the log back from there. It
-    must miss those in front, and `look` gives the queues as they are when that is cut, to find
-    them; it is None where the log begins there, and says itself with which number each goes on. So
-    it does of a queue that keeps nothing in front: what is there has expired, and may go.
+    If this start is then interrupted, the next one must not miss them: it reads the log back from
+    there. But it must miss earlier ones; to find them, `look` returns the queues as they are after
+    the cut. It is None if the log begins there: then the log itself says with which number each
+    queue continues. The same holds for a queue that keeps nothing earlier: what it has there has
+    expired, and may go.
     """
     known = queues.ends.known
     cut = {key: end for key, end in known.items() if end.physical_offset >= recover_from}
@@ -200,7 +200,7 @@ def _has_files(queues: ConsumeQueues, key: QueueKey) -> bool:
 
 
 def name_lacking(queues: ConsumeQueues) -> None:
-    """Have the queues named that lack entries which an earlier start could not give them."""
+    """Report the queues that lack entries which an earlier start could not give them."""
     for key, end in queues.ends.known.items():
         if end.lacks_from is not None:
             queues.table(is_batch=key.is_batch).find_sound(key.topic, key.queue_id)
@@ -212,9 +212,9 @@ def _has_entry(shelf: Shelf, key: QueueKey, end: QueueEnd) -> bool:
 
 
 def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
-    """Let queues without a record go on where they would have, once the log was read for them.
+    """Let queues without a record continue where they would have; the log was read for them.
 
-    `CorruptionError` when the log has messages of one after all, but not its last.
+    Raise `CorruptionError` if the log does have messages of one, but not its last.
     """
     for key, end in made.items():
         if end.physical_offset >= segments.first_offset:
@@ -224,9 +224,9 @@ def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
             continue
         if queue.min_entry < queue.end:
             if end.physical_offset == NO_RECORD:
-                continue  # Of a topic that was deleted since, and made again.
+                continue  # Its topic was deleted since, and recreated.
             raise CorruptionError(
-                segments.directory,  # In front of its first file.
+                segments.directory,  # Before its first file.
                 end.reaches % segments.size,
                 f"the last of the {end.next_offset} messages of {key.topic}/{key.queue_id} was"
                 f" here, and the log has it no more, only those up to {queue.max_offset - 1};"
@@ -246,7 +246,7 @@ def _text(queues: ConsumeQueues, lost: Ends) -> str:
 
 
 def _wrong_size(queues: ConsumeQueues, key: QueueKey) -> str:
-    """Name the last file of a queue that has not the length of one; empty when all have."""
+    """Name the last file of a queue with a wrong length; empty if there is none."""
     shelf = queues.table(is_batch=key.is_batch).shelf
     files = shelf.disk.filesystem.list(f"{shelf.root}/{key.topic}/{key.queue_id}")
     for entry in reversed([entry for entry in files if is_offset_file(entry)]):

@@ -1,9 +1,9 @@
-"""Opening a store: lock it, find out what there is, repair, replay, and put the parts together.
+"""Opening a store: lock it, take stock, repair, replay, and put the parts together.
 
-Until the store is accepted, by `taking_stock`, nothing but the lock is touched: a refusal leaves
-every byte as it was. Then `abort` is written, then a checkpoint that is true whatever happens next,
-and only then is anything cut, erased or written again. Where another program shut the store down
-the checkpoint comes first: with `abort` alone that would pass for killed, and topics that it
+Until `taking_stock` accepts the store, only the lock is touched: a refusal leaves every byte as it
+was. Then `abort` is written, then a checkpoint that holds whatever happens next, and only then is
+anything cut, erased or rewritten. If another program shut the store down, the checkpoint comes
+first: with `abort` alone, the store would count as killed, and topics that the other program
 deleted would come back.
 """
 
@@ -80,7 +80,7 @@ class Opening:
         self._longs: Longs
         self._is_accepted = False
         self._looked_at = ExitStack()
-        """Closes what was only looked at, should the store be refused."""
+        """Closes what was opened for a look, if the store is refused."""
 
     def run(self) -> Opened:
         """Open the store, or leave it as it was found."""
@@ -132,18 +132,18 @@ class Opening:
         if found.history is not History.COMPLETE:
             replay_from = min(replay_from, index_from(self._filesystem, self._root, found))
         if found.checkpoint.is_of_others:
-            remove_queue_ends(self._filesystem, self._root)  # Of before another program wrote.
-        found.deletions.save_noted()  # Once there is a checkpoint of ours, nothing tells of them.
+            remove_queue_ends(self._filesystem, self._root)  # From before another program wrote.
+        found.deletions.save_noted()  # Once there is a checkpoint of ours, nothing else shows them.
         claims = self._first_claims(found, replay_from)
-        # Nobody knows whether it is there once the folder did not take a sync. With it, a store
-        # that passed for killed because it had none would pass for shut down without `abort`.
+        # If the sync of the folder fails, nobody knows whether the checkpoint is there. If it is, a
+        # store that counted as killed for lack of one would count as shut down without `abort`.
         self._is_accepted = CHECKPOINT_NAME in found.lost_notes
         self._promise(found, claims)
         if is_of_others:
             self._mark.put(self._process_id)
         self._is_accepted = True
         if found.history is History.BROKEN_OFF:
-            # Not of what is read for the index alone: the queues are cut where theirs begins.
+            # Not from where only the index is read back: the queues are cut where theirs begins.
             self._forget_behind(found, found.start.replay_from)
         sign_lock(lock)
         found.segments.remove_spare()
@@ -151,7 +151,7 @@ class Opening:
         settle_off(self._filesystem, self._root, found.key_index, off_from, found.end.offset)
         self._journal = EntryJournal(self._filesystem, self._root)
         self._make_folders(found)
-        # The last process may have made or removed segments without coming to sync that.
+        # The last process may have made or removed segments without syncing that.
         found.segments.settle()
         if found.history is not History.COMPLETE:
             found.integrity.drop(found.sealed.end)
@@ -170,7 +170,7 @@ class Opening:
         ) as kept:
             catch_up.finish(at)
         self._checkpoint_file.note_synced(end.offset)
-        # If the log is refused meanwhile, a repair asks them.
+        # Not earlier: if the log had been refused, a repair would have needed the journals.
         self._journal.remove_others(claims.journal)
         first_offset = found.segments.first_offset
         found.deletions.settle(first_offset, end.offset)
@@ -178,7 +178,7 @@ class Opening:
         return self._assemble(lock, found, kept)
 
     def _first_claims(self, found: Found, replay_from: int) -> Claims:
-        """Return what is true from now on, though records from an offset on are read back."""
+        """Return claims that hold from now on, while records from an offset on are read back."""
         start, end, noted = found.start, found.end.offset, found.checkpoint.claims
         journal = None
         if found.journal is not None and noted is not None and noted.journal is not None:
@@ -197,12 +197,12 @@ class Opening:
         )
 
     def _promise(self, found: Found, claims: Claims) -> None:
-        """Write a checkpoint; behind that a power cut leaves nothing that it does not describe."""
+        """Write a checkpoint; it describes whatever a power cut may leave after that."""
         self._claims, self._longs = claims, first_longs(found.checkpoint, claims, found.key_index)
         self._checkpoint_file.write(self._longs, claims)
 
     def _promise_only_log(self, found: Found) -> None:
-        """Promise nothing of the queues: the entries of all records are about to be erased."""
+        """Promise nothing about the queues: the entries of all records are about to be erased."""
         first_offset = found.segments.first_offset
         self._promise(found, replace(self._claims, recover_from=first_offset, journal=None))
         self._forget_behind(found, first_offset)
@@ -211,7 +211,7 @@ class Opening:
         forget_behind(self._filesystem, self._root, self._config, found, recover_from)
 
     def _make_folders(self, found: Found) -> None:
-        """Make what is empty, too: a folder that is missing at the next start was removed."""
+        """Make empty folders, too, so that one that is missing at the next start was removed."""
         folders = [LOG_FOLDER, SIMPLE_FOLDER]
         if found.key_index is not None:
             folders.append(INDEX_FOLDER)

@@ -1,13 +1,13 @@
-"""Where the log ends, and what becomes of what stands behind it.
+"""Where the log ends, and what becomes of the bytes after it.
 
 A start reads the log from its last checkpoint to the first place where no sound record begins. What
 that place is depends on three things: whether the last shutdown was clean, whether the disk was
-known to hold the log beyond that place, and whether sound records stand behind it. `VERDICTS` is
-the table, docs/store.md its explanation.
+known to hold the log beyond that place, and whether sound records follow. `VERDICTS` is the table;
+docs/store.md explains it.
 
 `find_end` changes nothing, so a refusal leaves every byte as it was; `log_repair` then makes the
-log end there. A start that is cut off itself begins again from the same checkpoint and comes to the
-same end.
+log end there. If the start itself is interrupted, the next one begins from the same checkpoint and
+finds the same end.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ if TYPE_CHECKING:
 
 
 class Promise(Enum):
-    """What is known of the disk at the place where the log breaks off."""
+    """What is known about the disk at the place where the log breaks off."""
 
     KEPT = auto()
-    """All that was known to be synced is in front of it."""
+    """Everything that was known to be synced is before it."""
     BROKEN = auto()
-    """It was known to be synced further than that."""
+    """The log was known to be synced further than that."""
     UNKNOWN = auto()
     """Nobody noted how far the log was synced."""
 
 
 class Behind(Enum):
-    """What stands behind the place where the log breaks off."""
+    """What follows the place where the log breaks off."""
 
     NOTHING = auto()
-    """Nothing that is a record."""
+    """No record."""
     NEAR = auto()
     """Records, no further away than data that waits for a sync may reach."""
     FAR = auto()
-    """Records so far away that what is in front of them must have been synced."""
+    """Records so far away that everything before them must have been synced."""
 
 
 class Verdict(Enum):
     """What to do about it."""
 
     CUT = auto()
-    """A torn tail: keep a copy, erase it, go on."""
+    """A torn tail: keep a copy, erase it, continue."""
     CORRUPT = auto()
     """Data that was safe is damaged: stop and say where."""
 
@@ -93,40 +93,41 @@ class Start(NamedTuple):
     replay_from: int
     """Records from here on may be missing in the ConsumeQueues and the index."""
     synced_offset: int | None
-    """How far the log is known to be synced; None when nobody knows."""
+    """How far the log is known to be synced; None if nobody knows."""
     is_noted: bool
-    """Whether that was noted; else the ConsumeQueues say it, which may name what Apache cut."""
+    """Whether that was noted; if not, it is from the ConsumeQueues, which may name what Apache
+    cut."""
     ours_from: int = NEVER
     """From here on no other program wrote to the log."""
     checked_from: int = NEVER
     """From here on every record ends with its own checksum."""
     least_end: int = 0
-    """The log went so far when somebody looked last: files that end in front of it are missing."""
+    """The last known end of the log: if the files end before it, some are missing."""
     most_begin: int | None = None
-    """The log begins here at the latest, by our checkpoint: what it is behind is never removed."""
+    """The log begins here at the latest, by our checkpoint: nothing from there on is removed."""
 
     @property
     def unpromised_from(self) -> int:
-        """Where the records begin of which nobody said that they are on the disk; else `NEVER`.
+        """Where the records begin that nobody promised to be on the disk.
 
-        Also where nobody knows anything: then all count that are sound.
+        `NEVER` if nobody promised anything: then all sound records count.
         """
         if not self.is_noted or self.synced_offset is None:
             return NEVER
         return max(self.synced_offset, self.replay_from)
 
     def with_witnesses(self, queues: ConsumeQueues, segments: Segments, *, clean: bool) -> Start:
-        """Let the queues say how far the log went, where nobody noted it and they are right."""
+        """Let the queues say how far the log went, if nobody noted it and they can be trusted."""
         if self.is_noted or (segments and not clean):
             return self
         behind = queues_behind(queues, segments.data_limit) or 0
         return self._replace(least_end=max(self.least_end, behind))
 
     def with_promise(self, promised_to: int, *, clean: bool) -> Start:
-        """Take what else of the store says how far the log was synced: a power cut takes notes.
+        """Add how far the log was synced by other files of the store: a power cut takes notes.
 
-        Where nobody noted anything, it tells where a torn tail may begin, or, behind a clean
-        shutdown, where the log does not end yet. What says it is ours, and so is what lies behind.
+        If nothing was noted, a torn tail may begin there or, after a clean shutdown, the log goes
+        at least that far. The files that say so are ours, and so are the records after it.
         """
         if not promised_to:
             return self
@@ -137,7 +138,7 @@ class Start(NamedTuple):
         return self._replace(synced_offset=promised_to, is_noted=True, ours_from=promised_to)
 
     def scan(self, segments: Segments, offset: int, *, is_verified: bool = False) -> LogScan:
-        """Return a pass over the log from a record on, which asks of each what is known here."""
+        """Return a pass over the log from a record on, with the checks that apply to this start."""
         return LogScan(
             segments,
             offset,
@@ -147,15 +148,15 @@ class Start(NamedTuple):
         )
 
     def missing_end(self, segments: Segments) -> int | None:
-        """Return how far the log went, if it did not end where its files do.
+        """Return how far the log went, if its files end before that or begin after it.
 
-        Nor may they begin behind it: files that were made ahead are no log that has expired.
+        If only files that were made ahead are left, the log before them has not expired.
         """
         if self.most_begin is not None and segments.first_offset > self.most_begin:
             return self.most_begin
         noted = (self.synced_offset or 0) if self.is_noted else 0
         least = max(self.least_end, self.scan_from, noted)
-        # An empty store of ours says 1, which to Apache is not unknown.
+        # Our empty stores note 1, because to Apache 0 means unknown.
         return least if least > max(segments.data_limit, 1) else None
 
 
@@ -164,14 +165,14 @@ class LogEnd(NamedTuple):
 
     offset: int
     data_end: int
-    """Behind the last byte that is not zero: more than `offset` when something has to be cut."""
+    """The end of the last nonzero byte: more than `offset` if something has to be cut."""
 
 
 def choose_start(segments: Segments, checkpoint: Checkpoint) -> Start:
     """Choose by offsets alone: by our claims, else by Apache's offset, else the first segment.
 
-    Apache's offset, and ours when Apache wrote since, lead to the start of a segment, because only
-    there a record surely begins.
+    Apache's offset, or ours if Apache has written since, leads to the start of a segment, because
+    only there a record surely begins.
     """
     first = segments.first_offset
     claims = checkpoint.claims
@@ -202,9 +203,9 @@ def find_end(
     unsynced_size_max: int,
     look_at: Callable[[StoredMessage | Stretch], None] = lambda _: None,
 ) -> LogEnd:
-    """Find the end of the log; `CorruptionError` when what stands there may not be cut.
+    """Find the end of the log; raise `CorruptionError` if what follows may not be cut.
 
-    `look_at` is shown every record on the way.
+    `look_at` is called with every record on the way.
     """
     missing_end = start.missing_end(segments)
     if missing_end is not None:
@@ -232,7 +233,7 @@ def find_end(
 
 
 def missing_files(segments: Segments, missing_end: int) -> tuple[int, str]:
-    """Return where files of the log are missing, and what says so."""
+    """Return where files of the log are missing, and the reason."""
     place, what = segments.data_limit, "ends here, but it was on the disk up to"
     if segments.first_offset > missing_end:
         place, what = segments.first_offset, "begins here, but nothing had expired behind"
@@ -242,9 +243,9 @@ def missing_files(segments: Segments, missing_end: int) -> tuple[int, str]:
 def end_at(
     segments: Segments, start: Start, offset: int, written: int, *, unsynced_size_max: int
 ) -> LogEnd:
-    """Return the end of a log whose last part, from a record on that looks sound, is torn.
+    """Return the end of a log whose last part is torn, from a record on that looks sound.
 
-    `CorruptionError` when the table says that it may not be cut there.
+    Raise `CorruptionError` if the table says that it may not be cut there.
     """
     written = max(written, data_end(segments, offset))
     verdict = judge(
@@ -262,7 +263,7 @@ def end_at(
 def judge(
     segments: Segments, start: Start, end: int, written: int, *, clean: bool, unsynced_size_max: int
 ) -> Verdict:
-    """Say what becomes of a place at which no sound record begins; data reaches to `written`."""
+    """Judge a place at which no sound record begins; data reaches to `written`."""
     promise = _promise(start, end)
     if written <= end and not (promise is Promise.BROKEN and start.is_noted):
         return Verdict.CUT
@@ -299,9 +300,9 @@ def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool)
 
 
 def gap_in_log(segments: Segments, gap: MissingEntriesError) -> CorruptionError:
-    """Return what to say of a record in front of which the log lacks messages of its queue.
+    """Return the error for a record before which the log lacks messages of its queue.
 
-    Its number is covered by no checksum of the body, so it may as well be the number that is wrong.
+    No checksum of the body covers its number, so the number itself may be wrong.
     """
     return CorruptionError(
         *segments.place_of(gap.physical_offset),
@@ -315,10 +316,10 @@ def gap_in_log(segments: Segments, gap: MissingEntriesError) -> CorruptionError:
 
 
 def queues_end(queues: ConsumeQueues) -> int:
-    """Return the end of the last record that a ConsumeQueue knows of.
+    """Return the end of the last record that any ConsumeQueue knows.
 
-    After a clean shutdown of Apache, which notes no offset and leaves what it cut standing behind
-    the end of its log, this says how far the log was whole.
+    After a clean shutdown of Apache, which notes no offset and leaves what it cut after the end of
+    its log, this is how far the log was whole.
     """
     end = 0
     for queue in queues.walk():
@@ -329,9 +330,9 @@ def queues_end(queues: ConsumeQueues) -> int:
 
 
 def queues_behind(queues: ConsumeQueues, data_limit: int) -> int | None:
-    """Return how far the queues say that a log went whose files end here; None if no further.
+    """Return how far the log went by the queues, if that is beyond the end of its files.
 
-    A single entry that leads behind them may be a damaged one, unless it leads to the next byte.
+    A single entry that leads beyond it may be damaged, unless it leads to the very next byte.
     """
     end = count = 0
     is_next = False
@@ -346,11 +347,11 @@ def queues_behind(queues: ConsumeQueues, data_limit: int) -> int | None:
 
 
 def entries_made_to(checkpoint: Checkpoint, start: Start, end: int, *, clean: bool) -> int:
-    """Return up to where each record had its entry when the store was left, whose log has an end.
+    """Return up to where each record had its entry when the store was left, with the log's `end`.
 
-    Where another program was killed, up to what it noted as safe: behind it an entry that is
-    missing may be lost. So it is with what our checkpoint covers, of a clean store as well: one of
-    a copy may be older than the log.
+    If another program was killed, that is what it noted as safe: after it a missing entry may be
+    lost. If the checkpoint is ours, it is what this covers, even in a clean store: the checkpoint
+    of a copy may be older than the log.
     """
     if clean and checkpoint.claims is None:
         return end
@@ -367,7 +368,7 @@ def records_up_to(
     for each in scan.stretches():
         begin = each.physical_offset if isinstance(each, StoredMessage) else int(each.offsets[0])
         if begin >= end:
-            return  # Of a torn tail: where it was verified, only lengths are looked at now.
+            return  # A torn tail: in what was verified, only lengths are checked now.
         yield each
     if scan.end_offset < end:
         raise CorruptionError(

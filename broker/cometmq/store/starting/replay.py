@@ -1,7 +1,7 @@
 """Giving the ConsumeQueues and the index what they lack: the entries and keys of records read back.
 
-Stretches of common records are taken by queue: the entries of one queue are packed together and
-appended in one go where they follow its last one. Where they do not, and for every other record,
+Stretches of common records are taken queue by queue: the entries of one queue are packed together
+and appended in one go if they follow its last one. If they do not, and for every other record,
 `place_record` decides.
 """
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from cometmq.store.queues.consume_queues import ConsumeQueues
 
 _BUILD: Final = 4096
-"""Records indexed at a time: numpy's price is per call."""
+"""Records indexed at a time, because numpy costs per call."""
 
 _DELAYED: Final = SCHEDULE_TOPIC.encode()
 
 _TOGETHER_MIN: Final = 8
-"""Records of one queue that are worth being packed together."""
+"""With fewer records of one queue it does not pay to pack them together."""
 
 
 class Replay:
-    """The records of a log, read back once, or twice when entries in front of them are missing."""
+    """Reads the records of a log back once, or twice if earlier entries are missing."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Replay:
         levels: DelayLevels,
         now_ms: int,
     ) -> None:
-        """What the queues lack is given to them, and to the index, if there is one."""
+        """The queues, and the index if there is one, get what they lack."""
         self._queues = queues
         self._index = index
         self._deletions = deletions
@@ -65,9 +65,9 @@ class Replay:
     def run(
         self, records: Iterable[StoredMessage | Stretch], queues_from: int, until: int
     ) -> int | None:
-        """Take records in the order of the log, up to an offset; returns that of the next one.
+        """Take records in the order of the log, up to an offset; return that of the next one.
 
-        The queues have those in front of `queues_from`.
+        The queues have the records before `queues_from`.
         """
         for each in records:
             if isinstance(each, StoredMessage):
@@ -123,7 +123,7 @@ class Replay:
         return raw in self._deletions.offsets or self._is_batch_topic(topic)
 
     def _place(self, stretch: Stretch, first: int, topics: dict[bytes, str]) -> None:
-        """Put the entries where they belong, from the record of that number on."""
+        """Put the entries where they belong, from the record of row `first` on."""
         codes = self._codes_of(stretch)
         entries = stretch.entries(codes)
         sizes: list[int] = (stretch.ends - stretch.starts).tolist()

@@ -1,10 +1,11 @@
-"""What a broker of Apache's keeps in RocksDB, which is not read here.
+"""What an Apache broker keeps in RocksDB, which is not read here.
 
-With `storeType=defaultRocksDB` its queues are a database right in `consumequeue/`, or one beside
-it, and its topics, groups and offsets are in some in `config/`, whose names depend on more
-settings. Plain files of an earlier time stay beside them: who takes these for all there is takes
-newer topics for deleted, and gives numbers of messages out again. With `rocksdbCQDoubleWriteEnable`
-there are queues of both kinds. (`rocksdbstore/` is always there, and mostly empty.)
+With `storeType=defaultRocksDB` its queues are in a database in `consumequeue/` itself, or in one
+beside it. Its topics, groups and offsets are in databases in `config/`, whose names depend on
+further settings. Plain files of an earlier time stay beside them: a program that counted these as
+complete would take newer topics for deleted, and give out message numbers again. With
+`rocksdbCQDoubleWriteEnable` there are queues of both kinds. (`rocksdbstore/` always exists, and is
+mostly empty.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _QUEUE_FOLDERS: Final = (SIMPLE_FOLDER, "consumequeue_rocksdb")
 _CURRENT: Final = "CURRENT"
-"""The file that each database has in its folder, and that names its newest manifest."""
+"""The file in each database's folder that names its newest manifest."""
 
 _MOVE_OVER: Final = (
     "only that broker reads it: let it serve this store, and copy its topics to a new one"
@@ -34,7 +35,7 @@ _QUEUES: Final = (
 
 
 def in_rocksdb(filesystem: FileSystem, root: str) -> dict[str, str]:
-    """Return what of a store is in RocksDB: by folder, and what to do about it."""
+    """Return the folders of a store that are in RocksDB, and what to do about each."""
     found: dict[str, str] = {}
     names = [
         entry.name
@@ -52,13 +53,13 @@ def in_rocksdb(filesystem: FileSystem, root: str) -> dict[str, str]:
 
 
 def refuse_rocksdb(filesystem: FileSystem, root: str) -> None:
-    """Refuse a store of which something is in RocksDB by a `StoreFormatError`."""
+    """Raise a `StoreFormatError` for a store that has something in RocksDB."""
     for path, problem in in_rocksdb(filesystem, root).items():
         raise StoreFormatError(problem, path)
 
 
 def _is_database(filesystem: FileSystem, folder: str) -> bool:
-    """Whether a folder is a database; a topic may have the name of its file."""
+    """Whether a folder is a database; a folder named like the file may be a topic's."""
     return filesystem.exists(f"{folder}/{_CURRENT}") and any(
         entry.name == _CURRENT and is_file(entry) for entry in filesystem.list(folder)
     )

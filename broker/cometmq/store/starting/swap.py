@@ -1,9 +1,9 @@
-"""Putting folders that were made beside a store's in their place.
+"""Putting new folders, made beside those of a store, in their place.
 
-In one step each where the disk can exchange two names. Where it cannot, in two: the old folder goes
-beside the new one under another name, then the new one takes its place. A process that ends between
-them leaves the store without that folder, and `finish_swap` does the second step: whoever opens a
-store to write calls it first.
+Each takes one step if the disk can exchange two names. If it cannot, there are two: the old folder
+moves beside the new one under another name, then the new one takes its place. A process that ends
+between them leaves the store without that folder, and `finish_swap` does the second step: whoever
+opens a store for writing calls it first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import FileSystem
 
 BESIDE: Final = "rebuilding"
-"""The folder, in that of the store, in which the new ones are made."""
+"""The folder inside the store's in which the new folders are made."""
 FOLDERS: Final = (SIMPLE_FOLDER, BATCH_FOLDER, INDEX_FOLDER)
 
 _OLD: Final = ".old"
@@ -27,7 +27,7 @@ _CANNOT_EXCHANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.E
 
 
 def swap(filesystem: FileSystem, root: str, folder: str) -> None:
-    """Put the new folder, all of which is on the disk, in the place of the old one."""
+    """Put the new folder, which is on the disk completely, in the place of the old one."""
     new, old = f"{root}/{BESIDE}/{folder}", f"{root}/{folder}"
     if not filesystem.exists(old):
         filesystem.rename(new, old)
@@ -44,14 +44,14 @@ def swap(filesystem: FileSystem, root: str, folder: str) -> None:
 
 
 def finish_swap(filesystem: FileSystem, root: str) -> None:
-    """Finish a swap that was cut off between its two steps; the caller has the store locked."""
+    """Finish a swap that was interrupted between its two steps; the caller has locked the store."""
     for folder in unfinished_swaps(filesystem, root):
         filesystem.rename(f"{root}/{BESIDE}/{folder}", f"{root}/{folder}")
         _sync(filesystem, root)
 
 
 def unfinished_swaps(filesystem: FileSystem, root: str) -> list[str]:
-    """Return the folders whose old one is gone from its place, and whose new one is not there."""
+    """Return the folders whose old one has left its place, and whose new one is not there yet."""
     beside = f"{root}/{BESIDE}"
     return [
         folder
@@ -63,7 +63,7 @@ def unfinished_swaps(filesystem: FileSystem, root: str) -> list[str]:
 
 
 def remove_tree(filesystem: FileSystem, path: str) -> None:
-    """Remove a folder with all that is in it; nothing to do where there is none."""
+    """Remove a folder with everything in it; do nothing if it does not exist."""
     if not filesystem.exists(path):
         return
     for entry in filesystem.list(path):

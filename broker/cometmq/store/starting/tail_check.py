@@ -1,13 +1,13 @@
 """Whether the records that nobody promised follow one another in their queues.
 
-Without a checksum of the whole record, a power cut may tear the head of one and leave its body
-whole: its queue, or its number in the queue, are then others. Such a record would take the place of
-messages that were promised, or leave a gap in front of those behind it. So the tail behind what was
-known to be synced is a tail up to the first record that is not the next one of its queue.
+Without a checksum of the whole record, a power cut may tear the head of a record and leave its body
+whole: then its queue, or its number in the queue, is wrong. Such a record would take the place of
+promised messages, or leave a gap before those after it. So the tail after what was known to be
+synced only counts up to the first record that is not the next one of its queue.
 
 A start looks at the records while it verifies them, when it does not know yet with which number a
-queue goes on. `Succession` notes with which it did, and asks the queues later, when they hold all
-records in front: that saves reading the tail once more.
+queue continues. `Succession` notes with which number it did, and asks the queues later, when they
+have all earlier records: that saves reading the tail again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cometmq.store.upkeep.checkpoint import Claims
 
 _TOGETHER_MIN: Final = 16
-"""Records of one queue that are worth being looked at together."""
+"""With fewer records of one queue it does not pay to look at them together."""
 
 _ANY_LEVELS: Final = DelayLevels.always(())
 
@@ -47,21 +47,21 @@ class Succession:
         until: int = NEVER,
     ) -> None:
         self.start = start
-        """Where the first one stands that is looked at: mostly the first that nobody promised."""
+        """The offset of the first record to look at: mostly the first that nobody promised."""
         self._until = until
         self._deletions = deletions
         self._is_batch_topic = is_batch_topic
         self._firsts: dict[tuple[bytes, int], tuple[int, int]] = {}
-        """By queue: the number of its first record here, and where that stands."""
+        """By queue: the number of its first record here, and the offset of that record."""
         self.following: dict[tuple[bytes, int], int] = {}
-        """By queue: the number behind its last record here."""
+        """By queue: the number after its last record here."""
         self._gap = NEVER
-        """Where the first record stands that does not follow the one before it in its queue."""
+        """The offset of the first record that does not follow the previous one of its queue."""
         self._behind_gap: dict[bytes, int] = {}
-        """By topic, where its first record behind that stands, or one not far in front of it."""
+        """By topic, the offset of its first record after the gap, or of one shortly before it."""
 
     def look_at(self, each: StoredMessage | Stretch) -> None:
-        """Take note of what comes next in the log."""
+        """Look at what comes next in the log."""
         if isinstance(each, StoredMessage):
             if self.start <= each.physical_offset < min(self._gap, self._until):
                 self._look_at_record(each)
@@ -88,7 +88,7 @@ class Succession:
         if self._is_batch_topic(message.topic):
             entry = batch_entry(message, _ANY_LEVELS)
             number, count = entry.base_offset, entry.batch_size
-            if not says_number_twice(message):  # As we write it.
+            if not says_number_twice(message):  # We write it twice.
                 self._gap = message.physical_offset
         queue = message.topic_raw, message.queue_id
         if number != self._expected(queue, number, message.physical_offset):
@@ -117,7 +117,7 @@ class Succession:
             self.following[queue] = expected + len(rows)
 
     def _look_one_by_one(self, stretch: Stretch, first: int) -> None:
-        """Do the same for records of so many queues that each has only some of them."""
+        """Do the same for records of so many queues that each has only a few."""
         following, queue_ids = self.following, stretch.queue_ids[first:].tolist()
         places, numbers = stretch.offsets[first:].tolist(), stretch.queue_offsets[first:].tolist()
         queues = zip(stretch.topics[first:], queue_ids, strict=True)
@@ -139,26 +139,26 @@ class Succession:
 
     @property
     def has_gap(self) -> bool:
-        """Whether a record does not follow the one before it in its queue."""
+        """Whether some record does not follow the previous one of its queue."""
         return self._gap != NEVER
 
     def topics_in_front(self, physical_offset: int) -> set[str]:
-        """Return the topics that have a record here in front of a place in the log."""
+        """Return the topics that have a record here before a place in the log."""
         firsts = [(topic, place) for (topic, _), (_, place) in self._firsts.items()]
         firsts += self._behind_gap.items()
         return {topic.decode() for topic, place in firsts if place < physical_offset}
 
     def first_numbers(self) -> Iterator[tuple[tuple[bytes, int], int]]:
-        """Yield the queues that have a record here, and the number of the first."""
+        """Yield each queue that has a record here, with the number of the first."""
         return ((queue, number) for queue, (number, _) in self._firsts.items())
 
     def first_contradiction(self, queues: ConsumeQueues, first_offset: int) -> int | None:
         """Return the physical offset of the first record that is not the next one of its queue.
 
-        The queues hold all records in front of these. Where the log has lost its front, up to
-        `first_offset`, a queue that has no entries may go on with any number: the list may name it
-        no more because a start that was cut off was about to make it again. Not if its topic was
-        deleted behind that.
+        The queues have all records before these. If the log before `first_offset` has expired, a
+        queue without entries may continue with any number: perhaps the list no longer names it
+        because an interrupted start was about to rebuild it. Not if its topic was deleted after
+        that offset.
         """
         found = self._gap
         for (topic, queue_id), (number, physical_offset) in self._firsts.items():
@@ -171,7 +171,7 @@ class Succession:
     def _next(
         self, queues: ConsumeQueues, topic: str, queue_id: int, number: int, first_offset: int
     ) -> int:
-        """Return the number with which a queue goes on; `number` where it may be any."""
+        """Return the number with which a queue continues; `number` if it may be any."""
         key = QueueKey(self._is_batch_topic(topic), topic, queue_id)
         table = queues.table(is_batch=key.is_batch)
         queue = table.find_sound(topic, queue_id)
@@ -180,10 +180,10 @@ class Succession:
         known = queues.ends.known.get(key)
         is_damaged = (topic, queue_id) in table.problems
         if known is not None:
-            # Of a deleted topic it may have begun at 0 again.
+            # If the topic was deleted, the queue may have begun at 0 again.
             is_any = is_damaged or topic.encode() in self._deletions.offsets
             return min(number, known.next_offset) if is_any else known.next_offset
-        # What was put behind a mark in the log is all there, and began at 0.
+        # Everything that was put after a mark in the log is still there, and began at 0.
         is_any = is_damaged or self._deletions.deleted_to(topic) < first_offset
         return number if is_any else 0
 
@@ -201,20 +201,20 @@ class Successions:
         replay_from, border = start.replay_from, start.unpromised_from
         if claims is not None:
             replay_from = max(replay_from, claims.complete_to)
-            # The start that found what another program left took all of it that was sound.
+            # The start that took over from another program accepted all its sound records.
             border = max(border, claims.ours_from)
         self.promised = Succession(replay_from, deletions, is_batch_topic, until=border)
-        """Of those that nobody may cut any more."""
+        """Those of the records that may not be cut any more."""
         self.unpromised = Succession(border, deletions, is_batch_topic)
         self.placed = Succession(
             start.scan_from, deletions, is_batch_topic, until=start.replay_from
         )
-        """Of those in front of what is read back, which the queues had; of others' stores alone."""
+        """Those of records before what is read back, which the queues had; only for Apache's."""
         self._parts = [self.promised, self.unpromised]
         if claims is None:
             self._parts.append(self.placed)
 
     def look_at(self, each: StoredMessage | Stretch) -> None:
-        """Take note of what comes next in the log."""
+        """Look at what comes next in the log."""
         for part in self._parts:
             part.look_at(each)

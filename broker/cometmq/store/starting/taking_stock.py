@@ -1,7 +1,7 @@
-"""Finding out what there is in the folder of a store, and what a start has to do with it.
+"""Finding out what is in the folder of a store, and what a start has to do with it.
 
-Nothing here changes a byte: a store that is refused is left as it was. What would only be refused
-once bytes are changed, or by nobody, is looked for last, see `foresight`.
+Nothing here changes a byte: a store that is refused is left as it was. Last comes a search for
+problems that would be refused only after bytes are changed, or never: see `foresight`.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ def take_stock(
     says_batch: Callable[[str], bool | None],
     looked_at: ExitStack,
 ) -> Found:
-    """Find out what there is, or refuse it by a `StoreFilesError`.
+    """Find out what is there, or refuse it by a `StoreFilesError`.
 
-    `says_batch` says of a topic whether it has batch queues, and None of one that it does not know.
-    `looked_at` closes what is opened for it.
+    `says_batch` says whether a topic has batch queues; it returns None for an unknown topic.
+    `looked_at` closes what is opened for this.
     """
     return _Stock(filesystem, root, config, says_batch, looked_at).take()
 
 
 class _Stock:
-    """What is read of one store before it is judged."""
+    """What is read from one store before it is judged."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Stock:
         )
 
     def _take_ends(self) -> None:
-        """Let the queues know where they ended."""
+        """Tell the queues where they ended."""
         ends = load_queue_ends(self._filesystem, self._root)
         if ends is not None:
             known = without_deleted(ends, self._deletions, self._says_batch)
@@ -111,15 +111,15 @@ class _Stock:
         if self._filesystem.exists(f"{self._root}/{QUEUE_ENDS_NAME}"):
             self._lost_notes.append(QUEUE_ENDS_NAME)
         if not any(self._filesystem.exists(f"{self._root}/{name}") for name in _OF_QUEUES):
-            # A list of no queue: the first checkpoint brings one.
+            # An empty list is whole here; the first checkpoint saves it.
             self._queues.ends.is_whole = True
 
     def take(self) -> Found:
-        """Find the end of the log, and what queues and index lack of it."""
+        """Find the end of the log, and what of it the queues and the index lack."""
         filesystem, root, config = self._filesystem, self._root, self._config
         segments, queues, claims = self._segments, self._queues, self._checkpoint.claims
         history, start = self._start()
-        # None of what was promised may be cut any more.
+        # Nothing that was promised may be cut any more.
         successions = Successions(start, claims, self._deletions, self._kinds.is_batch)
         end = find_end(
             segments,
@@ -184,7 +184,7 @@ class _Stock:
         successions.look_at(each)
 
     def _start(self) -> tuple[History, Start]:
-        """Return how the store was left, by what it notes, and from where the log is read then."""
+        """Return how the store was left according to its notes, and from where to read the log."""
         segments, queues, clean = self._segments, self._queues, self._clean
         start = choose_start(segments, self._checkpoint)
         start = start.with_promise(listed_to(queues.ends.known), clean=clean)
@@ -193,7 +193,7 @@ class _Stock:
             start = start.with_promise(self._sealed.promised_to, clean=clean)
         if not clean or self._checkpoint.claims is not None:
             return History.BROKEN_OFF, start
-        # Apache dispatches in the order of the log and stops when all is dispatched.
+        # Apache dispatches in the order of the log, and stops once everything is dispatched.
         dispatched = queues_end(queues)
         start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
         return History.FOREIGN, start
@@ -202,7 +202,7 @@ class _Stock:
         """Return the same, now that the end of the log is known."""
         first_offset = self._segments.first_offset
         if history is History.FOREIGN and start.replay_from > end.offset:
-            # What Apache cut from the log is still in its queues, or one entry is damaged.
+            # Entries of what Apache cut from the log are still in its queues, or one is damaged.
             history = History.BROKEN_OFF
             start = start._replace(replay_from=first_offset)
         elif self._clean and history is not History.FOREIGN and start.replay_from == end.offset:
@@ -211,15 +211,15 @@ class _Stock:
         return history, start._replace(replay_from=replay_from)
 
     def _note_gone(self, read_back: Succession) -> None:
-        """Note which of the topics of records that are read back another program deleted."""
+        """Note which topics of records that are read back another program deleted."""
         gone, made_to = self._gone_topics, self._gone_topics.made_to
         topics = read_back.topics_in_front(made_to)
         unknown = [topic for topic in topics if self._says_batch(topic) is None]
-        # Who opens the store need not have asked the table.
+        # `says_batch` need not have asked the table of topics.
         self._deletions.note_gone(filter(gone.gone_to, unknown), made_to)
 
     def _note_gone_of(self, records: Iterable[StoredMessage | Stretch]) -> None:
-        """Do the same for records that the log's scan did not come by, and that are read back."""
+        """Do the same for records that are read back, but that the log's scan did not visit."""
         until = self._gone_topics.made_to
         read_back = Succession(0, self._deletions, self._kinds.is_batch, until=until)
         for each in records:
@@ -227,7 +227,7 @@ class _Stock:
         self._note_gone(read_back)
 
     def _foresee(self, found: Found, successions: Successions) -> Found:
-        """Refuse what would be refused later, or by nobody."""
+        """Refuse what would be refused later, or never."""
         filesystem, root, clean = self._filesystem, self._root, self._clean
         if found.history is History.FOREIGN and found.checkpoint.claims is None:
             placed = successions.placed

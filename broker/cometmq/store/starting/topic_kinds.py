@@ -1,11 +1,11 @@
-"""Of which kind the queues of each topic are, and those that are left of the other kind.
+"""Of which kind the queues of each topic are, and which are left over of the other kind.
 
-The settings of a topic say whether its batches stay one record. Of topics that they do not know the
-folders tell: one that was deleted may have queues left. Of one whose settings are lost, and of
-which no entry was written before a kill, the log tells: a batch is of a batch topic. A store in
-which settings and folders contradict one another is refused. What a power cut brought back of a
-topic that was deleted, and that was made again as one of the other kind, contradicts nothing, nor
-do files without an entry: they go.
+The settings of a topic say whether its batches stay one record. For topics without settings the
+folders decide: a deleted topic may have queues left. If the settings are lost, and no entry was
+written before a kill, the log decides: a batch is of a batch topic. A store whose settings and
+folders contradict each other is refused. What a power cut brought back of a deleted topic, which
+was then recreated with the other kind, is no contradiction, nor are files without an entry: both
+are removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class TopicKinds:
-    """What is found of the topics of a store."""
+    """What is found out about the topics of a store."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class TopicKinds:
     ) -> None:
         """Use `topic_kinds`."""
         self.leftovers: list[Leftover] = []
-        """Topics that are of the other kind now, with the table that has their queues of before."""
+        """Topics that are of the other kind now, each with the table of its earlier queues."""
         self._queues, self._says_batch, self._marks = queues, says_batch, marks
         self._listed = {(key.is_batch, key.topic) for key in queues.ends.known}
         self._batch_topics = {topic for is_batch, topic in self._listed if is_batch}
@@ -48,7 +48,7 @@ class TopicKinds:
         return topic in self._batch_topics if says is None else says
 
     def take(self, topic: str, *, is_batch: bool) -> None:
-        """Take note of a topic that has a folder for queues of a kind."""
+        """Note a topic that has a folder for queues of a kind."""
         says, mark = self._says_batch(topic), self._marks.get(topic.encode())
         table = self._queues.table(is_batch=is_batch)
         if says is None or says is is_batch:
@@ -60,10 +60,10 @@ class TopicKinds:
             self.leftovers.append((table, topic))
 
     def learn_from(self, message: StoredMessage) -> None:
-        """Look at a record: a batch is of a batch topic, if that was not deleted behind it.
+        """Look at a record: a batch is of a batch topic, unless that was deleted after it.
 
-        Where nothing else tells. A queue of the other kind would count one message in it, and
-        give the numbers of the others out again.
+        This counts only if nothing else decides. A queue of the other kind would count one message
+        in the batch, and give out the numbers of the others again.
         """
         if not message.sys_flag & SysFlag.INNER_BATCH:
             return
@@ -79,9 +79,9 @@ class TopicKinds:
 def topic_kinds(
     queues: ConsumeQueues, says_batch: Callable[[str], bool | None], marks: Mapping[bytes, int]
 ) -> TopicKinds:
-    """Find out about all topics; `StoreFormatError` for one that contradicts its folder.
+    """Find out about all topics; raise `StoreFormatError` for one that contradicts its folder.
 
-    `says_batch` says None of a topic that it does not know; of `marks` see `Deletions.offsets`.
+    `says_batch` returns None for an unknown topic; for `marks` see `Deletions.offsets`.
     """
     kinds = TopicKinds(queues, says_batch, marks)
     for is_batch in (False, True):
@@ -91,7 +91,7 @@ def topic_kinds(
 
 
 def _are_batches(queues: ConsumeQueues, topic: str, mark: int | None) -> bool:
-    """Whether the folders say that a topic, which nobody knows, has batch queues."""
+    """Whether the folders say that a topic without settings has batch queues."""
     if queues.batch.holds(topic, mark):
         return True
     # It may have just begun: its entries were not synced.
