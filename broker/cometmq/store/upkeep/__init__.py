@@ -1,1 +1,1 @@
-"""What an open store does beside puts and reads: checkpoints, checksums, expiry."""
+"""What an open store does besides puts and reads: checkpoints, checksums, expiry."""

@@ -1,4 +1,4 @@
-"""The checkpoint: how much of the log is synced, and how much of it the ConsumeQueues hold.
+"""The checkpoint: how much of the log is synced, and how much of it the ConsumeQueues have.
 
 `root/checkpoint` is Apache's file of 4096 bytes, big-endian:
 
@@ -7,28 +7,28 @@ at    size  field
 ====  ====  =====================================================================================
 0     8     store timestamp of the last record that is synced
 8     8     store timestamp of the last record whose ConsumeQueue entry is synced
-16    8     the same of its index items
+16    8     the same for its index items
 24    8     what a replica has synced (HA)
 32    8     confirm offset (HA)
-40    8     a physical offset: the records in front of it have their ConsumeQueue entries synced;
+40    8     a physical offset: the records before it have their ConsumeQueue entries synced;
             0 is unknown. Too small is safe, too large leaves holes
-48    4     `CMCP`; from here on ours, which Apache leaves alone
+48    4     `CMCP`; from here on our own fields, which Apache leaves alone
 52    4     version
 56    8     recover from: as at 40, but exactly at a record, and for the index too
 64    8     verify from: what `recover from`, or the end of the journal, was some checkpoints
             earlier
-72    8     synced offset: the log in front of it is on the disk
+72    8     synced offset: the log before it is on the disk
 80    8     segment size
 88    8     ours from: no other program wrote to the log from here on
 96    8     checked from: every record from here on ends with its own checksum; 2^62 is none
 104   8     size of the files of ConsumeQueues
-112   8     the same of batch topics
-120   48    the first six fields as we wrote them: when they differ, another program wrote since
+112   8     the same for batch topics
+120   48    the first six fields as we wrote them: if they differ, another program wrote since
 168   4     CRC-32 of bytes 48 to 168
 256   4     `CMEJ`: an entry journal has the entries of records that the queues may lack
-260   24    its start, its end (both offsets in the log), and bytes of the file: 8, 8, 8
+260   24    its start and end (both offsets in the log), and the bytes of the file: 8, 8, 8
 284   4     CRC-32 of bytes 256 to 284 and of bytes 168 to 172
-384   4     `CMIS`, the shape of the index files; missing, nobody noted it
+384   4     `CMIS`, the shape of the index files; missing if nobody noted it
 388   16    slots and items of each: 8, 8
 404   4     CRC-32 of bytes 384 to 404 and of bytes 168 to 172
 512   4     `CMSO`, the synced note: kept up to date between checkpoints
@@ -36,12 +36,12 @@ at    size  field
 524   4     CRC-32 of bytes 512 to 524 and of bytes 168 to 172
 ====  ====  =====================================================================================
 
-The file is replaced as a whole: written beside, synced, renamed. So whatever of it a power cut
-leaves is one whole checkpoint. The synced note alone is overwritten in place, after each sync and
-without one of its own: an older note, or a torn one, claims less, never more.
+The file is replaced as a whole: written beside, synced, renamed. So a power cut always leaves one
+whole checkpoint. Only the synced note is overwritten in place, after each sync, and is not synced
+itself: an older note, or a torn one, claims less, never more.
 
-Where a journal is named, the index has all records in front of its end, and so have the queues with
-its help. Who knows of no journals starts further back.
+If a journal is named, the index has all records before its end, and so have the queues with its
+help. A program that knows no journals starts further back.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ assert _OURS_AT + _OURS.size == _CRC_AT
 
 
 class _Part:
-    """Numbers that belong to the claims, and have a checksum of their own, bound to theirs."""
+    """Numbers that belong to the claims, with a separate checksum that is bound to theirs."""
 
     def __init__(self, position: int, magic: bytes, count: int) -> None:
         self.position = position
@@ -86,7 +86,7 @@ class _Part:
         self._layout = struct.Struct(f">4s{count}q")
 
     def read(self, data: bytes, claims_crc: int) -> tuple[int, ...] | None:
-        """Return the numbers; None when there are none, or they are of other claims."""
+        """Return the numbers; None if there are none, or if they are of other claims."""
         packed = data[self.position : self.position + self._layout.size]
         (crc,) = _CRC.unpack_from(data, self.position + self._layout.size)
         magic, *numbers = self._layout.unpack(packed)
@@ -95,7 +95,7 @@ class _Part:
         return tuple(numbers)
 
     def pack(self, numbers: Iterable[int], claims_crc: int) -> bytes:
-        """Return the bytes for its place."""
+        """Return the bytes of this part."""
         packed = self._layout.pack(self._magic, *numbers)
         return packed + _CRC.pack(_bound(packed, claims_crc))
 
@@ -111,7 +111,7 @@ _NOTE: Final = _Part(512, b"CMSO", 1)
 
 @dataclass(frozen=True, slots=True)
 class Longs:
-    """The six numbers that Apache keeps, in their order."""
+    """The six numbers that Apache keeps, in order."""
 
     log_timestamp: int = 0
     queues_timestamp: int = 0
@@ -123,7 +123,7 @@ class Longs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What we know of our own store beyond Apache's numbers."""
+    """What we know about our own store beyond Apache's numbers."""
 
     recover_from: int
     verify_from: int
@@ -135,50 +135,50 @@ class Claims:
     batch_queue_file_size: int | None = None
     index_shape: IndexShape | None = None
     journal: JournalClaim | None = None
-    """Where entries are that the queues may lack, in front of its end."""
+    """It has entries before its end that the queues may lack."""
 
     @property
     def complete_to(self) -> int:
-        """Records in front of it need not be read back from the log."""
+        """Records before this offset need not be read back from the log."""
         return self.recover_from if self.journal is None else self.journal.end
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What the file says: `claims` is None when another program wrote the file, or wrote since."""
+    """The file's content: `claims` is None if another program wrote it, or has written since."""
 
     longs: Longs
     claims: Claims | None = None
     last_claims: Claims | None = None
-    """Our claims even if another program wrote since: true then, but no longer the whole truth."""
+    """Our claims even if another program wrote since: still true, but no longer the whole truth."""
     is_damaged: bool = field(default=False, compare=False)
-    """Whether the file was written by us, or by Apache, and is not what was written any more."""
+    """Whether we, or Apache, wrote the file, and it is no longer what was written."""
 
     @property
     def is_of_others(self) -> bool:
-        """Whether another program wrote it: not when it is missing, or damaged."""
+        """Whether another program wrote it: False if it is missing, or damaged."""
         return self.claims is None and not self.is_damaged and self.longs != Longs()
 
     @property
     def dispatched_to(self) -> int:
-        """Up to where another program that wrote it noted each record to have its entry.
+        """The offset up to which, by another program's note, each record has its entry.
 
-        It notes where the last such record begins, we where the first without one does.
+        That program notes where the last such record begins, we where the first without one does.
         """
         noted, ours = self.longs.queues_offset, self.last_claims
         return noted + (noted > (0 if ours is None else ours.recover_from))
 
 
 def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
-    """Read a checkpoint; without a file, or with a damaged one, it knows nothing.
+    """Read a checkpoint; if the file is missing or damaged, the checkpoint knows nothing.
 
-    `StoreFormatError` when a newer version of this program wrote it.
+    Raise `StoreFormatError` if a newer version of this program wrote it.
     """
     if not filesystem.exists(path):
         return Checkpoint(Longs())
     with closing(filesystem.open(path, read_only=True)) as file:
         data = file.read(FILE_SIZE, 0)
-    if len(data) < FILE_SIZE:  # We replace it as a whole, and Apache makes it as long at once.
+    if len(data) < FILE_SIZE:  # We replace it as a whole, and Apache creates it at full length.
         return Checkpoint(Longs(), is_damaged=True)
     magic, version, *offsets, copy = _OURS.unpack_from(data, _OURS_AT)
     longs = Longs(*_LONGS.unpack_from(data))
@@ -208,7 +208,7 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
 
 
 def _is_whole(data: bytes) -> bool:
-    """Apache leaves zeros behind its numbers: anything else is a damaged file of ours."""
+    """Whether only zeros follow Apache's numbers: anything else is a damaged file of ours."""
     return not any(data[_OURS_AT:])
 
 
@@ -220,8 +220,8 @@ def _with_note(claims: Claims, data: bytes, crc: int) -> Claims:
 class CheckpointFile:
     """The checkpoint of an open store: `write` replaces it, `note_synced` keeps it up to date.
 
-    Both may run in different threads. A note that goes into the file that is being replaced is
-    lost, and the next one makes that good.
+    They may run in different threads. A note that goes into the file that is being replaced is
+    lost, and the next note makes up for it.
     """
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
@@ -232,7 +232,7 @@ class CheckpointFile:
         self._crc = 0
 
     def write(self, longs: Longs, claims: Claims) -> None:
-        """Replace the checkpoint; when this returns, it would survive a power cut."""
+        """Replace the checkpoint; when this returns, the new one would survive a power cut."""
         data = bytearray(FILE_SIZE)
         _LONGS.pack_into(data, 0, *astuple(longs))
         _OURS.pack_into(
@@ -275,10 +275,10 @@ class CheckpointFile:
         self._filesystem.sync_directory(self._path.rpartition("/")[0])
 
     def note_synced(self, synced_offset: int) -> None:
-        """Note how far the log is synced; nothing waits for the note itself to be.
+        """Note how far the log is synced; nothing waits for the note itself to be synced.
 
-        Nor for the disk to take it: where nothing is written in place (btrfs, ZFS) a full one may
-        not, and the older note that stays claims less.
+        Nor must the disk take it: a file system that writes nothing in place (btrfs, ZFS) may
+        refuse it if it is full, and the older note that stays claims less.
         """
         with self._lock, suppress(OSError):
             if self._file is not None:

@@ -1,20 +1,20 @@
 """Taking checkpoints of an open store, in the background and in slices.
 
-A checkpoint says from where on an unclean start must read the log. To move it on, in this order:
+A checkpoint says from where on an unclean start must read the log. It moves on in these steps:
 
 1. the log is synced up to a mark, its end at that moment;
-2. what waits in memory of the ConsumeQueues and the index, up to the mark, is written to its files;
+2. what waits in memory for the ConsumeQueues and the index, up to the mark, is written to files;
 3. these files are synced, in a thread;
 4. only then is the checkpoint written.
 
-With very many queues, steps 2 and 3 are for the index alone, most times: the entries of the queues
-are in a journal (see `entry_journal`), which is one file to sync, and the checkpoint names it. A
-whole checkpoint, which brings the queues to their files, is taken when much waits for them, or
-when the last was long ago. A journal begins at the mark of a whole checkpoint: it has every entry
-that the queues' files may lack when that is taken.
+With very many queues, steps 2 and 3 mostly concern only the index: the queues' entries are in a
+journal (see `entry_journal`), which is one file to sync, and the checkpoint names it. A whole
+checkpoint, which brings the queues to their files, is taken if much waits for them, or if the last
+one was long ago. A journal begins at the mark of a whole checkpoint: it has every entry that the
+queues' files may lack when that is taken.
 
-Each step leaves a store that the checkpoint before it describes. Nothing stands still meanwhile:
-what is written after the mark may or may not be in the files, and is read back again.
+Each step leaves a store that the previous checkpoint describes. Work continues meanwhile: what is
+written after the mark may or may not be in the files, and is read back.
 """
 
 from __future__ import annotations
@@ -45,25 +45,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INDEXED_A_TICK: Final = 512
-"""Records, of some 0.5 µs each, and 100 µs for numpy's calls, whatever their size."""
+"""Records, at some 0.5 µs each, plus 100 µs for numpy's calls, whatever their size."""
 INDEXED_A_TICK_MAX: Final = 2 * INDEXED_A_TICK
-"""As many if they wait already: 375 µs instead of twice 250."""
+"""Records if this many wait already: 375 µs instead of twice 250."""
 INDEXED_AFTER_MS: Final = 100
-"""Fewer than those of a tick wait so long for others; a query or a checkpoint does not."""
+"""Fewer records than a tick takes wait this long for others; a query or a checkpoint does not."""
 PREPARED_AFTER_MS: Final = 500
-"""After the first tick: the start has the processor to itself."""
+"""Counted from the first tick: before that, the start has the processor to itself."""
 WHOLE_AFTER_BYTES: Final = 8
-"""Times `checkpoint_bytes`: log of which only a journal has the entries. An unclean start reads so
-much if the journal is damaged, and Apache's, which knows of none, does."""
+"""Times `checkpoint_bytes`: log whose entries only a journal has. An unclean start reads this much
+if the journal is damaged, and so does Apache's, which knows no journals."""
 WHOLE_AFTER_TIME: Final = 10
-"""Times `checkpoint_interval_ms`: how long entries are in a journal only."""
+"""Times `checkpoint_interval_ms`: how long entries may be only in a journal."""
 BORDERS: Final = 4
-"""Of records, noted within the size that a start verifies, for it to begin at one of them."""
+"""Record borders noted within the size that a start verifies, so that it can begin at one."""
 SETTLED_A_TICK: Final = 4
-"""Queues that are looked at behind an unclean start, 50 to 130 µs each."""
+"""Queues looked at after an unclean start, at 50 to 130 µs each."""
 SETTLED_A_TICK_MAX: Final = 16
-"""As many once there is more log without a checkpoint than there should be: none is taken before
-that ends."""
+"""Queues if too much log is without a checkpoint: none is taken before all are looked at."""
 
 
 def longs_for(
@@ -72,9 +71,9 @@ def longs_for(
     """Return Apache's numbers for a store that is complete up to an offset, and to a store time.
 
     After an unclean stop Apache removes each index file that ends later than its index timestamp,
-    and reads the log from `queues_offset` on; before 5.5 from its queues timestamp on. For it to
-    fill again all that it removed, the index timestamp is the end of the files that are final, and
-    the other two lie no further than the first record of the file behind those.
+    and reads the log from `queues_offset` on; before 5.5 from its queues timestamp on. So that it
+    refills everything that it removed, the index timestamp is the end of the files that are final,
+    and the other two are no later than the first record of the next file.
     """
     index_timestamp, unsealed = timestamp, None
     if index is not None:
@@ -89,16 +88,16 @@ def longs_for(
         index_timestamp=index_timestamp,
         master_flushed_offset=master_flushed_offset,
         confirm_offset=recover_from,
-        queues_offset=max(1, min(recover_from, unsealed)),  # To Apache, 0 is none.
+        queues_offset=max(1, min(recover_from, unsealed)),  # To Apache, 0 means none.
     )
 
 
 def first_longs(checkpoint: Checkpoint, claims: Claims, index: Index | None) -> Longs:
-    """Apache's numbers while the store is being opened: none claims more than `claims` does."""
+    """Return Apache's numbers while the store is being opened: they claim no more than `claims`."""
     before = checkpoint.longs
     ours = checkpoint.claims
     is_as_before = ours is not None and ours.recover_from == claims.recover_from
-    # Without timestamps an Apache that knows no offset here begins with the first segment.
+    # Without timestamps, an Apache version without this offset begins with the first segment.
     timestamp = before.log_timestamp if is_as_before else 0
     longs = longs_for(claims.recover_from, timestamp, index, before.master_flushed_offset)
     if is_as_before:
@@ -143,13 +142,13 @@ class Checkpointer:
         self._whole_ms = 0
         self._mark: tuple[Moment, int] | None = None  # With the last store timestamp then.
         self._is_whole_wanted = False
-        self._is_whole = True  # Else a checkpoint that names a journal is being taken.
+        self._is_whole = True  # Otherwise a checkpoint that names a journal is being taken.
         self._is_syncing = False
         self._preparing = Errand(jobs)
         self._opened_ms: int | None = None
         self._indexed_ms = -INDEXED_AFTER_MS
-        self._borders = deque([claims.verify_from])  # of records, ever further on
-        self._is_refused = False  # And that was told.
+        self._borders = deque([claims.verify_from])  # Between records, in ascending order.
+        self._is_refused = False  # And that was logged.
 
     @property
     def claims(self) -> Claims:
@@ -157,7 +156,7 @@ class Checkpointer:
         return self._claims
 
     def tick(self, now_ms: int) -> bool:
-        """Do a slice of what waits, at most some 500 µs; returns whether more is waiting."""
+        """Do a slice of what waits, at most some 500 µs; return whether more is waiting."""
         more = self._write_behind(now_ms)
         published = self._appender.published_offset
         if published - self._borders[-1] >= self._config.verify_size // BORDERS:
@@ -166,7 +165,7 @@ class Checkpointer:
             return more
         if self._mark is None and self._is_due(now_ms):
             self._begin(now_ms)
-            return True  # What waits below the mark is only looked for from now on.
+            return True  # Only the next tick looks for what waits before the mark.
         if self._mark is not None:
             moment, timestamp = self._mark
             if self._is_written_to(moment.end_offset):
@@ -174,9 +173,9 @@ class Checkpointer:
         return more
 
     def _is_written_to(self, offset: int) -> bool:
-        """Whether entries and keys of what is in front of a mark are in their files.
+        """Whether the entries and keys of all records before a mark are in their files.
 
-        What was put since does not count: under load some of it always waits.
+        Later puts do not count: under load some of them always wait.
         """
         waiting = [self._queues.unwritten_from if self._is_whole else None]
         if self._index is not None:
@@ -184,7 +183,7 @@ class Checkpointer:
         return all(each is None or each >= offset for each in waiting)
 
     def bring_queues_to_files(self) -> None:
-        """Take a whole checkpoint now, unless all is in the last: retention waits for it."""
+        """Take a whole checkpoint now, unless the last has everything: retention waits for it."""
         self._is_whole_wanted = self._appender.published_offset > self._claims.recover_from
 
     def _write_behind(self, now_ms: int) -> bool:
@@ -193,7 +192,7 @@ class Checkpointer:
         return not self.write_behind.step(now_ms, mark) or more
 
     def _settle_some(self) -> bool:
-        """Look at some of the queues that an unclean start left; whether more are left."""
+        """Look at some queues that an unclean start left; return whether more are left."""
         if not self._is_settled:
             try:
                 for _ in range(SETTLED_A_TICK_MAX if self._is_much_unclaimed else SETTLED_A_TICK):
@@ -205,7 +204,7 @@ class Checkpointer:
 
     @property
     def _unclaimed(self) -> int:
-        """How much of the log has come since the checkpoint, or since the journal that it names."""
+        """How much log there is after the checkpoint, or after the journal that it names."""
         return self._appender.published_offset - self._claims.complete_to
 
     @property
@@ -213,9 +212,9 @@ class Checkpointer:
         return self._unclaimed >= self._config.checkpoint_bytes
 
     def _index_some(self, now_ms: int) -> bool:
-        """Index a slice; whether more waits. Not before a thread has prepared what that needs.
+        """Index a slice; return whether more waits. A thread must first prepare what that needs.
 
-        Which it does for the first record, or, to be ready for that, once the start is over.
+        It does so for the first record or, to be ready for it, once the start is over.
         """
         index = self._index
         if index is None:
@@ -240,7 +239,7 @@ class Checkpointer:
         waited = now_ms - self._last_ms >= self._config.checkpoint_interval_ms
         if self._is_whole_wanted or (self._journal.is_recording and self.write_behind.is_much):
             return True
-        # Until all queues were looked at, a checkpoint claims no more than the one before.
+        # Until all queues were looked at, a checkpoint claims no more than the previous one.
         return (self._is_settled and self._is_much_unclaimed) or (self._unclaimed > 0 and waited)
 
     def _begin(self, now_ms: int) -> None:
@@ -269,7 +268,7 @@ class Checkpointer:
         )
 
     def _sync(self, mark: tuple[int, int], now_ms: int) -> None:
-        """Have the rest done in a thread, once the log is synced up to the mark."""
+        """Submit the rest to a thread, once the log is synced up to the mark."""
         if self._syncer.synced_offset < mark[0]:
             return
         if self._is_whole:
@@ -285,19 +284,19 @@ class Checkpointer:
         self._jobs.submit(job)
 
     def finish(self) -> bool:
-        """Take the last checkpoint, of everything; whether it says so. Waits for the disk."""
+        """Take the last checkpoint; return whether it covers everything. Waits for the disk."""
         end = self._appender.published_offset
         self._journal.end()
         self._job((end, self._appender.published_timestamp), last=True)()
         return self._claims.recover_from == end and self._syncer.failure is None
 
     def _job(self, mark: tuple[int, int], *, last: bool = False) -> Callable[[], None]:
-        """Return what syncs the files as they are now and then writes the checkpoint."""
+        """Return a job that syncs the files as they are now and then writes the checkpoint."""
         unsynced: list[Unsynced | UnsyncedJournal] = [self._queues.take_unsynced()]
         if last:
             self._queues.ends.begin(mark[0])
         ends = self._queues.take_ends()
-        # What was written of records behind the mark is not in the list of where queues end.
+        # The list of the queues' ends leaves out what was written of records after the mark.
         bounds = [mark[0], self._queues.settled_offset, self._bound(unsynced)]
         reached = min(bound for bound in bounds if bound is not None)
         recover_from, journal = max(reached, self._claims.recover_from), self._claims.journal
@@ -306,15 +305,15 @@ class Checkpointer:
         claims = replace(self._claims, recover_from=recover_from, journal=journal)
         longs = self._longs
         if recover_from >= mark[0]:
-            timestamp = mark[1] or longs.log_timestamp  # Nothing was put since the start.
+            timestamp = mark[1] or longs.log_timestamp  # If nothing was put since the start.
             index = None if last else self._index  # After a clean stop Apache removes nothing.
             longs = longs_for(recover_from, timestamp, index, longs.master_flushed_offset)
         return self._syncing(unsynced, longs, claims, ends)
 
     def _journal_job(self) -> Callable[[], None]:
-        """Return what syncs the journal as it is now and then writes a checkpoint that names it.
+        """Return a job that syncs the journal as it is and then writes a checkpoint that names it.
 
-        Apache's numbers stay as they are: it knows of no journal.
+        Apache's numbers stay as they are: it knows no journals.
         """
         journal = self._journal.take_unsynced()
         unsynced: list[Unsynced | UnsyncedJournal] = [journal]
@@ -323,7 +322,7 @@ class Checkpointer:
         return self._syncing(unsynced, self._longs, claims)
 
     def _bound(self, unsynced: list[Unsynced | UnsyncedJournal]) -> int:
-        """Return how far the log is synced and the index has it, once this is synced, too."""
+        """Return how far the log is synced and indexed, once `unsynced` is synced, too."""
         bound = min(self._syncer.synced_offset, self._appender.published_offset)
         if self._index is not None:
             unsynced.append(self._index.take_unsynced())
@@ -339,9 +338,9 @@ class Checkpointer:
         claims: Claims,
         ends: Callable[[], None] | None = None,
     ) -> Callable[[], None]:
-        """Return what syncs all of that and then writes a checkpoint.
+        """Return a job that syncs all of that and then writes a checkpoint.
 
-        In front of it the list of where the queues end, if the queues' files are synced.
+        Before the checkpoint it writes the list of the queues' ends, if their files are synced.
         """
         claims = replace(
             claims,
@@ -369,10 +368,10 @@ class Checkpointer:
         return known[0]
 
     def _write(self, longs: Longs, claims: Claims, ends: Callable[[], None] | None) -> None:
-        """Replace the checkpoint. When the disk refuses it, the one before stays true.
+        """Replace the checkpoint. If the disk refuses it, the previous one still holds.
 
-        After a failed sync none is written any more: what that one was to sync is not among the
-        files that were changed since, so a later sync that succeeds says nothing about it.
+        After a failed sync no checkpoint is written any more: the files of that sync are not among
+        those that were changed since, so a later sync that succeeds proves nothing about them.
         """
         if self._syncer.failure is not None:
             return

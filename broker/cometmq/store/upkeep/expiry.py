@@ -1,14 +1,15 @@
-"""Removing what has expired from an open store, in its ticks, without holding its thread up.
+"""Removing what has expired from an open store, in its ticks, without holding up its thread.
 
-One segment goes at a time: it leaves the log at once, its file is removed in a thread, because to
-free a gigabyte takes the disk a while, and only when that is sure does the next one go. Behind the
-last one, ConsumeQueues, index and sidecars let go of what lies in front of the log, in slices; the
-list of `queue_ends` first says which files of the queues go, or the next start would miss them. A
-process that ends in the middle leaves files of which nobody knows; the next start looks for them.
+Segments are removed one at a time. A segment leaves the log at once; its file is removed in a
+thread, because it takes the disk a while to free a gigabyte; and only when that is certain is the
+next one removed. After the last one, ConsumeQueues, index and sidecars remove what is before the
+log, in slices; the list of `queue_ends` first says which files of the queues go, or the next start
+would miss them. A process that ends in between leaves stray files; the next start looks for them.
 
-How full the disk is, is looked at each second, and with what it says puts are refused and taken
-again. A segment that should go, but is not covered by the last checkpoint, has the next one taken
-at once, and goes in the second after. What the disk refuses here is tried again in the next round.
+Each second the store checks how full the disk is, and refuses or takes puts accordingly. If a
+segment should go, but the last checkpoint does not cover it, the next checkpoint is taken at once,
+and the segment goes in the second after it. What the disk refuses here is retried in the next
+round.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 QUEUES_A_TICK: Final = 4
-"""Queues whose files are looked at, some 20 µs each from memory."""
+"""Queues whose files are looked at, at some 20 µs each from memory."""
 
 
 class Expiry:
@@ -52,7 +53,7 @@ class Expiry:
         config: StoreConfig,
     ) -> None:
         self._error: OSError | None = None
-        """What the disk refused in this round; tried again in the next."""
+        """What the disk refused in this round; retried in the next."""
         self._told = ""
         self._filesystem = filesystem
         self._retention = retention
@@ -67,19 +68,19 @@ class Expiry:
         self._following: Iterator[int] | None = None
         self._must_follow = segments.first_offset > 0
         self._of_index: list[str] = []
-        """Files that the index let go of, and that are still there."""
+        """Files that the index let go of, but that still exist."""
         self._errand = Errand(jobs)
         self._looked_ms: int | None = None
         self._round_ms: int | None = None
 
     @property
     def refusal(self) -> str | None:
-        """Why puts are to be refused for lack of room; None when there is enough."""
+        """Why puts are to be refused for lack of room; None if there is enough."""
         retention = self._retention
         if not retention.is_full:
             return None
         config = self.config
-        # What is above the first is refused anyway, even if the other is set higher.
+        # Above the first, puts are refused anyway, even if the other is set higher.
         again = min(config.disk_used_percent_max, config.disk_used_percent_force)
         return (
             f"the disk is {retention.used_percent}% full, and {config.disk_used_percent_max}% is"
@@ -94,11 +95,11 @@ class Expiry:
 
     @property
     def removed(self) -> Mapping[Reason, int]:
-        """How many segments were removed since the start, by why; it goes on counting."""
+        """How many segments were removed since the start, by reason; updated with each."""
         return self._retention.removed
 
     def configure(self, config: StoreConfig) -> None:
-        """Keep messages by these settings from now on."""
+        """Use these settings from now on."""
         self.config = config
         self._retention.config = config
 
@@ -108,20 +109,20 @@ class Expiry:
         self._round_ms = None
 
     def ask_queues(self) -> None:
-        """Look through all queues for what lies in front of the log, without any removal of it."""
+        """Look through all queues for what is before the log, though no segment was removed."""
         self._must_follow = True
 
     @property
     def gone_offset(self) -> int:
-        """No record in front of it comes back, whatever happens."""
+        """No record before this offset comes back, whatever happens."""
         return self._retention.gone_offset
 
     def space(self) -> Space:
-        """What the disk of the log holds."""
+        """The size and the free space of the log's disk."""
         return self._filesystem.space(self._segments.directory)
 
     def tick(self, now_ms: int) -> bool:
-        """Do a slice of what is to be done; whether more of it can be done at once."""
+        """Do a slice of the work; return whether more of it can be done at once."""
         if self._errand.is_under_way:
             return False
         try:
@@ -157,7 +158,7 @@ class Expiry:
 
     def _step(self) -> bool:
         if self._retention.is_leaving:
-            if self._error is None:  # Else the next round tries again.
+            if self._error is None:  # Otherwise the next round tries again.
                 self._settle()
             return False
         while self._plan:
@@ -192,21 +193,21 @@ class Expiry:
         self._errand.begin(job)
 
     def _refused(self, error: OSError) -> None:
-        """Note what the disk refused, and tell it, if it is not the same once more."""
+        """Note what the disk refused, and log it, unless it is the same as before."""
         self._error, text = error, disk_error_text(error)
         if text != self._told:
             self._told = text
             log.error("what has expired is not all removed, tried again: %s", text)
 
     def _taken(self) -> None:
-        """Tell that nothing is left of what was refused, once that is so."""
+        """Log that nothing is left of what was refused, once that is so."""
         is_left = self._must_follow or self._following is not None or self._retention.is_leaving
         if self._told and not is_left:
             self._told = ""
             log.warning("what has expired is removed again")
 
     def _follow(self, first_offset: int) -> Iterator[int]:
-        """Remove what lies in front of the log, one queue a step."""
+        """Remove what is before the log, one queue a step."""
         self._sealing.expire(first_offset)
         if self._index is not None:
             self._of_index += self._index.expire(first_offset)

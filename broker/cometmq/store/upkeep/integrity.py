@@ -1,9 +1,10 @@
-"""Checksums of the log's sealed blocks, in files of their own beside it (`integrity/`).
+"""Checksums of the log's sealed blocks, in separate files beside it (`integrity/`).
 
-The checksum in a record covers its body; these cover every byte. The log is cut into blocks of
-64 KiB, counted from the start of each segment. A block is sealed when all of it was synced (the
-last block of a segment may be shorter); nothing changes in it from then on. Its CRC-32C goes into
-the segment's sidecar, a file named as the segment::
+The checksum in a record covers its body; these cover every byte. The log is divided into blocks of
+64 KiB, counted from the start of each segment. A block is sealed once all of it is synced (the last
+block of a segment may be shorter); from then on it does not change. Its CRC-32C goes into the
+segment's sidecar, a file with the name of the segment::
+
 
     offset  size  field
     0       8     magic `CMQBLOCK`
@@ -15,20 +16,20 @@ the segment's sidecar, a file named as the segment::
     36      28    zero
     64      8n    one entry a block:
                   0  4  CRC-32C of the block
-                  4  4  CRC-32C of the block's physical offset (8 bytes) and of the field before
+                  4  4  CRC-32C of the block's physical offset (8 bytes) and of the previous field
 
-An entry vouches for itself: one that was torn, lost, never written, or moved to another place does
-not fit its own checksum, and its block is simply not covered. So nothing here needs to be synced in
-an order, and no state of a sidecar can make sound data look damaged.
+An entry vouches for itself: if it was torn, lost, never written, or moved to another place, it does
+not match its own checksum, and its block is simply not covered. So nothing here needs to be synced
+in any order, and no state of a sidecar can make sound data look damaged.
 
-All of it is derived. A sidecar of another version, block size or segment size is not read but made
-anew: that is the rule for the day this format changes.
+All of it is derived. A sidecar of another version, block size or segment size is not read but
+rebuilt: that is the rule for the day this format changes.
 
-Another program (an Apache broker) may have had the store in between. It appends behind what is
-sealed, which changes no block, or cuts the log at a broken record and appends there, which changes
-every block from the cut to the end of the log. `last_untouched` finds that place with a handful of
-reads, and what lies behind it is dropped. Who calls must know two things: whether another program
-wrote (the checkpoint tells), and where the log ends now.
+Another program (an Apache broker) may have had the store in between. Either it appended after the
+sealed part, which changes no block, or it cut the log at a broken record and appended there, which
+changes every block from the cut to the end of the log. `last_untouched` finds that place with a
+handful of reads, and what follows it is dropped. The caller must know two things: whether another
+program wrote (the checkpoint says so), and where the log ends now.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
 BLOCK_SIZE = 65_536
 VERSION = 1
 SLICE_BLOCKS = 8
-"""Blocks of one `advance`: some 10 µs each from memory, so a slice stays below 200 µs."""
+"""Blocks of one `advance`, at some 10 µs each from memory: so a slice stays below 200 µs."""
 REST_SIZE_MAX = (4 << 20) + BLOCK_SIZE + 8
-"""What may be left unused at the end of a segment, with the default limit of a record."""
+"""Bytes that may be left unused at the end of a segment, with the default limit of a record."""
 
 _MAGIC = b"CMQBLOCK"
 _HEADER = struct.Struct(">8siiqqI28x")
@@ -62,7 +63,7 @@ assert _ENTRY.size == 8
 assert _HEADER.size % _ENTRY.size == 0, "an entry never spans two sectors"
 
 Read = Callable[[int, int], "Buffer"]
-"""Gives `size` bytes of the log from a physical offset that lie in one segment."""
+"""Returns `size` bytes of the log from a physical offset, all in one segment."""
 
 
 class Block(NamedTuple):
@@ -71,7 +72,7 @@ class Block(NamedTuple):
     physical_offset: int
     size: int
     is_sound: bool | None
-    """None where no checksum covers it."""
+    """None if no checksum covers it."""
 
 
 class Integrity:
@@ -97,15 +98,15 @@ class Integrity:
     def begin(self, physical_offset: int) -> None:
         """Build from this offset on, rounded up to a block.
 
-        The caller has checked what lies behind it (recovery its tail, an explicit rebuild all of
-        the log): sealing a block that is damaged already would vouch for the damage.
+        The caller has checked the log from there (recovery its tail, an explicit rebuild all of
+        it): sealing a block that is already damaged would vouch for the damage.
         """
         start, position = self._split(physical_offset)
         rounded = -(-position // BLOCK_SIZE) * BLOCK_SIZE
         self._next_offset = start + min(rounded, self._segment_size)
 
     def resume(self, start: int, end: int) -> None:
-        """Build on behind the blocks below `end` that are sealed without a gap from `start` on."""
+        """Continue after the blocks below `end` that are sealed without a gap from `start` on."""
         self.begin(start)
         while self._next_offset < end:
             segment, position = self._split(self._next_offset)
@@ -119,14 +120,14 @@ class Integrity:
                 position += size
 
     def sealed_end(self) -> int:
-        """Return the end of the last sealed block; 0 when none is."""
+        """Return the end of the last sealed block; 0 if there is none."""
         for segment in sorted(self._sidecars(), reverse=True):
             if (end := self.covered_to(segment)) > segment:
                 return end
         return 0
 
     def covered_to(self, segment: int) -> int:
-        """Return the end of the last sealed block of a segment; its start when none is."""
+        """Return the end of a segment's last sealed block; its start if there is none."""
         entries = self._entries(segment)
         for number in reversed(range(len(entries) // _ENTRY.size)):
             offset = segment + number * BLOCK_SIZE
@@ -135,16 +136,16 @@ class Integrity:
         return segment
 
     def gaps(self, segment: int) -> list[int]:
-        """Return where blocks begin that have no checksum, in front of one that has."""
+        """Return the offsets of blocks without a checksum that come before one with a checksum."""
         entries = self._entries(segment)
         before = range(segment, self.covered_to(segment), BLOCK_SIZE)
         return [at for n, at in enumerate(before) if _checksum(entries, at, n) is None]
 
     def advance(self, synced_offset: int, read: Read, blocks_max: int = SLICE_BLOCKS) -> bool:
-        """Seal the next blocks below `synced_offset`; whether there are more to seal.
+        """Seal the next blocks below `synced_offset`; return whether there are more to seal.
 
-        On an `OSError`, of the log's disk or of the sidecar's, nothing has advanced and the call
-        can be repeated; the log itself is not concerned.
+        After an `OSError`, of the log's disk or of the sidecar's, nothing has advanced and the call
+        can be repeated; the log itself is not affected.
         """
         start, position = self._split(self._next_offset)
         first = position // BLOCK_SIZE
@@ -162,10 +163,10 @@ class Integrity:
         return offset + self._size_of_block(offset) <= synced_offset
 
     def prepare_sync(self) -> Callable[[], None]:
-        """Give what brings the sealed entries to the disk, to be run in a thread.
+        """Return a function that syncs the sealed entries, to be run in a thread.
 
-        `advance` may go on meanwhile; `drop` and `close` may not. A power cut before it ran only
-        means that less is covered.
+        `advance` may be called meanwhile; `drop` and `close` may not. A power cut before it has run
+        only means that less is covered.
         """
         rolled, self._rolled = self._rolled, []
         current = self._file
@@ -183,7 +184,7 @@ class Integrity:
         return sync
 
     def close(self) -> None:
-        """Let go of the open sidecars."""
+        """Close the open sidecars."""
         for file in (*self._rolled, *filter(None, [self._file])):
             file.close()
         self._rolled.clear()
@@ -191,9 +192,9 @@ class Integrity:
         self._file_start = -1
 
     def reseal(self, physical_offset: int, read: Read) -> None:
-        """Vouch for a sealed block as it stands now; the disk knows it on return.
+        """Vouch for a sealed block as it is now; on return this is on the disk.
 
-        For an operator who has looked at it: nothing else may make damage look sound.
+        Only for an operator who has looked at it: nothing else may make damage look sound.
         """
         start, position = self._split(physical_offset)
         crc = crc32c(read(physical_offset, self._size_of_block(physical_offset)))
@@ -206,7 +207,7 @@ class Integrity:
     def blocks(self, start: int, end: int, read: Read) -> Iterator[Block]:
         """Check the blocks of the log from `start` to `end`, one a step.
 
-        A block that reaches outside is not covered: the log ends, or begins, inside it.
+        A block that reaches outside counts as not covered: the log ends, or begins, inside it.
         """
         offset = start
         for segment in range(start - start % self._segment_size, end, self._segment_size):
@@ -235,12 +236,12 @@ class Integrity:
     def last_untouched(
         self, start: int, end: int, read: Read, *, rest_size_max: int = REST_SIZE_MAX
     ) -> int:
-        """After another program wrote: up to where it certainly changed no block.
+        """Return up to where another program, which has written, certainly changed no block.
 
-        It wrote all of the log behind a cut, so a block that still fits tells that the cut is
-        behind it. Not so the bytes that may be left over at the end of a segment: those are from
-        before the cut. At most some twenty blocks are read. Damage in the last block that could
-        tell cannot be told from a cut.
+        It wrote the whole log after a cut, so a block that still fits shows that the cut is after
+        it. Blocks with bytes that may be left over at the end of a segment do not: these are from
+        before the cut. At most some twenty blocks are read. Damage in the last block that can show
+        the cut cannot be told from a cut.
         """
         telling = self._telling_blocks(start, end, rest_size_max)
         low, high = 0, len(telling)
@@ -258,9 +259,9 @@ class Integrity:
         return offset + self._size_of_block(offset)
 
     def drop(self, physical_offset: int) -> None:
-        """Forget the blocks that reach behind this offset, surely: the disk knows it on return.
+        """Forget the blocks that reach beyond this offset; on return this is on the disk.
 
-        To be called before the log is cut there and written again.
+        Call it before the log is cut there and rewritten.
         """
         self.close()
         start, position = self._split(physical_offset)
@@ -272,7 +273,7 @@ class Integrity:
                 length = _position(position // BLOCK_SIZE)
                 if file.size() > length:
                     file.resize(length)
-                file.sync()  # Who did it before may not have come to that.
+                file.sync()  # An earlier process may have cut it without syncing that.
                 file.close()
         if self._filesystem.exists(self._folder):
             self._filesystem.sync_directory(self._folder)
@@ -281,7 +282,7 @@ class Integrity:
     def expire(self, min_offset: int) -> None:
         """Remove the sidecars of segments that are gone.
 
-        Not the one that is being built, which a thread may be syncing: it goes once it is not.
+        The one that is being built, which a thread may be syncing, is removed later.
         """
         for segment in self._sidecars():
             if segment + self._segment_size <= min_offset and segment != self._file_start:
@@ -327,7 +328,7 @@ class Integrity:
         return file
 
     def _entries(self, segment: int) -> bytes:
-        """The entries of a segment's sidecar; none when it is missing or not of this format."""
+        """The entries of a segment's sidecar; none if it is missing or not of this format."""
         if not self._filesystem.exists(self._path(segment)):
             return b""
         with closing(self._filesystem.open(self._path(segment), read_only=True)) as file:

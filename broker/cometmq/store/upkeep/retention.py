@@ -1,8 +1,8 @@
 """Which segments of the log go, and when: by age, by quota, and because the disk is full.
 
 `decide` is the whole policy and touches nothing. It looks at the segments from the oldest on and
-stops at the first that stays, because the log has no holes. The last one, which is being written,
-always stays. A segment goes for the first of these reasons that holds:
+stops at the first that stays, because the log must not have holes. The last segment, which is being
+written, always stays. A segment goes for the first of these reasons that applies:
 
 =======  =========================================================================================
 QUOTA    the log is larger than `retention_size_max`
@@ -14,8 +14,9 @@ AGE      it was last written `retention_hours` ago, and this is an hour in which
 A reader in the middle of a segment that goes keeps its bytes: the name is removed, the map stays.
 Such a segment still takes room on the disk, so nothing more goes while `segment_pins_max` are held.
 
-Above `disk_used_percent_max` puts are to be refused, until `disk_used_percent_force` is reached
-again: a log that fills its disk to the last byte leaves no room for what makes room.
+Above `disk_used_percent_max` puts are to be refused until usage is down to
+`disk_used_percent_force`: a log that fills its disk to the last byte leaves no room for the work
+that makes room.
 
 A round, which the owner of the store begins every ten seconds or so (see `expiry`)::
 
@@ -23,8 +24,8 @@ A round, which the owner of the store begins every ten seconds or so (see `expir
         retention.remove(removal)    # on the store's own thread: it is out of the log
         retention.settle()           # may run in a thread; done before the next removal
 
-One removal is settled before the next, because two that are not synced may survive a power cut in
-either order, and a log whose second segment is missing does not open.
+One removal is settled before the next: otherwise a power cut might keep only the second of two
+unsynced removals, and a log whose second segment is missing does not open.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
 ROUNDS_OF_A_REQUEST = 20
-"""Rounds in which old segments go at any hour after an operator asked, as with Apache."""
+"""Rounds after an operator's request in which old segments go at any hour, as with Apache."""
 
 
 class Reason(Enum):
@@ -60,7 +61,7 @@ class Reason(Enum):
 
 
 class SegmentFile(NamedTuple):
-    """What the policy looks at in one segment."""
+    """The properties of one segment that the policy looks at."""
 
     start: int
     size: int
@@ -76,7 +77,7 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What the policy looks at besides the segments."""
+    """Everything else that the policy looks at."""
 
     now_ms: int
     hour: int
@@ -86,7 +87,7 @@ class Situation:
     spaces: Sequence[Space]
     """The partition of the log, then those of other parts of the store, each once."""
     pinned_count: int = 0
-    """Segments that went while a reader was in them, and still take room."""
+    """Segments that were removed while a reader was in them, and still take room."""
     is_asked: bool = False
     """Whether an operator asked for old segments to go now."""
 
@@ -94,7 +95,7 @@ class Situation:
 def decide(
     files: Iterable[SegmentFile], situation: Situation, config: StoreConfig
 ) -> list[Removal]:
-    """Tell which segments go in this round, oldest first. No more files are looked at than go."""
+    """Return which segments go in this round, oldest first; look at no more files than needed."""
     removals: list[Removal] = []
     if situation.pinned_count >= config.segment_pins_max:
         return removals
@@ -129,7 +130,7 @@ def _reason(
 
 
 def used_percent(spaces: Sequence[Space], *, freed: int = 0) -> int:
-    """How full the fullest partition is, rounded up; `freed` bytes of the first count as free."""
+    """Return how full the fullest partition is, rounded up; `freed` of the first counts as free."""
     highest = 0
     for space in spaces:
         used = space.total - space.free - freed
@@ -140,7 +141,7 @@ def used_percent(spaces: Sequence[Space], *, freed: int = 0) -> int:
 
 
 class Retention:
-    """Carries the policy out on one store."""
+    """Carries out the policy on one store."""
 
     def __init__(
         self,
@@ -155,17 +156,17 @@ class Retention:
     ) -> None:
         """`paths` are folders on the partitions that count, the log's first.
 
-        `follow` is called with the new first offset of the log: nothing may lead to what lies
-        before it any more. Of records behind `settled_offset` the queues may be lost in a power
-        cut; if the log were gone, too, those queues would begin again with offsets that their
-        consumers have seen. When that keeps a segment that should go, `on_held` is called.
+        `follow` is called with the new first offset of the log: nothing may lead to anything before
+        it any more. A power cut may take queue entries of records after `settled_offset`; if the
+        log were gone, too, those queues would begin again with offsets that their consumers have
+        seen. If that keeps a segment that should go, `on_held` is called.
         """
         self.is_full = False
         """Whether puts are to be refused for lack of room."""
         self.used_percent = 0
         """How full the fullest partition was at the last look, rounded up."""
         self.removed: Counter[Reason] = Counter()
-        """Segments that were taken out of the log since the start, by why."""
+        """Segments that were taken out of the log since the start, by reason."""
         self._leaving: Segment | None = None
         self._held: deque[Mapping] = deque()  # From the thread that settles to the store's own.
         self._filesystem = filesystem
@@ -181,7 +182,7 @@ class Retention:
 
     @property
     def settled_offset(self) -> int:
-        """The queues hold every record in front of it, safe on the disk."""
+        """The queues have every record before this offset, safe on the disk."""
         return self._settled_offset()
 
     def ask(self) -> None:
@@ -189,7 +190,7 @@ class Retention:
         self._rounds_asked = ROUNDS_OF_A_REQUEST
 
     def plan(self, now_ms: int) -> list[Removal]:
-        """Begin a round: what is to go now."""
+        """Begin a round; return what is to go now."""
         while self._held:
             self._segments.pin(self._held.popleft())
         spaces = self.look()
@@ -213,7 +214,7 @@ class Retention:
 
     @property
     def is_held_no_longer(self) -> bool:
-        """Whether a segment that a plan left out, for its queues were not safe, may go by now."""
+        """Whether a segment that a plan left out because its queues were not safe may go now."""
         return self._held_until is not None and self._held_until <= self._safe_offset
 
     @property
@@ -222,19 +223,19 @@ class Retention:
 
     @property
     def gone_offset(self) -> int:
-        """No record in front of it comes back: the removal of all of those is on the disk."""
+        """No record before this offset comes back: their removal is on the disk."""
         leaving = self._leaving
         return self._segments.first_offset if leaving is None else leaving.start
 
     @property
     def is_leaving(self) -> bool:
-        """Whether a segment is out of the log that `settle` has not removed yet."""
+        """Whether a segment has left the log but is not yet removed by `settle`."""
         return self._leaving is not None
 
     def remove(self, removal: Removal) -> bool:
         """Take one segment of a plan out of the log, and let the rest of the store follow.
 
-        False when the log moved on since the plan was made, and nothing is to be settled.
+        Return False if the log moved on since the plan was made: then nothing is to be settled.
         """
         assert self._leaving is None, "one removal is settled before the next"
         if self._segments.first_offset != removal.start or len(self._segments) < 2:
@@ -262,14 +263,14 @@ class Retention:
                 return f"nothing was written to it for {self.config.retention_hours} hours"
 
     def settle(self) -> None:
-        """Remove the file for good; a thread may do it, and may try again after an `OSError`.
+        """Remove the file for good; a thread may do it, and may retry after an `OSError`.
 
-        To give the blocks of a large file back takes the disk many milliseconds.
+        Freeing the blocks of a large file takes the disk many milliseconds.
         """
         segment = self._leaving
         if segment is None:
             return
-        with suppress(FileNotFoundError):  # The last try came as far as that.
+        with suppress(FileNotFoundError):  # The last try got that far.
             self._filesystem.remove(segment.path)
         self._filesystem.sync_directory(self._segments.directory)
         mapping = segment.release()
@@ -278,7 +279,7 @@ class Retention:
         self._leaving = None
 
     def look(self) -> list[Space]:
-        """Look how full the disk is, and judge from it whether it is full; returns the spaces."""
+        """Look how full the disk is, and judge whether it counts as full; return the spaces."""
         spaces = self._spaces()
         self.used_percent = percent = used_percent(spaces)
         if percent > self.config.disk_used_percent_max:
@@ -293,11 +294,11 @@ class Retention:
             yield SegmentFile(segment.start, self._segments.size, modified_ms)
 
     def _spaces(self) -> list[Space]:
-        """Look at each partition once: what goes makes room on the first one only."""
+        """Look at each partition once: removals make room on the first one only."""
         spaces: list[Space] = []
         for path in self._paths:
             space = self._filesystem.space(path)
-            # A subvolume of btrfs has a number of its own, and the room of all of them.
+            # Each subvolume of btrfs has its own number, but they share their room.
             if all(space.device != each.device and space[:2] != each[:2] for each in spaces):
                 spaces.append(space)
         return spaces

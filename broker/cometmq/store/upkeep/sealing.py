@@ -1,13 +1,13 @@
-"""The checksums of sealed data in an open store: checked at a start, built behind the syncs.
+"""The checksums of sealed data in an open store: checked at a start, built after the syncs.
 
-What is sealed was synced, so a start takes it for a promise too: the log reaches as far as the last
-sealed block, and each block that the start reads has to fit. Only where another program wrote since
-is a block allowed to differ: what it cut and wrote anew is no longer ours, and is dropped.
+What is sealed was synced, so for a start it is a promise, too: the log reaches as far as the last
+sealed block, and each block that the start reads must match. A block may differ only if another
+program has written since: what that program cut and rewrote is no longer ours, and is dropped.
 
-Blocks are sealed on the store's own thread, in slices, from memory: they were written not long ago.
-A block that is not in memory any more is read ahead in a thread. The sidecars are synced there,
-too; until then a power cut only leaves less covered. A disk that refuses a sidecar is no reason to
-refuse puts: sealing stands still until it takes it again.
+Blocks are sealed on the store's own thread, in slices, from memory: they were written recently. A
+block that is no longer in memory is read ahead in a thread. The sidecars are synced there, too;
+until then a power cut only leaves less covered. A disk that refuses a sidecar is no reason to
+refuse puts: sealing pauses until the disk takes it again.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ class _NotInMemoryError(Exception):
 
 
 class SealedTail:
-    """What a start makes of the sealed blocks of a log that nobody has open."""
+    """The sealed blocks of a log that nobody has open, as a start judges them."""
 
     def __init__(self, integrity: Integrity, segments: Segments, *, is_ours: bool) -> None:
-        """`is_ours` tells that no other program wrote since, as far as anybody knows."""
+        """`is_ours` says that no other program has written since, as far as anybody knows."""
         self._integrity = integrity
         self._segments = segments
         self._is_ours = is_ours
         self.end = 0
-        """Behind it nothing may stay sealed; known once `check` was called."""
+        """Nothing after this offset may stay sealed; known once `check` has been called."""
 
     @property
     def promised_to(self) -> int:
-        """How far the log reached when it was sealed; 0 where another program wrote since."""
+        """How far the log reached when it was sealed; 0 if another program has written since."""
         return self._integrity.sealed_end() if self._is_ours else 0
 
     def check(self, start: Start, end: int, *, verify: bool) -> None:
-        """Check the blocks that a start reads; `CorruptionError` names the first damaged one."""
+        """Check the blocks that a start reads; raise `CorruptionError` at the first damaged one."""
         first = self._segments.first_offset
         if self._is_ours:
             self.end = end
@@ -80,14 +80,14 @@ class SealedTail:
                 )
 
     def resume(self, start: Start) -> None:
-        """Let sealing go on: behind what is sealed, of the part of the log that was checked."""
+        """Let sealing continue after the sealed part of the log that was checked."""
         first = self._first_block(start)
         self._integrity.resume(first, self.end)
         if self._integrity.next_offset == first:
             self._integrity.begin(start.scan_from)
 
     def _first_block(self, start: Start) -> int:
-        """The block that the start begins to read in, all of which is read for its checksum."""
+        """The block in which the start begins to read; all of it is read for its checksum."""
         offset = start.scan_from
         return offset - offset % self._segments.size % BLOCK_SIZE
 
@@ -110,12 +110,12 @@ class Sealing:
         self._syncer = syncer
         self._config = config
         self._errand = Errand(jobs)
-        self._is_refused = False  # And that was told.
+        self._is_refused = False  # And that was logged.
         self._synced_to = integrity.next_offset
         self._synced_ms: int | None = None
 
     def tick(self, now_ms: int) -> bool:
-        """Seal a slice, some 100 µs; whether there is more to seal at once."""
+        """Seal a slice, some 100 µs; return whether there is more to seal at once."""
         if not self._config.integrity:
             return False
         integrity = self._integrity
@@ -134,7 +134,7 @@ class Sealing:
         return more
 
     def _refused(self, error: OSError) -> None:
-        """Tell once why nothing can be sealed now; each tick tries again."""
+        """Log once why nothing can be sealed now; each tick tries again."""
         if not self._is_refused:
             self._is_refused = True
             logger.error("sealed data gets no checksums, tried again: %s", disk_error_text(error))
@@ -145,24 +145,24 @@ class Sealing:
             logger.warning("sealed data gets checksums again")
 
     def finish(self) -> None:
-        """Seal all that is synced, and sync that; waits for the disk."""
+        """Seal everything that is synced, and sync the checksums. Waits for the disk."""
         if not self._config.integrity:
             return
         integrity = self._integrity
         if integrity.next_offset < self._log.first_offset:
             integrity.begin(self._log.first_offset)
-        with suppress(OSError):  # Then less is covered.
+        with suppress(OSError):  # In that case less is covered.
             while integrity.advance(self._syncer.synced_offset, self._read_waiting):
                 pass
             integrity.prepare_sync()()
 
     def expire(self, min_offset: int) -> None:
         """Remove the sidecars of segments that are gone."""
-        with suppress(OSError):  # The next removal tries it again.
+        with suppress(OSError):  # The next removal tries again.
             self._integrity.expire(min_offset)
 
     def close(self) -> None:
-        """Let go of the sidecars; no thread may be at work any more."""
+        """Close the sidecars; no thread may be at work any more."""
         self._integrity.close()
 
     def _sync(self, now_ms: int) -> None:
@@ -170,7 +170,7 @@ class Sealing:
             self._synced_ms = now_ms
         sealed = self._integrity.next_offset - self._synced_to
         waited = now_ms - self._synced_ms >= self._config.checkpoint_interval_ms
-        # Half of what the next start checks, so that it leaves no gap behind what is sealed.
+        # Half of what the next start checks, so that it leaves no gap after the sealed part.
         is_due = sealed >= self._config.verify_size // 2 or (sealed > 0 and waited)
         if self._errand.is_under_way or not is_due:
             return
@@ -180,7 +180,7 @@ class Sealing:
         def job() -> None:
             try:
                 sync()
-            except OSError as error:  # Then less is covered.
+            except OSError as error:  # In that case less is covered.
                 text = disk_error_text(error)
                 logger.error("checksums of sealed data are not on the disk for sure: %s", text)
 

@@ -1,14 +1,14 @@
 """When entries of the ConsumeQueues that wait in memory are written to their files.
 
-An entry is written when it is one interval old, so that a busy queue writes many at a time; at
-once when a checkpoint wants it, or when more than half of what may wait does. If still more is
-waiting than may, which a disk that is slow with many queues can bring about, puts are refused.
+An entry is written when it is one interval old, so that a busy queue writes many at a time; it is
+written at once if a checkpoint needs it, or if more than half of what may wait does. If still more
+waits than may, as with many queues on a slow disk, puts are refused.
 
 While a journal has the entries as well, because very many queues are written to, age does not
-count: they wait until a checkpoint wants them all in their files, see `checkpointing`.
+count: they wait until a checkpoint needs them all in their files, see `checkpointing`.
 
-Age is told by the log's readable end, and how much waits by how many records were published since
-the last moment of which all is written: so a put pays nothing for it.
+The log's readable end serves as age, and the number of records published since the last moment with
+everything written says how much waits: so a put pays nothing for this.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from cometmq.store.queues.entry_journal import EntryJournal
 
 WRITES_A_TICK: Final = 32
-"""Of some 5 µs each."""
+"""Writes of some 5 µs each."""
 HURRIED_WRITES_A_TICK: Final = 256
 
 
 class Moment(NamedTuple):
-    """What was published at some time."""
+    """What was published at some moment."""
 
     end_offset: int = 0
-    """Of the log, as far as it could be read."""
+    """The readable end of the log."""
     records: int = 0
-    """How many, since the start."""
+    """The number of records since the start."""
 
 
 class WriteBehind:
-    """Writes the entries of one store's queues behind its puts."""
+    """Writes the entries of one store's queues some time after its puts."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class WriteBehind:
 
     @property
     def waiting_size(self) -> int:
-        """Bytes of entries that may be waiting in memory, at 20 bytes a record."""
+        """Bytes of entries that may wait in memory, at 20 bytes a record."""
         return (self._committer.published_count - self._written.records) * ENTRY_SIZE
 
     @property
@@ -80,11 +80,11 @@ class WriteBehind:
 
     @property
     def is_much(self) -> bool:
-        """Whether so much waits, for a journal has it too, that all of it is to be written."""
+        """Whether so much waits (a journal has it, too) that all of it is to be written."""
         return self.waiting_size > self._config.consume_queue_unwritten_size_max // 2
 
     def step(self, now_ms: int, mark: Moment | None) -> bool:
-        """Write a slice of what is old enough, or stands in front of a mark; whether all is."""
+        """Write a slice of what is old enough, or before a mark; return whether all is written."""
         self._age(now_ms)
         journal, writes = self._journal, WRITES_A_TICK
         if journal.is_due(now_ms, self._config.consume_queue_write_interval_ms):
