@@ -1,4 +1,4 @@
-"""What the store takes: the limits of names, properties and inner batches."""
+"""What the store accepts: the limits of names, properties and inner batches."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ if TYPE_CHECKING:
 
 TOPIC_SIZE_MAX: Final = 127
 RETRY_TOPIC_SIZE_MAX: Final = 255
-"""Of topics that begin with `%RETRY%`: Apache's retry topics of POP hold two names."""
-
+"""For topics that begin with `%RETRY%`: Apache's retry topics of POP contain two names."""
 _DIGITS_MAX: Final = 40
-"""Of a number in a property, leading zeros included: of thousands Python makes none."""
+"""Digits of a number in a property, leading zeros included: Python refuses to parse thousands."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 
 
 @dataclass(slots=True)
 class Topic:
-    """What puts need of a topic."""
+    """What puts need to know about a topic."""
 
     raw: bytes
     part: bytes
-    """As it stands in records."""
+    """The topic's bytes in a record."""
     is_batch: bool
     is_plain: bool
     """Whether its records are of version 1 and have ordinary entries."""
     record_size: int
-    """Of a record without body and properties, with two IPv4 hosts."""
+    """The size of a record without body and properties, with two IPv4 hosts."""
     queues: dict[int, ConsumeQueue]
-    """Those that a quick put may use: none of a topic that is not plain."""
+    """Queues that a quick put may use: none if the topic is not plain."""
 
 
 def admit_topic(topic: str, *, is_batch: bool) -> Topic:
@@ -57,7 +56,7 @@ def admit_topic(topic: str, *, is_batch: bool) -> Topic:
 
 
 def admit_properties(properties: bytes, size_max: int) -> bytes:
-    """Return the properties without a checksum of a record that the sender made up."""
+    """Return the properties without any record checksum that the sender made up."""
     properties = remove_property(properties, RECORD_CRC_NAME)
     if len(properties) > size_max:
         raise PropertiesTooLongError(f"properties of {len(properties)} bytes, over {size_max}")
@@ -65,7 +64,7 @@ def admit_properties(properties: bytes, size_max: int) -> bytes:
 
 
 def admit_batch(topic: str, number: bytes | None, *, is_batch: bool, is_inner: bool) -> int:
-    """Return how many messages a record of a batch topic holds, by its INNER_NUM."""
+    """Return how many messages a record of a batch topic has, by its INNER_NUM."""
     if not is_batch or is_inner != bool(number):
         raise MessageIllegalError(
             f"{topic}: a batch in one record needs its flag, INNER_NUM and a batch topic"

@@ -1,9 +1,9 @@
 """Putting messages: limits, offsets, records.
 
 A put checks a message, gives it its offsets and encodes its record, which then waits in the turn
-for the commit. Most messages are alike: of a topic that was written to before, to IPv4 hosts, and
-with properties that, behind a unique id, were seen before. `put_quick` is for those, a third of the
-work; every other goes through `_put_with_care`, and both make the same of a message.
+for the commit. Most messages are alike: their topic was written to before, their hosts are IPv4,
+and their properties, after a unique id, were seen before. `put_quick` is for these, at a third of
+the work; all others go through `_put_with_care`, and both make the same record of a message.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from cometmq.store.queues.entry_journal import EntryJournal
 
 _RECORD_SIZE: Final = RECORD_SIZE_MIN + 2 * 12 + 1 + RECORD_CRC_SIZE + 1
-"""What a record has at most beside topic, body and properties."""
+"""The most bytes that a record has besides topic, body and properties."""
 
 _INNER_NUM: Final = b"INNER_NUM\x01"
 _pack_entry: Final = ENTRY.pack
@@ -86,7 +86,7 @@ class Appender(QuickPuts):
         on_published: Callable[[list[Noted], int], None],
         has_numpy: Callable[[], bool],
     ) -> None:
-        """`journal` and `on_published` are told what can be read, see `Committer`."""
+        """`journal` and `on_published` get what becomes readable, see `Committer`."""
         super().__init__(
             log,
             syncer,
@@ -114,16 +114,17 @@ class Appender(QuickPuts):
         origin: Origin,
         flag: int = 0,
     ) -> Appended:
-        """Add one message to the turn; what is returned is true once the turn is committed.
+        """Add one message to the turn; the result is valid once the turn is committed.
 
-        The caller vouches for the queue id: the store takes any that a record can hold. A batch
-        that is to stay one record (`SysFlag.INNER_BATCH`) goes into a batch topic only.
-        `PutRefusedError` when the message is not taken; nothing has changed then.
+        The caller must check the queue id: the store takes any that fits a record. A batch that is
+        to stay one record (`SysFlag.INNER_BATCH`) is only taken by a batch topic.
+
+        Raise `PutRefusedError` if the message is not taken; then nothing has changed.
         """
         first, _, tail = properties.partition(b"\x02")
         now_ms = origin.now_ms
         if first.startswith(UNIQUE_ID) and 0 not in first:
-            # A view may be of a buffer that is used again before the commit.
+            # A view may be of a buffer that is reused before the commit.
             raw = body if type(body) is bytes else bytes(body)
             put = self.put_quick(
                 topic,
@@ -159,7 +160,7 @@ class Appender(QuickPuts):
         if len(body) > self._body_size_max:
             raise self._body_too_long(len(body))
         sys_flag, now_ms = origin.sys_flag, origin.now_ms
-        # `find`, because `in` costs four times as much where bytes are looked for in bytes.
+        # `find`, because `in` costs four times as much for bytes in bytes.
         if len(properties) > self._properties_size_max or properties.find(RECORD_CRC_HEAD) >= 0:
             properties = self._checked(properties)
         if known.is_batch or sys_flag & INNER_BATCH or properties.find(_INNER_NUM) >= 0:
@@ -189,15 +190,14 @@ class Appender(QuickPuts):
                 known.queues = self._queues.simple.in_memory(topic)
                 self._codes.remember(properties, code)
         if sys_flag & IN_TRANSACTION == _ROLLED_BACK:
-            properties = b""  # Nobody looks for it: it has no key.
+            properties = b""  # Nobody searches for it: it gets no key.
         turn.records.append((physical_offset, known.raw, properties, now_ms))
         return Appended(physical_offset, queue_offset, size, now_ms)
 
     def note_alike(self, properties: bytes) -> None:
-        """Note what messages have in common behind their unique ids, for `put_quick`.
+        """Note what messages have in common after their unique ids, for `put_quick`.
 
-        For those that have more behind it, which differs from one to the other and is not their
-        tag.
+        This is for messages that have more properties after that, which differ and are not the tag.
         """
         if properties.find(RECORD_CRC_HEAD) < 0 and properties.find(_INNER_NUM) < 0:
             self._codes.code_of(properties)
@@ -205,10 +205,10 @@ class Appender(QuickPuts):
     def put_raw_batch(
         self, topic: str, queue_id: int, raw: bytes, more: bytes, origin: Origin
     ) -> AppendedBatch | None:
-        """Add the messages of a batch as it came, if they are like those before; else None.
+        """Add the messages of a batch as it came, if they are like earlier ones; else return None.
 
-        `more` is added to the properties of each, and has no key in it. After None, and whatever
-        is wrong with the batch, `put_batch` what `split_batch` makes of it.
+        `more` is added to the properties of each, and contains no key. After None, whatever the
+        reason, call `put_batch` with the result of `split_batch`.
         """
         if queue_id < 0:
             raise _illegal_queue(topic, queue_id)
@@ -236,10 +236,10 @@ class Appender(QuickPuts):
         messages: Sequence[tuple[int, bytes, bytes]],
         origin: Origin,
     ) -> AppendedBatch:
-        """Add the messages of one batch, each its flag, body and properties, as records.
+        """Add the messages of one batch, each with its flag, body and properties, as records.
 
-        All of them are taken or none, they get consecutive offsets, and lie in one segment. There
-        is at least one.
+        Either all are taken or none; they get consecutive offsets in one segment. There must be at
+        least one.
         """
         if topic.startswith(RETRY_PREFIX) or origin.sys_flag & IN_TRANSACTION:
             raise MessageIllegalError("a batch can neither be retried nor be of a transaction")
@@ -293,7 +293,7 @@ class Appender(QuickPuts):
         shared: bytes,
         physical_offset: int,
     ) -> AppendedBatch:
-        """Add messages of one queue, of any kind, which were placed there."""
+        """Add messages of any kind to one queue, at a place that was made for them."""
         pieces: list[Buffer] = []
         entries: list[bytes] = []
         records: list[Noted] = []
@@ -356,7 +356,7 @@ class Appender(QuickPuts):
         return Appended(physical_offset, base, size, origin.now_ms)
 
     def _shared(self, origin: Origin) -> bytes:
-        """Return what the records of a request share."""
+        """Return the bytes that all records of a request share."""
         try:
             return shared_part(
                 origin.sys_flag,
@@ -371,7 +371,7 @@ class Appender(QuickPuts):
             raise MessageIllegalError(str(error)) from error
 
     def _admit(self, topic: str) -> Topic:
-        """Check a topic that was not seen before, and note what puts need of it."""
+        """Check a topic that was not seen before, and note what puts need to know about it."""
         self._queues.check_spelling(topic)
         found = admit_topic(topic, is_batch=self._is_batch_topic(topic))
         self._topics[topic] = found

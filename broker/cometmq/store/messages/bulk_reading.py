@@ -1,12 +1,12 @@
-"""Reading much of a queue at once, for who reads all of it: a scan, a copy, an archive.
+"""Reading much of a queue at once, for readers of the whole queue: a scan, a copy, an archive.
 
 A consumer's pull is small, so that every consumer gets one soon. A bulk read is as large as its
-caller says, some MiB, and is kept from holding up the others in another way: what is not in
-memory is read in a thread, in few large reads, and the entries are looked at with numpy. What comes
-back is what a pull would have: whole records in the order of the queue.
+caller says, some MiB. It avoids holding up others in another way: what is not in memory is read in
+a thread, in a few large reads, and the entries are looked at with numpy. The result is like that of
+a pull: whole records in the order of the queue.
 
-What takes a look at each record to know whether it is wanted (SQL92, a tag behind an extension of
-the queue) and queues of batches are read as by a pull, with its limits.
+Reads that must look into each record to know whether it is wanted (SQL92, a tag behind an extension
+of the queue), and reads of queues of batches, are done like a pull, with its limits.
 """
 
 from __future__ import annotations
@@ -40,29 +40,28 @@ if TYPE_CHECKING:
     Longs = npt.NDArray[np.int64]
 
 ENTRIES_MAX: Final = 16_384
-"""That one read looks at: 0.2 ms."""
+"""Entries that one read looks at: 0.2 ms."""
 SAMPLED: Final = 64
-"""Entries whose sizes tell how many of those behind them may fit."""
+"""Entries whose sizes show how many of the following ones may fit."""
 SIZED_MAX: Final = 262_144
-"""Entries that one question for sizes looks at: 5 MiB of them, 2 ms."""
-
+"""Entries that one call of `size_of` looks at: 5 MiB, 2 ms."""
 _GAP_MAX: Final = 64 * 1024
-"""Bytes between two records of the queue that are rather read than jumped over."""
+"""Up to this many bytes between two records of the queue are read rather than skipped."""
 _SPAN_FACTOR: Final = 4
-"""How many times what is wanted one read takes from the disk, at most."""
+"""One read takes at most this many times the wanted bytes from the disk."""
 _RANGES_MAX: Final = 1024
 _JOINED_FROM: Final = 64
-"""More slices than these are joined: each costs its sender."""
+"""If there are more slices than this, they are joined: each costs its sender."""
 _HEAD_SIZE: Final = 36
 
 
 class RangeSize(NamedTuple):
-    """How much there is in a range of a queue."""
+    """The size of a range of a queue."""
 
     end_offset: int
-    """Behind the last message that was counted."""
+    """The queue offset after the last message that was counted."""
     size: int
-    """Bytes of the records of those that were."""
+    """Bytes of the records of the counted messages."""
 
 
 class BulkReader:
@@ -84,10 +83,10 @@ class BulkReader:
         wanted: Filter | None = None,
         fetched: Fetched | None = None,
     ) -> ReadResult:
-        """Read messages of a range of a queue, up to as many bytes; one, whatever its size.
+        """Read messages of a range of a queue, up to `size_max` bytes, but at least one message.
 
-        As `QueueReader.read` it may say what has to be fetched first, in any thread, and given to
-        the next call. `CorruptionError` when an entry does not lead to its record.
+        Like `QueueReader.read` it may say what has to be fetched first, in any thread, and given to
+        the next call. Raise `CorruptionError` if an entry does not lead to its record.
         """
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None or (wanted is not None and wanted.matches is not None):
@@ -118,9 +117,9 @@ class BulkReader:
             raise told(error, self._log, queue, queue_offset, entries.tolist()) from error
 
     def _likely_count(self, queue: ConsumeQueue, queue_offset: int, size_max: int) -> int:
-        """Return about how many records of a queue have so many bytes, by the first of them.
+        """Return roughly how many records of a queue have `size_max` bytes, by the first ones.
 
-        To look at all entries that could fit would take as long as to read what does.
+        Looking at all entries that could fit would take as long as reading those that do.
         """
         sample = queue.read_cached(queue_offset, SAMPLED)
         if not sample:
@@ -155,9 +154,9 @@ class BulkReader:
     ) -> RangeSize | Cold:
         """Return how many bytes the records of a range have.
 
-        It counts from the first offset on as far as `size_max` bytes go, one message in any case,
-        and at most `SIZED_MAX`: who asked for more asks again. A range outside of the queue has
-        nothing. Records of queues of batches are counted by their first message.
+        Count from the first offset on up to `size_max` bytes, but at least one message, and at most
+        `SIZED_MAX`: for more, the caller calls again. A range outside the queue has nothing.
+        Records of queues of batches are counted by their first message.
         """
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None:
@@ -199,7 +198,7 @@ class BulkReader:
             cold = Cold(path, position, size, -1)
             if not any(each == cold for each, _ in fetched or ()):
                 return cold
-            entries = queue.read(queue_offset, count)  # It was in memory a moment ago.
+            entries = queue.read(queue_offset, count)  # They were in memory a moment ago.
         return np.frombuffer(bytes(entries), ENTRY_COLUMNS)
 
     def _picked(
@@ -211,10 +210,10 @@ class BulkReader:
         wanted: Filter | None,
         fetched: Fetched | None,
     ) -> ReadResult:
-        """Return the bytes of what these entries name, as far as the limits go."""
+        """Return the bytes of the records that these entries name, as far as the limits allow."""
         offsets = entries["offset"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
-        # None from the queue's first one on has expired: what says so is damaged.
+        # No record from the queue's first entry on has expired: an entry that says so is damaged.
         sound = (sizes > 0) & (sizes < PRE_BLANK_SIZE) & (offsets >= self._log.first_offset)
         count = len(sound) if sound.all() else int(np.argmin(sound))
         if not count:
@@ -244,9 +243,9 @@ class BulkReader:
         )
 
     def _ranges(self, offsets: Longs, sizes: Longs, size_max: int) -> Longs:
-        """Divide records into ranges of the log that are read in one go, as far as limits allow.
+        """Divide records into ranges of the log to read in one go, as far as the limits allow.
 
-        Returns the numbers of the records between which the ranges are.
+        Return the numbers of the records at which the ranges begin, and the end of the last.
         """
         segment_size = self._log.segments.size
         ends = offsets + sizes
@@ -262,7 +261,7 @@ class BulkReader:
     def _slices(
         self, offsets: Longs, sizes: Longs, borders: Longs, fetched: Fetched | None
     ) -> list[Buffer] | tuple[Cold, ...] | None:
-        """Return the bytes of these records; what has to be fetched for that; None if expired."""
+        """Return the bytes of these records, or what has to be fetched first; None if expired."""
         slices: list[Buffer] = []
         cold: list[Cold] = []
         for first, last in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
@@ -284,7 +283,7 @@ class BulkReader:
         log = self._log
         room = log.segments.size - start % log.segments.size
         if size > room or start + size > log.end_offset:
-            return self._reader.piece(start, size, fetched)  # Which says what is wrong with it.
+            return self._reader.piece(start, size, fetched)  # That raises the error.
         if start >= log.hot_offset or log.is_warm(start, size):
             return self._reader.piece(start, size, fetched)
         for cold, data in fetched or ():
@@ -295,7 +294,7 @@ class BulkReader:
 
 
 def _records(piece: Buffer, start: int, offsets: Longs, sizes: Longs) -> list[Buffer]:
-    """Return the records of a range, neighbours as one slice; each must be what its entry says."""
+    """Return the records of a range, neighbours as one slice; each must match its entry."""
     places = offsets - start
     if len(piece) < _HEAD_SIZE or int(places[-1]) > len(piece) - _HEAD_SIZE:
         check_head(piece, int(offsets[-1]), int(sizes[-1]), int(places[-1]))

@@ -1,8 +1,8 @@
-"""The commit that makes a turn of puts true: its limits, its write, and what can be read of it.
+"""The commit of a turn of puts: its limits, its write, and when its messages become readable.
 
 `commit` writes the turn. With `Flush.ASYNC` its messages can be read from then on, with
 `Flush.SYNC` once the disk has confirmed them: `advance` publishes what is confirmed. A commit that
-is refused takes every offset of its turn back.
+is refused takes back every offset of its turn.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Committer:
         journal: EntryJournal,
         on_published: Callable[[list[Noted], int], None],
     ) -> None:
-        """`journal` gets the entries of each turn once they can be read, while it is written.
+        """`journal`, while it is being written, gets the entries of each turn once readable.
 
-        `on_published` gets its records, for the index, and how many they are.
+        `on_published` gets the turn's records, for the index, and their number.
         """
         self.published_offset = log.end_offset
         """The end of what can be read."""
         self.published_count = 0
-        """How many records could be read so far, since the start."""
+        """How many records have become readable since the start."""
         self.published_timestamp = 0
         """The store timestamp of the last record that can be read; 0 before the first."""
         self._log = log
@@ -72,12 +72,12 @@ class Committer:
         self._set_limit()
 
     def tell_readers(self, on_readable: Callable[[Runs], None]) -> None:
-        """Have this called, from now on, with the queues that got what can be read."""
+        """From now on, call this with the queues that got readable entries."""
         self._on_readable = on_readable
 
     @property
     def pending_size(self) -> int:
-        """Bytes that wait for the commit: a loop that collects more than it likes may commit."""
+        """Bytes that wait for the commit; a loop that has collected too many may commit."""
         return self._turn.end - self._turn.start
 
     @property
@@ -87,26 +87,26 @@ class Committer:
 
     @property
     def end_offset(self) -> int:
-        """The end of the log, what waits for its commit left out."""
+        """The end of the log, without what waits for its commit."""
         return self._log.end_offset
 
     def _place(self, size: int) -> int:
-        """Return the offset of the next record; `size` is what it needs at most.
+        """Return the offset of the next record, which needs at most `size` bytes.
 
-        The turn stays as it is: the record may still be found to be none.
+        The turn stays as it is: the record may still be refused.
         """
         turn = self._turn
         if turn.end + size > self._limit or size > self._record_size_max:
-            self._set_limit()  # It may be that of an earlier turn.
+            self._set_limit()  # The limit may be that of an earlier turn.
             if turn.end + size > self._limit or size > self._record_size_max:
                 self._refuse(size)
         return turn.place(size)
 
     def _add(self, physical_offset: int, size: int, pieces: Sequence[Buffer]) -> None:
-        """Add what was made for the place where it comes next."""
+        """Add records that were made for the place that comes next."""
         self._turn.add(physical_offset, size, pieces)
         if physical_offset > self._quick_limit:
-            self._set_limit()  # For the segment that the turn has gone on to.
+            self._set_limit()  # The turn has moved on to the next segment.
 
     def _refuse(self, size: int) -> None:
         if self._refusal is not None:
@@ -119,9 +119,9 @@ class Committer:
         raise StoreBusyError("too much is waiting to be written or synced; try again")
 
     def commit(self) -> int:
-        """Write the turn; returns the end of the log, which a sync must reach for its messages.
+        """Write the turn; return the end of the log, which a sync must reach for its messages.
 
-        `PutRefusedError` when nothing of the turn is stored.
+        Raise `PutRefusedError` if nothing of the turn is stored.
         """
         turn = self._turn
         records = turn.records
@@ -150,7 +150,7 @@ class Committer:
         return end
 
     def tell_at(self, offset: int, notice: Callable[[int], None]) -> None:
-        """Have this called, once, with the end of the log as soon as that has come to an offset."""
+        """Call this once, with the end of the log, as soon as that has reached an offset."""
         self._notice_at, self._notice = offset, notice
 
     def take_back(self) -> None:
@@ -159,7 +159,7 @@ class Committer:
         self._set_limit()
 
     def advance(self) -> int:
-        """Publish what the disk has confirmed; returns how far that is."""
+        """Publish what the disk has confirmed; return how far that is."""
         synced = self._syncer.synced_offset
         self._log.segments.synced_offset = synced
         while self._unsynced and self._unsynced[0][0] <= synced:
@@ -181,7 +181,7 @@ class Committer:
         self._on_readable(runs)
 
     def _drop_waiting(self, topic: str) -> None:
-        """Let what waits for the disk get no entries in the queues of a topic."""
+        """Give messages of a topic that wait for the disk no entries in its queues."""
         for _, runs, _, _ in self._unsynced:
             runs[:] = [run for run in runs if run[0].topic != topic]
 
@@ -192,11 +192,11 @@ class Committer:
         self._set_limit()
 
     def _set_limit(self) -> None:
-        """Work out where a put must end, for whatever reason, so that it compares only once.
+        """Compute where a put must end, for whatever reason, so that it compares only once.
 
-        `_quick_limit` is the end of the segment, too: a put that goes beyond it has to look closer.
-        Both may be too low, for turns that follow, until half of what they leave is used; who
-        would refuse because of them works them out anew.
+        `_quick_limit` also includes the end of the segment: a put beyond it has to look closer.
+        In later turns both may be too low, until half of the room that they leave is used; before a
+        put is refused because of them, they are computed again.
         """
         if self._refusal is not None:
             self._limit = self._quick_limit = -1

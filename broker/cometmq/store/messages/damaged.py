@@ -1,7 +1,7 @@
-"""Entries that lead to damage: what stands in front of it is read, and the rest is told.
+"""Entries that lead to damage: a read returns what comes before it, and the next read fails.
 
-A reader that asks for thirty messages, of which the tenth is damaged, gets nine; who goes on there
-is told which message it is, and where the damage lies.
+If a reader asks for thirty messages and the tenth is damaged, it gets nine; reading on from there
+raises an error that says which message it is, and where the damage is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def in_front(error: CorruptionError, places: Sequence[int]) -> int:
-    """Return how many of the records at these places stand in front of what an error is about."""
+    """Return how many of the records at these places come before the one that an error is about."""
     return places.index(error.position) if error.position in places else 0
 
 
@@ -32,10 +32,10 @@ def told(
     entries: Iterable[tuple[int, int, int]],
     ends: Iterable[int] = itertools.repeat(0),
 ) -> CorruptionError:
-    """Return an error of reading some entries with the message that it is about.
+    """Return an error of reading some entries, with the message that it is about.
 
-    They begin at a queue offset; `ends` has the one behind each, where that is not the next.
-    Where the entry itself can be none, the error names its place and not one in the log.
+    The entries begin at a queue offset; `ends` has the offset after each, if that is not the next.
+    If the entry itself cannot be right, the error names its place, and not one in the log.
     """
     number = queue_offset
     is_of_entry = error.path == log.segments.directory
@@ -57,7 +57,7 @@ def told(
 
 
 def _holds(log: CommitLog, physical_offset: int, size: int) -> bool:
-    """Whether the log has so many bytes in one file."""
+    """Whether the log has all these bytes, in one file."""
     room = log.segments.size - physical_offset % log.segments.size
     is_behind = physical_offset + size > log.end_offset
     return log.first_offset <= physical_offset and 0 < size <= room and not is_behind

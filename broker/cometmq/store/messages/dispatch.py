@@ -1,7 +1,7 @@
 """What a record in the log means for the ConsumeQueues and the index.
 
-Records of a turn go into the queues directly; what is here is for records that were read back:
-after an unclean start, on a replica, and when queues are rebuilt.
+Records of a turn go into the queues directly; this module is for records that are read back: after
+an unclean start, on a replica, and when queues are rebuilt.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ if TYPE_CHECKING:
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 UNKNOWN_DELAY_MS: Final = 1000
-"""The delay of a level that the store knows nothing of."""
-
+"""The delay of a level that the store does not know."""
 UNIQUE_ID: Final = b"UNIQ_KEY\x01"
-"""What properties begin with, mostly."""
+"""The usual beginning of properties."""
 _REMEMBERED_MAX: Final = 1024
 _REMEMBERED_SIZE_MAX: Final = 256
 _TRANSACTION_ID: Final = b"__transactionId__\x01"
-"""Each message of a transaction has another."""
+"""A property that differs in each message of a transaction."""
 
 _find_tags: Final = property_finder(b"TAGS")
 _RECORDS_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
-"""The halves of a transaction that no consumer sees."""
-
+"""Halves of transactions, which no consumer sees."""
 BATCH_COUNT_MAX: Final = 32767
-"""Messages of an inner batch: their number is an i16 in the ConsumeQueue."""
+"""Messages of an inner batch: the ConsumeQueue stores their number as an i16."""
 _COUNTS: Final = range(1, BATCH_COUNT_MAX + 1)
 _BASES: Final = range(1 << 63)
 
@@ -45,41 +43,41 @@ _BASES: Final = range(1 << 63)
 def tags_code_of(
     topic: str, properties: bytes, store_timestamp: int, delay_levels_ms: Sequence[int]
 ) -> int:
-    """Return the tags code of a record's entry: a hash, or when a delayed message is due."""
+    """Return the tags code of a record's entry: a hash, or the time a delayed message is due."""
     if topic == SCHEDULE_TOPIC:
         level = _delay_level(properties)
         if level > 0:
             levels = len(delay_levels_ms)
             delay = delay_levels_ms[min(level, levels) - 1] if levels else UNKNOWN_DELAY_MS
             return store_timestamp + delay
-    # Where tags mostly are, without a call; `_find_tags` finds them wherever they are.
+    # First the usual place of tags, without a call; `_find_tags` finds them anywhere.
     _, found, rest = properties.rpartition(b"\x02TAGS\x01")
     tags = (found and rest.partition(b"\x02")[0]) or _find_tags(properties)
     return tags_code(tags) if tags else 0
 
 
 class TagsCodes:
-    """Tags codes by what most messages of a kind have in common: all behind a unique id.
+    """Tags codes by what most messages of a kind have in common: everything after a unique id.
 
     Not for `SCHEDULE_TOPIC`, whose codes are times.
     """
 
     def __init__(self) -> None:
         self.known: dict[bytes, int] = {}
-        """By what stands behind the first pair of properties, if that is the unique id."""
+        """By what follows the first pair of properties, if that is the unique id."""
 
     def remember(self, properties: bytes, code: int) -> None:
-        """Note a code for all properties that differ in nothing but the unique id."""
+        """Note a code for all properties that differ only in the unique id."""
         first, _, rest = properties.partition(b"\x02")
         is_common = rest.find(_TRANSACTION_ID) < 0 and len(rest) <= _REMEMBERED_SIZE_MAX
-        # One with a NUL needs a checksum of its record: `Turn.record`.
+        # With a NUL in it the record needs a checksum: see `Turn.record`.
         if first.startswith(UNIQUE_ID) and is_common and 0 not in rest:
             if len(self.known) >= _REMEMBERED_MAX:
                 self.known.clear()
             self.known[rest] = code
 
     def code_of(self, properties: bytes) -> int:
-        """Return a tags code, worked out or known."""
+        """Return a tags code, computed or known."""
         first, _, rest = properties.partition(b"\x02")
         code = self.known.get(rest)
         if code is None or not first.startswith(UNIQUE_ID):
@@ -108,7 +106,7 @@ def place_record(
     is_batch_topic: Callable[[str], bool],
     levels: DelayLevels,
 ) -> bool:
-    """Put the entry of a record where it belongs; False if it was there, or has none.
+    """Put the entry of a record where it belongs; return False if it was there, or has none.
 
     A prepared or rolled back half of a transaction has no entry: consumers never see it.
     """
@@ -141,24 +139,24 @@ def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry:
 
 
 def says_number_twice(message: StoredMessage) -> bool:
-    """Whether an inner batch says its number in the head and, the same, as a property."""
+    """Whether an inner batch has the same number in its head and in its property."""
     is_inner = bool(message.sys_flag & SysFlag.INNER_BATCH)
     return not is_inner or _number(message, "INNER_BASE", _BASES, -1) == message.queue_offset
 
 
 def has_entry(message: StoredMessage) -> bool:
-    """Whether a queue has an entry of a record: all but halves that wait or are rolled back."""
+    """Whether a record has an entry in a queue: all but waiting and rolled back halves do."""
     return message.sys_flag & TRANSACTION_MASK not in _RECORDS_WITHOUT_ENTRY
 
 
 def message_count(message: StoredMessage) -> int:
-    """Return how many messages a record holds, of queue offsets from its own on."""
+    """Return how many messages a record has, with queue offsets from its own on."""
     is_batch = message.sys_flag & SysFlag.INNER_BATCH
     return _number(message, "INNER_NUM", _COUNTS, 1) if is_batch else 1
 
 
 def _number(message: StoredMessage, name: str, numbers: range, default: int) -> int:
-    """Return a property that is one of these numbers, as an entry can hold, or the default."""
+    """Return a property if it is one of these numbers, which fit an entry, or else the default."""
     try:
         number = int(message.find(name) or default)
     except ValueError:
@@ -167,7 +165,7 @@ def _number(message: StoredMessage, name: str, numbers: range, default: int) -> 
 
 
 def note_record(index: Index, message: StoredMessage) -> None:
-    """Let the index know of a record, unless it has it; a rolled back transaction has no keys."""
+    """Add a record to the index, unless that has it; a rolled back transaction has no keys."""
     _, physical_offset, store_timestamp = message.place
     if physical_offset < index.resume_offset:
         return

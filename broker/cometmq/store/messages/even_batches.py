@@ -1,9 +1,9 @@
-"""Batches whose messages are all of one size: their records made as one matrix, a row for each.
+"""Batches whose messages are all of one size: their records are made as one matrix, a row for each.
 
-Who sends readings, ticks or rows of a table has such batches. Cut item by item, their records cost
-1.3 µs a message; numpy makes them column by column, and its price is per column. Asked of the items
-is what `QuickPuts` asks of each, and what comes out is the same, byte for byte. Where the answer is
-not surely yes it is None, and the items have to be looked at one by one.
+Senders of readings, ticks or rows of a table have such batches. Made one by one, their records cost
+1.3 µs a message; numpy makes them column by column, at a cost per column. The items must fulfil the
+same conditions as in `QuickPuts`, and the result is the same, byte for byte. Unless they surely do,
+the result is None, and the items have to be looked at one by one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 COUNT_MIN: Final = 16
-"""With fewer messages to look at each costs less."""
+"""With fewer messages, looking at each costs less."""
 COUNT_MAX: Final = 4096
-"""What cuts so many takes 150 KB to remember."""
+"""A cached `Struct` that cuts this many takes 150 KB."""
 
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 _PROPERTIES_SIZE_SIZE: Final = _PROPERTIES_SIZE.size
@@ -45,14 +45,14 @@ _I64: Final = np.dtype(">i8")
 
 
 class EvenRecords(NamedTuple):
-    """What the messages of a batch become."""
+    """The records and entries of a batch's messages."""
 
     record_count: int
     record_size: int
     records: bytearray
     entries: tuple[bytes, ...]
     properties: bytes
-    """Of all messages, as they came, one behind the other."""
+    """Those of all messages, as they came, one after another."""
 
 
 def even_records(
@@ -66,10 +66,10 @@ def even_records(
     shared: bytes,
     limit: int,
 ) -> EvenRecords | None:
-    """Make the records of a batch's body; None when its items are not all alike, and well known.
+    """Make the records of a batch's body; None if its items are not all alike and known.
 
-    `more` is added to the properties of each, and no record may end behind `limit`. What stands
-    behind the unique id of the first message, `more` included, is among `codes`.
+    `more` is added to the properties of each, and no record may end after `limit`. What follows the
+    unique id of the first message, with `more`, must be among `codes`.
     """
     item_size, flag, body_size = unpack_item_head(raw, 0)
     body_end = ITEM_HEAD_SIZE + body_size
@@ -106,7 +106,7 @@ def even_records(
         size, MAGIC_V1, 0, queue_id, flag, queue_offset, physical_offset, shared, body_size
     )
     middle = topic_part + _PROPERTIES_SIZE.pack(properties_size + len(more))
-    # The first record as often as there are records, and then what differs in them.
+    # Repeat the first record for all records, and then set what differs.
     first = head + raw[ITEM_HEAD_SIZE:body_end] + middle + raw[properties_at:item_size] + more
     records = bytearray(first) * count
     places = np.arange(physical_offset, physical_offset + count * size, size)
@@ -137,12 +137,12 @@ def _i64s(rows: bytearray, at: int, row_size: int) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=16)
 def _bodies_of(count: int, body_size: int, item_size: int) -> struct.Struct:
-    """Return what cuts the bodies out of a batch."""
+    """Return a struct that cuts the bodies out of a batch."""
     behind = item_size - ITEM_HEAD_SIZE - body_size
     return struct.Struct(f"{ITEM_HEAD_SIZE}x{body_size}s{behind}x" * count)
 
 
 @lru_cache(maxsize=64)
 def _entries_of(count: int) -> struct.Struct:
-    """Return what cuts so many entries."""
+    """Return a struct that cuts `count` entries."""
     return struct.Struct(f"{ENTRY_SIZE}s" * count)

@@ -28,11 +28,11 @@ _unpack_head: Final = _HEAD.unpack_from
 _I32_SIGN: Final = 1 << 31
 
 LOG: Final = "commitlog"
-"""In errors about a place in the log: the log as a whole, and the physical offset."""
+"""The path in errors about a place in the log as a whole, whose position is a physical offset."""
 
 
 def _signed(code: int) -> int:
-    """The hash in a tags code: its lower 32 bits, with their sign."""
+    """Return the hash in a tags code: its lower 32 bits, with their sign."""
     return (code + _I32_SIGN & 0xFFFFFFFF) - _I32_SIGN
 
 
@@ -42,7 +42,7 @@ def _code_of(message: StoredMessage) -> int:
 
 
 class Selection:
-    """One pass over entries that picks what is wanted until a limit is met."""
+    """One pass over entries that picks wanted records until a limit is reached."""
 
     def __init__(
         self,
@@ -59,25 +59,25 @@ class Selection:
         self._wanted = wanted
         self._fetched = fetched
         self.picked: list[tuple[int, int]] = []
-        """Where each record stands, and how long it is."""
+        """The physical offset and size of each record."""
         self.size = 0
-        """Of all that are picked."""
+        """The size of all picked records."""
         self.next_offset = 0
-        """The queue offset to go on at."""
+        """The queue offset at which to continue."""
         self.has_expired = False
-        """Whether the log begins only behind what an entry names."""
+        """Whether the log begins after a record that an entry names."""
         self.cold: list[Cold] = []
-        """What must be fetched before more can be said."""
+        """What must be fetched before the pass can go further."""
 
     def run(
         self, entries: Sequence[tuple[int, int, int]], ends: Sequence[int], queue_offset: int
     ) -> None:
-        """Pick from the entries; `ends` has the queue offset behind each."""
+        """Pick from the entries; `ends` has the queue offset after each."""
         self.next_offset = queue_offset
         for (physical_offset, size, code), end in zip(entries, ends, strict=True):
             if size <= 0 or self._reader.has_expired(physical_offset):
-                # The queue begins behind what has expired: it must not pass for that, nor for
-                # unwanted. What is in front of it is returned first.
+                # The queue begins after what has expired, so the entry is damaged: it must count
+                # neither as expired nor as unwanted. What comes before it is returned first.
                 if self.next_offset == queue_offset:
                     raise self._reader.misled(physical_offset, size)
                 return
@@ -98,7 +98,7 @@ class Selection:
 
     def _is_wanted(self, physical_offset: int, size: int, code: int) -> bool:
         codes, matches = self._wanted.codes, self._wanted.matches
-        # In a store of Apache the code may be elsewhere; the record says the same.
+        # In Apache's store the code may be elsewhere; the record has the same.
         asks_record = codes is not None and code <= ADDRESS_MAX
         if codes is not None and not asks_record and _signed(code) not in codes:
             return False
@@ -124,15 +124,15 @@ class Selection:
         return len(self.picked) >= min(count, self._count_max) or self.size + size > size_max
 
     def slices(self) -> list[Buffer]:
-        """Return the bytes of what was picked; none when some are missing, see the attributes."""
-        self.cold.clear()  # What stopped the pass is asked for by the next read.
+        """Return the bytes of what was picked; none if some are missing, see the attributes."""
+        self.cold.clear()  # The next read asks for what stopped the pass.
         slices: list[Buffer] = []
         for physical_offset, size in merged(self.picked):
             piece = self._reader.piece(physical_offset, size, self._fetched)
             if isinstance(piece, Cold):
                 self.cold.append(piece)
             elif piece is None:
-                self.has_expired = True  # While it was fetched. None of the answer is left.
+                self.has_expired = True  # It expired while it was fetched: nothing is returned.
                 return []
             else:
                 self._check(piece, physical_offset, size)
@@ -140,14 +140,14 @@ class Selection:
         return slices
 
     def _check(self, piece: Buffer, start: int, size: int) -> None:
-        """Check that each record of a run is where, and as long as, its entry says."""
+        """Check that each record of a run has the place and the size that its entry says."""
         for physical_offset, record_size in self.picked:
             if start <= physical_offset < start + size:
                 check_head(piece, physical_offset, record_size, physical_offset - start)
 
 
 def check_head(piece: Buffer, physical_offset: int, size: int, at: int = 0) -> None:
-    """Raise `CorruptionError` unless a record of that size and place begins at these bytes."""
+    """Raise `CorruptionError` unless a record of this size and place begins at these bytes."""
     named, found_offset = _unpack_head(piece, at) if len(piece) - at >= _HEAD.size else (0, 0)
     if found_offset == physical_offset and named in (size << 32 | MAGIC_V1, size << 32 | MAGIC_V2):
         return
@@ -164,16 +164,16 @@ def check_head(piece: Buffer, physical_offset: int, size: int, at: int = 0) -> N
 
 
 def _read(piece: Buffer, physical_offset: int) -> StoredMessage:
-    """Read the record at a physical offset; `CorruptionError` when it is none."""
+    """Read the record at a physical offset; raise `CorruptionError` if there is none."""
     try:
         return read_message(bytes(piece))
     except MessageError as error:
-        problem = str(error).partition(": ")[2]  # Without the place, which is one in these bytes.
+        problem = str(error).partition(": ")[2]  # Without the place, which is within these bytes.
         raise CorruptionError(LOG, physical_offset, f"{problem}; verify the store") from None
 
 
 def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join records that are neighbours in the log: the offset and size of each run."""
+    """Join records that are neighbours in the log; return the offset and size of each run."""
     runs: list[tuple[int, int]] = []
     for physical_offset, size in records:
         if runs and sum(runs[-1]) == physical_offset:
@@ -185,15 +185,15 @@ def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def _heads_of(count: int, size: int) -> Callable[[Buffer], tuple[int, ...]]:
-    """Return what takes the heads out of so many records of one size, one behind the other."""
+    """Return a function that unpacks the heads of `count` consecutive records of one size."""
     return Struct(f">{f'q20xq{size - _HEAD.size}x' * count}").unpack
 
 
 def picked(piece: Buffer, start: int, offsets: Sequence[int], sizes: Sequence[int]) -> bytes | None:
-    """Join the records that stand at these offsets in a piece of the log that begins at `start`.
+    """Join the records at these offsets in a piece of the log that begins at `start`.
 
-    None when one lies outside of the piece, `CorruptionError` when one is not there. Records of one
-    size are joined first and looked at together then, in half the time.
+    Return None if one is outside the piece, and raise `CorruptionError` if one is not there.
+    Records of one size are first joined and then looked at together, in half the time.
     """
     size = sizes[0]
     if size < _HEAD.size or sizes.count(size) != len(sizes):
@@ -206,7 +206,7 @@ def picked(piece: Buffer, start: int, offsets: Sequence[int], sizes: Sequence[in
     named = heads[0]
     is_head = named in (size << 32 | MAGIC_V1, size << 32 | MAGIC_V2)
     if not is_head or heads[1::2] != offsets or heads[::2].count(named) != len(sizes):
-        return _picked_singly(piece, start, offsets, sizes)  # Which says what is wrong.
+        return _picked_singly(piece, start, offsets, sizes)  # That raises the error.
     return joined
 
 

@@ -1,9 +1,9 @@
-"""The quick ways of putting messages: for those that are like the ones before them.
+"""The quick ways of putting messages: for those that are like earlier ones.
 
-Most messages are: of a topic that was written to before, to IPv4 hosts, and with properties that,
-behind a unique id, were seen before. The functions here are for those, and make the same of them
-as the careful ways of `appending`, for a third of the work. They are long, and make no object that
-they can do without, because nearly every message of a broker goes through them.
+Most messages are: their topic was written to before, their hosts are IPv4, and their properties,
+after a unique id, were seen before. The functions here are for these, and make the same records of
+them as the careful ways of `appending`, with a third of the work. They are long, and make no object
+that they can do without, because nearly every message of a broker goes through them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
 IN_TRANSACTION: Final = int(SysFlag.TRANSACTION_PREPARED | SysFlag.TRANSACTION_COMMITTED)
 INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 UNUSUAL: Final = int(SysFlag.TRANSACTION_PREPARED) | INNER_BATCH | HOSTS_MASK
-"""Flags of messages that need care: all of a transaction's but the committed one."""
-
+"""Flags of messages that need care; of a transaction's messages only the committed one does not."""
 PACKED_SIZES: Final = [struct.Struct(">h").pack(size) for size in range(1024)]
-"""How the size of properties stands in a record; longer ones are not quick."""
+"""The bytes for the size of properties in a record; longer properties are not quick."""
 
 _SEPARATOR: Final = 2
 _pack_head: Final = RECORD_HEAD.pack
@@ -52,7 +51,7 @@ _pack_entry: Final = ENTRY.pack
 
 
 class QuickPuts(Committer):
-    """The turn that is being collected, and what messages that are alike have in common."""
+    """The turn that is being collected, and what similar messages have in common."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class QuickPuts(Committer):
         on_published: Callable[[list[Noted], int], None],
         has_numpy: Callable[[], bool],
     ) -> None:
-        """`has_numpy` says whether that is loaded; nothing here waits for it."""
+        """`has_numpy` says whether numpy is loaded; nothing here waits for it."""
         super().__init__(log, syncer, config, journal=journal, on_published=on_published)
         self._has_numpy = has_numpy
         self._even_records: Callable[..., EvenRecords | None] | None = None
@@ -91,12 +90,12 @@ class QuickPuts(Committer):
         prepared_transaction_offset: int,
         flag: int,
     ) -> tuple[int, int, int] | None:
-        """Add one message that is like those before it, or return None: then `put` it.
+        """Add one message that is like earlier ones, or return None: then call `put`.
 
-        It is the way of nearly every send, so it makes no object that it can do without: an
-        `Origin` comes, and an `Appended` is returned, in parts. The caller vouches that the
-        properties begin with a unique id, without a NUL, and that `tail` is what stands behind
-        that pair: all of it, or what was noted by `note_alike`.
+        Nearly every send comes this way, so it makes no object that it can do without: it takes the
+        parts of an `Origin`, and returns those of an `Appended`. The caller makes sure that the
+        properties begin with a unique id, without a NUL, and that `tail` is what follows that pair:
+        all of it, or what was noted by `note_alike`.
         """
         turn = self._turn
         physical_offset = turn.end
@@ -156,7 +155,7 @@ class QuickPuts(Committer):
         shared: bytes,
         physical_offset: int,
     ) -> AppendedBatch:
-        """Add messages of one queue of which nothing is unusual, which were placed there."""
+        """Add messages without anything unusual to one queue, at a place made for them."""
         queue = self._queues.simple.get(topic, queue_id)
         part, topic_raw, record_size = known.part, known.raw, known.record_size
         queue_offset = queue.next_offset
@@ -164,7 +163,7 @@ class QuickPuts(Committer):
         entries: list[bytes] = []
         records: list[Noted] = []
         offsets: list[int] = []
-        tail, code = None, 0  # Of the message before, if it began with a unique id.
+        tail, code = None, 0  # Those of the previous message, if it began with a unique id.
         try:
             for flag, body, properties in messages:
                 body_size, properties_size = len(body), len(properties)
@@ -198,7 +197,7 @@ class QuickPuts(Committer):
     def _put_even(
         self, known: Topic, queue: ConsumeQueue, raw: bytes, more: bytes, now_ms: int, shared: bytes
     ) -> AppendedBatch | None:
-        """Add the messages of a batch's body as one matrix, if it can be; else None."""
+        """Add the messages of a batch's body as one matrix, if possible; else return None."""
         if self._even_records is None:
             if not self._has_numpy():
                 return None
@@ -236,10 +235,10 @@ class QuickPuts(Committer):
     def _put_raw_alike(
         self, known: Topic, queue: ConsumeQueue, raw: bytes, more: bytes, now_ms: int, shared: bytes
     ) -> AppendedBatch | None:
-        """Add the messages of a batch's body, if all are like some before them, in one pass.
+        """Add the messages of a batch's body in one pass, if all are like earlier ones.
 
-        None, and nothing is added, when one is not, when the body is none, or when there is not
-        surely room. Then whoever called splits the body, and finds out.
+        Otherwise, or if the body is malformed, or if there may be no room, add nothing and return
+        None. Then the caller splits the body, and finds out what is wrong.
         """
         queue_id, queue_offset = queue.queue_id, queue.next_offset
         part, topic_raw = known.part, known.raw
@@ -293,7 +292,7 @@ class QuickPuts(Committer):
                 queue_offset += 1
         except (KeyError, IndexError, struct.error):
             return None
-        # The lengths of the last item may have been beyond the end.
+        # The lengths of the last item may have reached beyond the end.
         if at != raw_size or not offsets or physical_offset > self._quick_limit:
             return None
         if 0 in b"".join(pieces[3::5]):  # A NUL in properties needs a checksum of its record.
@@ -309,7 +308,7 @@ class QuickPuts(Committer):
         offsets: list[int],
         end: int,
     ) -> AppendedBatch:
-        """Add the records of a batch, and what follows from them; the turn ends behind them."""
+        """Add the records of a batch, and what follows from them; the turn ends after them."""
         turn, start = self._turn, offsets[0]
         self._add(start, end - start, pieces)
         turn.records += records

@@ -1,13 +1,13 @@
-"""Reading messages by queue offset: which records an answer holds, and their bytes uncopied.
+"""Reading messages by queue offset: which records an answer has, and their bytes uncopied.
 
 A read looks at a stretch of ConsumeQueue entries, picks records by tag and by content until a limit
-is met, and returns their bytes: records that are neighbours in the log as one slice. What is hot
-are slices of the map. What is older is copied out of the page cache if it is there; only if it is
-not do the lower limits of cold data hold, and if even as much is not there, the result's `cold`
-says what is missing; the caller has any thread `fetch` it and reads again with what it got.
+is reached, and returns their bytes: neighbours in the log as one slice. Hot data is returned as
+slices of the map. Older data is copied out of the page cache if it is there. Only if it is not, the
+lower limits of cold data apply. If even that much is not there, the result's `cold` says what is
+missing; the caller has any thread `fetch` it and reads again with the result.
 
-Before a slice is returned its first record must be the one that its entry names: a damaged entry
-is an error that names it, never an answer.
+Before a slice is returned, its first record must be the one that its entry names: a damaged entry
+causes an error that names it, never an answer.
 """
 
 from __future__ import annotations
@@ -41,17 +41,16 @@ if TYPE_CHECKING:
 _first: Final = Struct(">q").unpack_from  # The physical offset of an entry, see `consume_queue`.
 
 SPAN_MAX: Final = 8
-"""How many times what is wanted is read to get it in one go, where reading is copying."""
-
+"""If reading means copying, up to this many times the wanted bytes are read to get them at once."""
 Fetched: TypeAlias = "Sequence[tuple[Cold, bytes]]"
-"""What was read from the disk for an earlier `cold`."""
+"""Bytes read from the disk for an earlier `cold`."""
 
 
 class ReadStatus(Enum):
     """How a read ended; the names are Apache's.
 
-    There is no NO_MATCHED_LOGIC_QUEUE: a queue that does not exist yet reads as an empty one, as it
-    does in Apache's store.
+    There is no NO_MATCHED_LOGIC_QUEUE: a queue that does not exist yet reads as an empty one, as in
+    Apache's store.
     """
 
     FOUND = auto()
@@ -71,9 +70,9 @@ class Filter:
     codes: Collection[int] | None = None
     """Tag codes, as signed 32-bit numbers; None for all."""
     matches: Callable[[StoredMessage], bool] | None = None
-    """A test of the message itself; None for all. It costs a look at each record."""
+    """A test of the message itself, which costs a look at each record; None for all."""
     entries_max: int | None = None
-    """How many entries one read may look at, where `matches` costs more than a tag does."""
+    """How many entries one read may look at, if `matches` costs more than a tag."""
 
 
 class ReadResult(msgspec.Struct, frozen=True, gc=False):
@@ -81,30 +80,30 @@ class ReadResult(msgspec.Struct, frozen=True, gc=False):
 
     status: ReadStatus
     next_begin_offset: int
-    """Where the reader should go on."""
+    """Where the reader should continue."""
     min_offset: int
     max_offset: int
     slices: list[Buffer]
     """The records, in order; neighbours in the log share a slice."""
     record_count: int = 0
-    """How many they are."""
+    """The number of records."""
     size: int = 0
-    """How many bytes they have."""
+    """Their size in bytes."""
     last_physical_offset: int = -1
-    """Where the last of them stands: how far the reader is behind the end of the log."""
+    """The offset of the last record: it shows how far the reader is behind the end of the log."""
     cold: tuple[Cold, ...] = ()
     """What has to be fetched first; there is no status then."""
 
 
 @lru_cache(maxsize=64)
 def _sizes_of(count: int) -> Callable[[Buffer], tuple[int, ...]]:
-    """Return what takes the sizes out of so many entries: a fifth of `ENTRY.iter_unpack`'s time."""
+    """Return a function that unpacks the sizes in entries, in a fifth of `iter_unpack`'s time."""
     return Struct(">" + "8xi8x" * count).unpack
 
 
 @lru_cache(maxsize=64)
 def _offsets_of(count: int) -> Callable[[Buffer], tuple[int, ...]]:
-    """Return what takes the physical offsets out of so many entries."""
+    """Return a function that unpacks the physical offsets in entries."""
     return Struct(">" + "q12x" * count).unpack
 
 
@@ -130,8 +129,8 @@ class QueueReader:
     ) -> ReadResult:
         """Read up to `count_max` messages from a queue offset on.
 
-        All that was fetched for it must be given again with the next call, too. `CorruptionError`
-        when an entry does not lead to its record, or is lost with its file.
+        Each further call must be given everything that was fetched so far. Raise `CorruptionError`
+        if an entry does not lead to its record, or is lost with its file.
         """
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None or not queue.end:  # See `ConsumeQueues.find`.
@@ -159,7 +158,7 @@ class QueueReader:
             try:
                 result = self._whole(entries, queue_offset, min_offset, max_offset)
             except CorruptionError:
-                result = None  # With care, then: what is in front of the damage is returned.
+                result = None  # The careful way returns what comes before the damage.
             if result is not None:
                 return result
         ends = range(queue_offset + 1, queue_offset + 1 + len(entries) // ENTRY_SIZE)
@@ -196,7 +195,7 @@ class QueueReader:
         wanted: Filter | None,
         fetched: Fetched | None,
     ) -> ReadResult:
-        """Pick from these entries: as if all were in memory, and if it is not, less."""
+        """Pick from these entries as if everything were in memory; if it is not, pick less."""
         queue_offset, min_offset, max_offset = bounds
         wanted = wanted or Filter()
         if fetched is None:
@@ -220,11 +219,10 @@ class QueueReader:
     def _whole(
         self, entries: Buffer, queue_offset: int, min_offset: int, max_offset: int
     ) -> ReadResult | None:
-        """The answer when all that the entries name is in memory, and within the limits.
+        """Return the answer if all named records are in memory and within the limits; else None.
 
-        The usual case of a consumer that keeps up, at a fifth of the cost. Records that stand one
-        behind the other are a slice of the map; others are copied, which costs less than a slice
-        for each.
+        This is the usual case of a consumer that keeps up, at a fifth of the cost. Consecutive
+        records are one slice of the map; others are copied, which costs less than a slice each.
         """
         count = len(entries) // ENTRY_SIZE
         if count > self._hot[0]:
@@ -239,7 +237,7 @@ class QueueReader:
         if piece is None:
             return None
         if span == size:
-            # Of all entries but the last, a wrong one would have made gaps.
+            # A wrong entry other than the last would have made gaps.
             check_head(piece, last, sizes[-1], last - start)
         elif (piece := picked(piece, start, _offsets_of(count)(entries), sizes)) is None:
             return None
@@ -247,13 +245,13 @@ class QueueReader:
         return ReadResult(ReadStatus.FOUND, end, min_offset, max_offset, [piece], count, size, last)
 
     def _span(self, start: int, span: int, size: int) -> Buffer | None:
-        """Return a stretch of the log that is in memory, of which `size` bytes are wanted."""
+        """Return a stretch of the log if it is in memory; `size` bytes of it are wanted."""
         log = self._log
         segment_size = log.segments.size
         if not 0 < size <= span <= segment_size - start % segment_size:
             return None
         if start + span > log.end_offset or (
-            span > SPAN_MAX * size and start < log.hot_offset  # Would be copied whole.
+            span > SPAN_MAX * size and start < log.hot_offset  # All of it would be copied.
         ):
             return None
         piece = log.find(start, span)
@@ -287,7 +285,7 @@ class QueueReader:
 
     @cached_property
     def in_bulk(self) -> BulkReader:
-        """Reads much at once."""
+        """A reader for much at once."""
         from cometmq.store.messages.bulk_reading import BulkReader  # It needs numpy.
 
         return BulkReader(self._log, self._queues, self)
@@ -297,13 +295,13 @@ class QueueReader:
         return self._hot if is_cached or physical_offset >= self._log.hot_offset else self._cold
 
     def has_expired(self, physical_offset: int) -> bool:
-        """Whether the log begins only behind this offset."""
+        """Whether the log begins after this offset."""
         return physical_offset < self._log.first_offset
 
     def piece(
         self, physical_offset: int, size: int, fetched: Fetched | None
     ) -> Buffer | Cold | None:
-        """Return bytes of the log; None when they have expired."""
+        """Return bytes of the log; None if they have expired."""
         log = self._log
         room = log.segments.size - physical_offset % log.segments.size
         if not 0 < size <= room or physical_offset + size > log.end_offset:
@@ -315,7 +313,7 @@ class QueueReader:
         return log.find(physical_offset, size)
 
     def misled(self, physical_offset: int, size: int) -> CorruptionError:
-        """Make the error for an entry that leads to no record in the log."""
+        """Return the error for an entry that leads to no record in the log."""
         log = self._log
         return CorruptionError(
             log.segments.directory,
@@ -325,7 +323,7 @@ class QueueReader:
         )
 
     def ahead(self, cold: Cold) -> Cold:
-        """Widen what is fetched to what the next entries will probably ask for."""
+        """Extend what is fetched to what the next entries will probably need."""
         log = self._log
         room = log.segments.size - cold.position
         written = log.end_offset - cold.physical_offset
@@ -357,13 +355,13 @@ def _cold_entries(queue: ConsumeQueue, queue_offset: int, count: int) -> Cold:
 
 
 def without_status(queue_offset: int, *cold: Cold | None) -> ReadResult:
-    """Say what has to be fetched before it is known what a read finds."""
+    """Return a result that says what has to be fetched before the read."""
     needed = tuple(each for each in cold if each is not None)
     return ReadResult(ReadStatus.FOUND, queue_offset, 0, 0, [], cold=needed)
 
 
 def outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:
-    """Answer for an offset at which the queue has no message."""
+    """Return the answer for an offset at which the queue has no message."""
     if max_offset == 0:
         status, next_offset = ReadStatus.NO_MESSAGE_IN_QUEUE, 0
     elif queue_offset < min_offset:

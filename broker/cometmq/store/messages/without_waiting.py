@@ -1,4 +1,4 @@
-"""Looks into queues that never wait for the disk: what it alone has is asked for instead."""
+"""Looks into queues that never wait for the disk: they ask for what only the disk has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def offset_by_time(
     boundary: Boundary,
     fetched: Fetched | None,
 ) -> int | Cold:
-    """Return the queue offset for a store timestamp; `log` is what may be read of it."""
+    """Return the queue offset for a store timestamp; `log` is the range that may be read."""
 
     def store_time(physical_offset: int, size: int) -> int:
         if not log.start <= physical_offset <= log.stop - size:
