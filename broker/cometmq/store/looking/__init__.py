@@ -1,1 +1,1 @@
-"""Reading a store that is not open here: what all tools stand on."""
+"""Reading a store that is not open here: the base of all tools."""

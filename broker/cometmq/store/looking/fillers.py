@@ -1,4 +1,4 @@
-"""The records that a repair has put in the place of damaged bytes, see `placeholders`."""
+"""The records that a repair put in the place of damaged bytes, see `placeholders`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 FILLER_TOPIC: Final = b"COMETMQ_DAMAGED"
 NOBODY: Final = b"\x7f\0\0\x01\0\0\0\0"
-"""What these records have as hosts: port 0, which no broker listens on."""
+"""The hosts in these records: with port 0, on which no broker listens."""
 
 
 def is_filler(message: StoredMessage) -> bool:
-    """Whether it fills the rest of a range, without a name; no queue and no index have it."""
+    """Whether a record fills the rest of a range, for no message; no queue or index has it."""
     return (
         message.sys_flag == TransactionType.ROLLED_BACK.value
         and FILLER_TOPIC.startswith(message.topic_raw)
@@ -24,6 +24,6 @@ def is_filler(message: StoredMessage) -> bool:
 
 
 def is_of_repair(message: StoredMessage) -> bool:
-    """Whether a repair has put a record there: for a message that was lost, or as a filler."""
+    """Whether a repair put the record there: for a lost message, or as a filler."""
     is_nobody = message.store_host == NOBODY == message.born_host
     return is_nobody and not any(message.body)

@@ -1,4 +1,4 @@
-"""What verifying a store finds: one `Finding` a damage, and a `Report` of all."""
+"""What verifying a store finds: a `Finding` for each damage, and a `Report` of all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ALIKE_KEPT: Final = 3
-"""Findings of one kind about one queue, or one file, that are kept whatever the number of all."""
+"""Findings of one kind about one queue, or one file, that are kept however many there are."""
 
 
 class Kind(Enum):
@@ -23,27 +23,27 @@ class Kind(Enum):
     LOST_MESSAGE = "lost message"
     """A queue's entry leads to a record that is damaged."""
     WRONG_ENTRY = "wrong entry"
-    """A queue's entry is not what its record says."""
+    """A queue's entry differs from its record."""
     MISSING_ENTRY = "missing entry"
     """A record has no entry in its queue."""
     EXTRA_ENTRY = "extra entry"
-    """An entry for which there is no record."""
+    """An entry has no record."""
     OFFSET_TWICE = "offset given twice"
-    """A record is in no queue, because its offset was given out again to a later one."""
+    """A record is in no queue, because its offset was given again to a later record."""
     OUT_OF_REACH = "out of reach"
-    """A record is in no queue, because that begins behind messages that the log lacks."""
+    """A record is in no queue, because its queue begins after messages that the log lacks."""
     QUEUE_FILE = "queue file"
-    """A file of a queue that has a wrong size, or that a start would not take."""
+    """A file of a queue has a wrong size, or a start would not accept it."""
     MISPLACED = "misplaced"
-    """What does not belong where it lies: a foreign file, or a folder or pipe instead of one."""
+    """Something is where it does not belong: a foreign file, or a folder or pipe for a file."""
     WRONG_ITEM = "wrong item"
-    """An item of the index is not what its record says."""
+    """An item of the index differs from its record."""
     MISSING_ITEM = "missing item"
     """A key of a record is not in the index."""
     EXTRA_ITEM = "extra item"
-    """An item for which there is no key."""
+    """An item has no key."""
     INDEX_CHAIN = "index chain"
-    """Items do not lead to one another as their hashes say."""
+    """Items do not lead to one another as their hashes require."""
     INDEX_HEADER = "index header"
     """The header of an index file contradicts its items."""
     INDEX_FILE = "index file"
@@ -51,23 +51,23 @@ class Kind(Enum):
     CHECKPOINT = "checkpoint"
     """The checkpoint is damaged."""
     QUEUE_ENDS = "queue ends"
-    """The list of where the queues ended is damaged."""
+    """The list of the queues' ends is damaged."""
     CONFIG_FILE = "config file"
     """A table of `config/` is damaged, and so is its backup: a start refuses it."""
     ROCKSDB = "rocksdb"
-    """A folder is a database of Apache's, which is not read here: a start refuses it."""
+    """A folder is a database of Apache's, which cannot be read here: a start refuses it."""
     REFUSED = "refused"
     """A start refuses the store, and nothing else is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One damage: where it is, what is there and what should be."""
+    """One damage: where it is, what is there, and what should be there."""
 
     kind: Kind
     path: str
     position: int
-    """The first byte of the file that is concerned."""
+    """The first byte in the file that is affected."""
     problem: str
     expected: str = ""
     physical_offset: int | None = None
@@ -76,7 +76,7 @@ class Finding:
     queue_offset: int | None = None
 
     def __str__(self) -> str:
-        """One line that says it all."""
+        """Return all of it in one line."""
         about: list[str] = []
         if self.topic is not None:
             about.append(f"{self.topic} queue {self.queue_id} offset {self.queue_offset}")
@@ -98,7 +98,7 @@ class Alike:
     count: int = 1
 
     def rest_text(self) -> str:
-        """One line for those behind the first."""
+        """Return one line for the findings after the first ones."""
         last = self.last
         about, end = last.path, f"byte {last.position}"
         if last.queue_offset is not None:
@@ -110,12 +110,12 @@ class Alike:
 
 
 class Progress(NamedTuple):
-    """How far a long task is."""
+    """How far a long task has come."""
 
     stage: str
     done: int
     total: int
-    """In bytes of the log, or of the files that are looked at."""
+    """In bytes of the log, or in the queues or files that are looked at."""
 
 
 @dataclass(slots=True)
@@ -123,40 +123,40 @@ class Report:
     """What was looked at, and what was found."""
 
     findings_max: int
-    """Findings kept; the others are only counted."""
+    """Findings to keep; the others are only counted."""
     findings: list[Finding] = field(default_factory=list[Finding])
     alike: dict[tuple[Kind, str], Alike] = field(default_factory=dict[tuple[Kind, str], Alike])
     """All findings, by their kind and the queue or the file that they are about."""
     paths: set[str] = field(default_factory=set[str])
-    """The files that all findings name."""
+    """The files named by all findings."""
     counts: dict[Kind, int] = field(default_factory=dict[Kind, int])
     notes: list[str] = field(default_factory=list[str])
-    """What is not as in a store that was shut down cleanly, but no damage."""
+    """What differs from a store that was shut down cleanly, but is no damage."""
     records: int = 0
     log_bytes: int = 0
     first_offset: int = 0
     end_offset: int = 0
     torn_bytes: int = 0
-    """Of a torn tail, which the next start cuts off."""
+    """Bytes of a torn tail, which the next start cuts off."""
     torn_records: int = 0
-    """Sound records in it, which nobody promised."""
+    """Sound records in that tail, which nobody promised."""
     blocks: int = 0
     entries: int = 0
     items: int = 0
     unsettled_entries: int = 0
-    """Entries that the next start makes anew: the last process did not get to write them."""
+    """Entries that the next start rebuilds, because the last process did not get to write them."""
     unsettled_items: int = 0
     records_of_deleted_topics: int = 0
     is_complete: bool = True
-    """Whether all was looked at."""
+    """Whether everything was looked at."""
     is_explained: Callable[[Finding], bool] = lambda _: False
-    """Whether a finding is none, for what happened since the store was looked at."""
+    """Whether something that happened since the store was looked at explains a finding away."""
     queues_with_gaps: int = 0
-    """Of which the log lacks messages between two that it has: a rebuild refuses them."""
+    """Queues of which the log lacks messages between others: a rebuild refuses them."""
 
     @property
     def found(self) -> int:
-        """How many damages there are."""
+        """The number of damages."""
         return sum(self.counts.values())
 
     @property
@@ -173,7 +173,7 @@ class Report:
         expected: str = "",
         physical_offset: int | None = None,
     ) -> None:
-        """Take what is wrong at a place, of no queue that is known."""
+        """Add a finding at a place that belongs to no known queue."""
         self.add(
             Finding(
                 kind=kind,
@@ -186,7 +186,7 @@ class Report:
         )
 
     def add(self, finding: Finding) -> None:
-        """Take a finding, or count it when there are too many."""
+        """Add a finding, or only count it if there are too many."""
         if self.is_explained(finding):
             return
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1

@@ -1,11 +1,10 @@
-"""Looking at a store without changing a byte of it: what the offline tools stand on.
+"""Looking at a store without changing a byte of it: the base of the offline tools.
 
-Works on a store that a broker has open, too: `opened_by` then says whose it is, and it is read as
-one that was not shut down, which it is not yet.
+It works on a store that a broker has open, too: then `opened_by` names the process, and the store
+is read as one that was not shut down, which is true.
 
-What a store does not note down, as Apache's does not, is worked out from its files: the size of
-queue files from most of them, the shape of index files from where the items of one end (see
-`index_shape`).
+What a store does not note down, like Apache's, is derived from its files: the size of queue files
+from most of them, the shape of index files from the end of the items in one (see `index_shape`).
 """
 
 from __future__ import annotations
@@ -63,57 +62,57 @@ if TYPE_CHECKING:
     from cometmq.store.upkeep.checkpoint import Checkpoint
 
 NEAR_MAX: Final = 3
-"""Stores that are named to who named another folder."""
+"""Stores that are suggested to a user who named another folder."""
 
 _BATCH_ATTRIBUTE: Final = ("queue.type", "BatchCQ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
-    """A store as it stands on the disk."""
+    """A store as it is on the disk."""
 
     filesystem: FileSystem
     root: str
     config: StoreConfig
-    """The settings, with the sizes that the files have."""
+    """The settings, with the sizes of the files."""
     checkpoint: Checkpoint
     segments: Segments
     is_clean: bool
     """Whether the last process that wrote ended with a clean shutdown."""
     opened_by: int | None
-    """The id of the process that has it open."""
+    """The id of the process that has it open, if any."""
     start: Start
     """From where the next start would read the log."""
     topics: frozenset[str] | None
-    """The topics of Apache's table; None when the store has none, or a damaged one."""
+    """The topics in Apache's table; None if the store has no table, or a damaged one."""
     knows_all_topics: bool
-    """Whether that is all of them: the backup of a table of ours lacks what was made last."""
+    """Whether these are all topics: the backup of our table lacks what was created last."""
     in_rocksdb: dict[str, str]
-    """Folders that are databases of Apache's: what is in them is not known, and a start refuses."""
+    """Folders that are databases of Apache's: their content is unknown; a start refuses them."""
     damaged_tables: DamagedTables
-    """Files of `config/` that a start refuses, or makes something else of than they were."""
+    """Files of `config/` that a start refuses, or does not take as they were."""
     deletions: Deletions
     """Which topics were deleted, and when."""
     gone_topics: GoneTopics
     """Which topics another program deleted, without a mark."""
     delay_levels: DelayLevels
-    """The delays of delayed messages, by where they are in the log."""
+    """The delays of delayed messages, by their place in the log."""
     batch_topics: frozenset[str]
-    """Those whose attributes ask for batch queues."""
+    """Topics whose attributes ask for batch queues."""
     ends: Ends
-    """Where the queues are known to have ended; nothing if another program wrote since."""
+    """Where the queues are known to have ended; empty if another program wrote since."""
     listed_sizes: Sizes | None
-    """How long files are by the list of where queues end."""
+    """The sizes in the list of the queues' ends."""
     ended_topics: dict[str, bool]
-    """The topics of these queues, and whether they are batch queues."""
+    """The topics in `ends`, and whether their queues are batch queues."""
     is_index_shape_known: bool
-    """Whether the files of the index tell their shape, or are as the settings say."""
+    """Whether the files of the index show their shape, or match the settings."""
     log_batches: LogBatches
-    """The topics that the log has batches of."""
+    """The topics of which the log has batches."""
 
     @property
     def sizes(self) -> Sizes:
-        """How long the files are, for the list of where queues end."""
+        """The sizes of the files, for the list of the queues' ends."""
         config = self.config
         return Sizes(
             config.consume_queue_file_size,
@@ -123,24 +122,24 @@ class Inspected:
 
     @property
     def settled_offset(self) -> int | None:
-        """Entries and items of records behind this are made anew by the next start; None: none."""
+        """From here on the next start rebuilds entries and items; None if it rebuilds none."""
         return None if self.is_clean else self.start.replay_from
 
     @property
     def promised_to(self) -> int:
-        """Where records begin that may not be on the disk; `NEVER` where all of them count."""
+        """Where records begin that may not be on the disk; `NEVER` if all records count."""
         return NEVER if self.is_clean else self.start.unpromised_from
 
     def says_batch(self, topic: str) -> bool | None:
-        """Whether a topic has batch queues by the table of topics; None where that lacks it."""
+        """Whether a topic has batch queues by the table of topics; None if it is not there."""
         is_known = self.topics is not None and topic in self.topics
         return topic in self.batch_topics if is_known else None
 
     def is_batch_topic(self, topic: str) -> bool:
         """Whether the queues of a topic are batch queues.
 
-        By their files, else by its attribute, or, if it is in no table, by what they were. Where
-        no table has all topics the log tells of one whose first entries nobody came to write.
+        Their files decide, or else the topic's attribute; if it is in no table, what they were. If
+        no table has all topics, the log decides for a topic whose first entries were not written.
         """
         if self.holds(BATCH_FOLDER, topic):
             return True
@@ -155,7 +154,7 @@ class Inspected:
         )
 
     def is_kind_known(self, topic: str) -> bool:
-        """Whether anything but records says if the queues of a topic are batch queues."""
+        """Whether anything besides records shows if the queues of a topic are batch queues."""
         return (
             topic in (self.topics or ())
             or topic in self.ended_topics
@@ -166,13 +165,13 @@ class Inspected:
         )
 
     def holds(self, folder: str, topic: str) -> bool:
-        """Whether a topic has queues there, and not only what others put there, or what is gone."""
+        """Whether a topic has queues there, and not only foreign files, or deleted queues."""
         size = BATCH_ENTRY_SIZE if folder == BATCH_FOLDER else ENTRY_SIZE
         mark = self.deletions.offsets.get(topic.encode())
         return holds_queues(self.filesystem, f"{self.root}/{folder}/{topic}", size, mark)
 
     def open_queues(self, *, clean: bool) -> ConsumeQueues:
-        """Return its queues, to be read and closed; not `clean`, files may be half made."""
+        """Return its queues, to be read and closed; if not `clean`, files may be half made."""
         return ConsumeQueues(self.filesystem, self.root, self.config, clean=clean, read_only=True)
 
     def place_of(self, key: QueueKey) -> tuple[str, int, int]:
@@ -184,7 +183,7 @@ class Inspected:
         return f"{self.root}/{folder}/{key.topic}/{key.queue_id}", size, entry_size
 
     def _has_begun(self, folder: str, topic: str) -> bool:
-        """Whether there are files of a topic that was not deleted: its entries may be unsynced."""
+        """Whether a topic that was not deleted has files, perhaps with unsynced entries."""
         if topic.encode() in self.deletions.offsets:
             return False
         return has_queue_files(self.filesystem, f"{self.root}/{folder}/{topic}")
@@ -193,9 +192,9 @@ class Inspected:
 def inspect(
     filesystem: FileSystem, root: str, config: StoreConfig, *, is_locked: bool = False
 ) -> Inspected:
-    """Look at a store, which the caller may have locked: then nobody has it open.
+    """Look at a store. The caller may have locked it: then nobody has it open.
 
-    `StoreFilesError`, which says what to do, when it cannot be made out.
+    Raise `StoreFilesError`, which says what to do, if the folder cannot be understood as a store.
     """
     check_store(filesystem, root)
     for folder in unfinished_swaps(filesystem, root):
@@ -208,7 +207,7 @@ def inspect(
     checkpoint = load_checkpoint(filesystem, f"{root}/{CHECKPOINT_NAME}")
     is_clean = was_left_clean(filesystem, root, checkpoint) and opened_by is None
     segments = load_segments(filesystem, root, config, checkpoint, clean=is_clean, read_only=True)
-    segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
+    segments.synced_offset = segments.end_offset  # So that any open file may be closed.
     listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
     noted = noted_shape(filesystem, root, checkpoint)
     folder = f"{root}/{INDEX_FOLDER}"
@@ -226,7 +225,7 @@ def inspect(
     )
     topics, batch_topics, from_backup = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
-    load_off(filesystem, root)  # No tool works on what a newer version noted, this one neither.
+    load_off(filesystem, root)  # Refuses what a newer version noted, as every tool does.
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     known = {topic: topic in batch_topics for topic in topics or ()}
     ends = {} if ends is None else without_deleted(ends, deletions, known.get)
@@ -244,7 +243,7 @@ def inspect(
         opened_by=opened_by,
         start=start,
         topics=topics,
-        # Of others' stores it is the good one behind a crash, and no mark says what is gone.
+        # In others' stores the backup is the good one after a crash, and no mark says what is gone.
         knows_all_topics=topics is not None and not (from_backup and checkpoint.claims),
         in_rocksdb=in_rocksdb(filesystem, root),
         damaged_tables=damaged_tables(filesystem, root),
@@ -274,14 +273,14 @@ def _start_of(
 def looking_at(
     filesystem: FileSystem, root: str, config: StoreConfig, *, is_locked: bool = False
 ) -> Generator[Inspected, None, None]:
-    """Look at a store, see `inspect`; what of its log is open in the end is closed."""
+    """Look at a store, see `inspect`; in the end its log's open files are closed."""
     store = inspect(filesystem, root, config, is_locked=is_locked)
     with closing(store.segments):
         yield store
 
 
 def check_store(filesystem: FileSystem, root: str) -> None:
-    """Refuse a folder that holds no store; an empty one, which could become one, too."""
+    """Refuse a folder without a store, even an empty one, which could become a store."""
     try:
         entries = list_root(filesystem, root)
         names = ", ".join(entry.name for entry in entries[:3])
@@ -301,7 +300,7 @@ def check_store(filesystem: FileSystem, root: str) -> None:
 
 
 def _stores_above(filesystem: FileSystem, root: str) -> list[str]:
-    """Return the store that a folder lies in, at most a queue's folder deep."""
+    """Return the store that a folder is in, at most as deep as a queue's folder."""
     for _ in range(3):
         root = root.rpartition("/")[0] or ("" if root.startswith((".", "/")) else ".")
         if root and filesystem.exists(f"{root}/{LOG_FOLDER}"):
@@ -310,7 +309,7 @@ def _stores_above(filesystem: FileSystem, root: str) -> list[str]:
 
 
 def _stores_in(filesystem: FileSystem, root: str, entries: list[Entry]) -> list[str]:
-    """Return the stores right in a folder."""
+    """Return the stores directly in a folder."""
     paths = [f"{root}/{each.name}" for each in entries if each.is_directory]
     return [path for path in paths if filesystem.exists(f"{path}/{LOG_FOLDER}")]
 
@@ -318,11 +317,11 @@ def _stores_in(filesystem: FileSystem, root: str, entries: list[Entry]) -> list[
 def _load_topics(
     filesystem: FileSystem, root: str
 ) -> tuple[frozenset[str] | None, frozenset[str], bool]:
-    """Return the topics of Apache's table, those with batch queues, and if it is the backup."""
+    """Return the topics in Apache's table, those with batch queues, and if it is the backup."""
     try:
         loaded = TableFile(filesystem, f"{root}/config", TOPICS).load(_check_topics)
     except StoreFormatError:
-        return None, frozenset(), False  # The queues say which topics there are.
+        return None, frozenset(), False  # The queues show which topics there are.
     table: Any = loaded.tree.get("topicConfigTable")
     if not isinstance(table, dict):
         return None, frozenset(), False

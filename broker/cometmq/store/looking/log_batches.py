@@ -1,4 +1,4 @@
-"""What the log alone tells of the kinds of topics: a batch is of a topic of batch queues."""
+"""What the log alone shows of the kinds of topics: a batch is of a topic with batch queues."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class LogBatches:
-    """Of topics in no table, of whose queues nobody came to write a file: see `TopicKinds`."""
+    """Kinds of topics in no table whose queues have no file yet: see `TopicKinds`."""
 
     def __init__(self, segments: Segments, start: Start, deletions: Deletions) -> None:
-        """As far as `start` reads the log; nothing is read before `topics` is asked for."""
+        """The log is read as `start` does, and not before `topics` is used."""
         self._segments, self._start, self._deletions = segments, start, deletions
 
     @cached_property
     def topics(self) -> frozenset[str]:
-        """Those that have a batch in the log, behind where they were deleted."""
+        """The topics that have a batch in the log after their deletion, if they were deleted."""
         start, found = self._start, set[str]()
         for each in start.scan(self._segments, start.scan_from).stretches():
             if not isinstance(each, StoredMessage):

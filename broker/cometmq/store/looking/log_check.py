@@ -1,8 +1,8 @@
-"""Reading all of a log, past what is damaged.
+"""Reading a whole log, past damage.
 
 `LogScan` ends at the first place at which no sound record begins. Whether that place is the end of
-the log, a torn tail or damage is decided as a start decides it, see `recovery.VERDICTS`. Behind
-damage the next sound record is looked for byte by byte, because no length leads there.
+the log, a torn tail or damage is decided as a start decides it, see `recovery.VERDICTS`. After
+damage the next sound record is searched for byte by byte, because no length leads there.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ class Instead(NamedTuple):
 
     place: Place
     messages: int
-    """0 of one that only fills a range."""
+    """0 if the record only fills a range."""
 
 
 class Damage(NamedTuple):
-    """A range of the log that holds no sound record."""
+    """A range of the log without a sound record."""
 
     start: int
     end: int
     """Where the next sound record begins, or the log's data ends."""
     problem: str
     is_last: bool
-    """Whether no sound record stands behind it."""
+    """Whether no sound record follows it."""
     said: Place | None = None
-    """What a record says that is sound, but not this message."""
+    """For a record that is sound, but not the message that it says it is: that message."""
     truth: Place | None = None
-    """Which message it is, where that can be written into it."""
+    """Which message that record is, if this can be written into it."""
     instead: Instead | None = None
-    """Of a record that a repair has put there: what it stands for."""
+    """For a record that a repair put there: what it stands for."""
     parts: tuple[Damage, ...] = ()
-    """Of a range in which such records stand: those, and what is damaged still."""
+    """For a range with such records: these, and the parts that are still damaged."""
 
 
 class LogCheck:
@@ -61,23 +61,23 @@ class LogCheck:
         start: int | None = None,
         wrong_heads: dict[int, Damage] | None = None,
     ) -> None:
-        """Read with `wrong_heads`, by where they begin, see that module.
+        """Read with `wrong_heads`, by their offsets, see that module.
 
-        Those that can be written right come as they are then, and the others are damage. So is what
-        an earlier repair has put beside damage: one range with that.
+        A wrong head that can be put right is yielded as it will be then; the others count as
+        damage. So do records that an earlier repair put beside damage: they form one range with it.
         """
         self._store = store
         self._wrong_heads = wrong_heads or {}
         self._start = store.segments.first_offset if start is None else start
         self.damages: list[Damage] = []
         self.end_offset = self._start
-        """Behind the last record."""
+        """The end of the last record."""
         self.data_end = self._start
-        """Behind the last byte that is not zero, if that was looked for."""
+        """The end of the last nonzero byte, if that was looked for."""
         self.torn_problem: str | None = None
-        """Why the tail between `end_offset` and `data_end` is no record."""
+        """Why the tail between `end_offset` and `data_end` begins with no record."""
         self.torn_records = 0
-        """Sound records that stand in that tail all the same, which nobody promised."""
+        """Sound records in that tail nevertheless, which nobody promised."""
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the sound records."""
@@ -101,7 +101,7 @@ class LogCheck:
             position = found
 
     def _count_behind(self, end: int) -> int:
-        """Return how many sound records stand behind a place at which none does."""
+        """Return how many sound records follow a place at which none begins."""
         count, segments = 0, self._store.segments
         while (found := next_record(segments, end + 1, self.data_end)) is not None:
             scan = self._store.start.scan(segments, found)
@@ -110,7 +110,7 @@ class LogCheck:
         return count
 
     def _right(self, message: StoredMessage) -> StoredMessage | None:
-        """Return a record as it is when it says what it is; None of one that counts as damage."""
+        """Return a record with a right head; None if it counts as damage."""
         head = self._wrong_heads.get(message.physical_offset)
         if head is None:
             return message
@@ -120,7 +120,7 @@ class LogCheck:
         return None
 
     def _add(self, damage: Damage) -> None:
-        """Note a range; as one with that in front of it, where a record of a repair is in it."""
+        """Note a range; join it with the previous one if a record of a repair is in it."""
         before = self.damages[-1] if self.damages else None
         if before is None or before.end != damage.start or damage.is_last:
             self.damages.append(damage)
@@ -141,7 +141,7 @@ class LogCheck:
         if end < start.scan_from:
             return True  # No start looks there: it was safe when the checkpoint was written.
         if store.is_clean and start.synced_offset is None and self.data_end > end:
-            # Apache leaves what it once cut standing; the queues know where its log ended.
+            # Apache leaves what it once cut; the queues know where its log ended.
             start = start._replace(synced_offset=self._queues_end(segments) or None, is_noted=False)
         verdict = judge(
             segments,
@@ -165,6 +165,6 @@ class LogCheck:
 
     def _queues_end(self, segments: Segments) -> int:
         with closing(self._store.open_queues(clean=False)) as queues, suppress(StoreFormatError):
-            # What reaches beyond the log is a damaged entry, and no witness.
+            # An entry that reaches beyond the log is damaged, and no witness.
             return min(queues_end(queues), segments.end_offset)
         return 0

@@ -1,7 +1,7 @@
-"""The files of one queue as they stand on the disk, read without judging what is in them.
+"""The files of one queue as they are on the disk, read without judging their content.
 
-For the offline tools: unlike `EntryFiles` it takes any file for what it is and says what is odd. A
-file in the place of the folder, or a folder or a pipe in that of a file, is no file of the queue.
+This is for the offline tools: unlike `EntryFiles` it takes any file as it is, and says what is odd.
+A file in the place of the folder, or a folder or a pipe in that of a file, is no file of the queue.
 """
 
 from __future__ import annotations
@@ -74,20 +74,20 @@ class QueueFiles:
         return bool(self._numbers)
 
     def place(self, index: int) -> tuple[str, int]:
-        """Return the file and the byte in it at which an entry lies."""
+        """Return an entry's file, and its position there."""
         number, place = divmod(index, self._file_entries)
         name = f"{number * self._file_entries * self._entry_size:020d}"
         return f"{self.folder}/{name}", place * self._entry_size
 
     def row_start(self) -> int:
-        """Return the place from which on no file is missing in front of the last one."""
+        """Return the index from which on no file is missing before the last one."""
         first = max(self._numbers, default=0)
         while first - 1 in self._numbers:
             first -= 1
         return first * self._file_entries
 
     def read(self, index: int, count: int) -> bytes:
-        """Return entries, over the ends of files; zeros where there is no file."""
+        """Return entries, across the ends of files; zeros where there is no file."""
         parts: list[bytes] = []
         while count:
             number, place = divmod(index, self._file_entries)
@@ -101,7 +101,7 @@ class QueueFiles:
         return b"".join(parts)
 
     def entries_outside(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
-        """Yield the entries, with their places, that are not zeros and in none of the ranges."""
+        """Yield the entries, with their indexes, that are not zeros and in none of the ranges."""
         for number in self._numbers:
             start = number * self._file_entries
             end = start + self._used(number)
@@ -110,9 +110,9 @@ class QueueFiles:
                 start = max(start, last)
 
     def _used(self, number: int) -> int:
-        """Return how many entries of a file stand in front of the hole at its end.
+        """Return how many entries a file has before the hole at its end.
 
-        Most files are nearly all hole: to read those of 80,000 queues would take half an hour.
+        Most files are nearly all hole: reading those of 80,000 queues would take half an hour.
         """
         file = self._file(number)
         ends = () if file is None else (end for _, end in file.data_ranges())
@@ -129,7 +129,7 @@ class QueueFiles:
                     yield first + place // size, entry
 
     def _file(self, number: int) -> File | None:
-        """Return a file; None where there is none, or it went while a broker is at work."""
+        """Return a file; None if there is none, or if a broker at work has removed it."""
         if number not in self._numbers:
             return None
         if self._open is None or self._open[0] != number:
@@ -149,7 +149,7 @@ class QueueFiles:
 
 
 def files_of(store: Inspected, key: QueueKey) -> QueueFiles:
-    """Return the files of a queue; none where it has no folder."""
+    """Return the files of a queue; it has none without a folder."""
     return QueueFiles(store.filesystem, *store.place_of(key), clean=store.is_clean)
 
 
@@ -168,7 +168,7 @@ class AboutQueue(NamedTuple):
         expected: str = "",
         physical_offset: int | None = None,
     ) -> Finding:
-        """Return what is wrong with one entry, and where it lies."""
+        """Return a finding about one entry, with its place."""
         path, position = self.files.place(index)
         return Finding(
             kind=kind,
@@ -186,7 +186,7 @@ class AboutQueue(NamedTuple):
         """Report what is odd about its files."""
         for kind, path, problem in self.files.problems:
             if kind is Kind.MISPLACED:
-                if (kind, path) not in report.alike:  # Of a topic's folder each queue tells.
+                if (kind, path) not in report.alike:  # Each queue reports the topic's folder.
                     report.find(kind, path, 0, problem)
             else:
                 finding = Finding(

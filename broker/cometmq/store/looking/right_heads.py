@@ -1,7 +1,7 @@
-"""A record with its topic, queue and number right, where it is known which message it is.
+"""A record with its topic, queue and number put right, if it is known which message it is.
 
-For records that are sound but for these, see `wrong_heads`. Only as long as no byte moves: a topic
-of another length has no room, and a record with a checksum of its own vouches for itself.
+This is for records that are sound except for these, see `wrong_heads`. No byte may move: a topic of
+another length has no room, and a record with its own checksum vouches for itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     queue_offset: int
 
     def __str__(self) -> str:
-        """As messages are named everywhere."""
+        """Return the usual name of a message."""
         return f"{self.topic} queue {self.queue_id} offset {self.queue_offset}"
 
 
@@ -39,7 +39,7 @@ def said_place(record: StoredMessage) -> Place:
 
 
 def placed(record: StoredMessage, place: Place) -> StoredMessage | None:
-    """Return a record as it is when it says what it is; None where that has no room."""
+    """Return a record with this message in its head; None if that has no room."""
     topic = place.topic.encode()
     if len(topic) != len(record.topic_raw) or record.is_record_intact() is not None:
         return None

@@ -23,30 +23,29 @@ if TYPE_CHECKING:
     from cometmq.store.looking.inspection import Inspected
 
 CLOCK_SLACK_MS: Final = 600_000
-"""How far store times may go back between two files of the log that begin in the order of their
-times: files that begin later by more than this than the last record that is wanted are not read."""
-
+"""How far store times may go back between two files of the log whose first times are in order.
+Files that begin more than this after the last wanted record are not read."""
 _LOOK_SIZE: Final = 4 << 20
-"""Of a record of which the store time alone is looked at."""
+"""Bytes to read of a record of which only the store time is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which records: those that meet every condition that is set."""
+    """Which records are wanted: those that meet every condition that is set."""
 
     topic: str | None = None
     queue_id: int | None = None
     from_offset: int | None = None
-    """The first queue offset; a record of a batch that holds it is wanted, too."""
+    """The first queue offset; the record of a batch that contains it is wanted, too."""
     to_offset: int | None = None
-    """The queue offset behind the last."""
+    """The end of the queue offsets, exclusive."""
     physical_offset: int | None = None
-    """Where the record begins; with `physical_end` of a range that it reaches into."""
+    """Where the record begins; or, with `physical_end`, a range that it reaches into begins."""
     physical_end: int | None = None
     since_ms: int | None = None
     """The first store time."""
     until_ms: int | None = None
-    """The store time behind the last."""
+    """The end of the store times, exclusive."""
     key: str | None = None
     """The unique id of a message, or one of its keys."""
 
@@ -73,12 +72,12 @@ class Wanted:
 
 
 def _raw(topic: str) -> bytes:
-    """Encode a topic of the command line, where what is no text stands for its bytes."""
+    """Encode a topic of the command line, in which surrogates stand for bytes that are no text."""
     return topic.encode("utf-8", "surrogateescape")
 
 
 class Selection:
-    """The records that are wanted: iterate it, then look at `log` for what was damaged."""
+    """The wanted records: iterate it, then look at `log` for what was damaged."""
 
     def __init__(self, store: Inspected, wanted: Wanted) -> None:
         self._store = store
@@ -100,7 +99,7 @@ class Selection:
                 return
 
     def _start(self) -> int:
-        """Return an offset at which a record begins and in front of which none is wanted."""
+        """Return an offset at which a record begins and before which none is wanted."""
         segments, wanted = self._store.segments, self._wanted
         if wanted.physical_offset is not None:
             if self._message_at(wanted.physical_offset) is not None:
@@ -116,10 +115,10 @@ class Selection:
         return max(starts)
 
     def _first_reached(self, time_ms: int) -> int:
-        """Return the start of the segment in front of the first one that begins at a time or later.
+        """Return the start of the segment before the first one that begins at a time or later.
 
-        Or in front of the first that begins earlier than it: the clock was set back within it, and
-        nobody knows how late it was by then.
+        Or before the first segment that begins earlier than its predecessor: the clock was set back
+        within that one, and nobody knows how late it was by then.
         """
         before, before_ms = self._store.segments.first_offset, 0
         for segment in self._store.segments:
@@ -130,11 +129,11 @@ class Selection:
         return before
 
     def _end_of_reached(self, time_ms: int) -> int:
-        """Return the end of the last segment that may hold a record of that time or earlier.
+        """Return the end of the last segment that may have a record of that time or earlier.
 
-        One that begins later may if the next one begins earlier than it: the clock was set back
-        within it. Where within a segment, nobody knows, so each is read to its end. (If the next
-        one begins later still, nothing tells of a clock that was set back.)
+        A segment that begins later may have one if the next segment begins earlier than it: then
+        the clock was set back within it. Nobody knows where within, so it is read to its end. (If
+        the next segment begins later still, nothing shows that the clock was set back.)
         """
         end, next_ms = self._store.segments.end_offset, None
         for segment in reversed(list(self._store.segments)):
@@ -147,7 +146,7 @@ class Selection:
         return end
 
     def _begun_ms(self, segment: Segment) -> int | None:
-        """Return the store time of the first record of a segment; None where none can be read."""
+        """Return the store time of a segment's first record; None if it cannot be read."""
         file = self._store.segments.file(segment)
         size = int.from_bytes(file.read(4, 0), "big")
         try:
@@ -156,9 +155,9 @@ class Selection:
             return None
 
     def _record_of_entry(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return where the queue says that a message is, if it is; else where the log begins.
+        """Return where a message is according to its queue, if that is right; else the log's begin.
 
-        There, too, for a topic that was made again: an earlier message may have had the number.
+        Also the log's begin for a recreated topic: an earlier message may have had the number.
         """
         key = QueueKey(is_batch=False, topic=topic, queue_id=queue_id)
         with closing(files_of(self._store, key)) as files:

@@ -1,13 +1,13 @@
-"""Reading a store that is not ours to write: of a broker that runs, of one that stopped, a copy.
+"""Reading a store that is not ours to write: a running broker's, a stopped one's, or a copy.
 
-Takes no lock and changes no byte. What it sees is the store at the last `refresh`: a running broker
+It takes no lock and changes no byte. It sees the store at the last `refresh`: a running broker
 writes the entries of its ConsumeQueues up to a second late (`consume_queue_write_interval_ms`), and
-what it removes for its age may go at any time, which a read notices. A store that was not shut down
-and that nobody has open is served as far as its last checkpoint vouches for the queues: what stands
-behind it may be torn, and its next start decides about it.
+may remove old files at any time, which a read notices. A store that was not shut down and that
+nobody has open is served as far as its last checkpoint vouches for the queues: what follows may be
+torn, and the next start decides about it.
 
-A queue that its broker would not serve, because it is damaged or lost, is an error that names it,
-and never one that ends early.
+A queue that its broker would not serve, because it is damaged or lost, causes an error that names
+it; it is never served as one that ends early.
 
 Every call may wait for the disk. For one thread.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cometmq.store.queues.queue_ends import Ends, QueueKey
 
 _LOOKS_AGAIN: Final = 2
-"""At a store before damage is believed: files may expire right behind each look."""
+"""Looks at a store before damage is believed: files may expire right after each look."""
 
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
@@ -54,7 +54,7 @@ _Answer = TypeVar("_Answer")
 def _again(
     ask: Callable[Concatenate[StoreReader, _Asked], _Answer],
 ) -> Callable[Concatenate[StoreReader, _Asked], _Answer]:
-    """Have a question asked again, of the store as it is then, if it fails."""
+    """Have a call that fails repeated, on the store as it is then."""
 
     @wraps(ask)
     def asked(reader: StoreReader, /, *about: _Asked.args, **named: _Asked.kwargs) -> _Answer:
@@ -73,7 +73,7 @@ class StoreReader:
     def __init__(
         self, root: str, config: StoreConfig | None = None, *, filesystem: FileSystem | None = None
     ) -> None:
-        """`StoreFilesError`, which says what to do, when the folder is no store."""
+        """Raise `StoreFilesError`, which says what to do, if the folder is no store."""
         self.root = root
         self._config = StoreConfig() if config is None else config
         self._filesystem = RealFileSystem() if filesystem is None else filesystem
@@ -106,7 +106,7 @@ class StoreReader:
         self._reader = QueueReader(log, queues, store.config)
 
     def refresh(self) -> None:
-        """Look at the store again: at what was put since, and at what is gone."""
+        """Look at the store again, for what has been put since, and what is gone."""
         self.close()
         self._load()
 
@@ -121,7 +121,7 @@ class StoreReader:
         return self._store.opened_by
 
     def topics(self) -> list[str]:
-        """Return the topics that have a queue, sorted; those of lost ones are among them."""
+        """Return the topics that have a queue, including lost queues, sorted."""
         return sorted({*self._queues.topics(), *(key.topic for key in self._lost())})
 
     def queues(self, topic: str) -> list[int]:
@@ -131,7 +131,7 @@ class StoreReader:
         return sorted({*(each for table in tables for each in table.queues(topic)), *lost})
 
     def _lost(self) -> Iterator[QueueKey]:
-        """Walk the queues of which nothing is here, though the log may have messages of them."""
+        """Walk the queues without any file, though the log may have messages of them."""
         first_offset = self._store.segments.first_offset
         for key, end in self._queues.ends.known.items():
             table = self._queues.table(is_batch=key.is_batch)
@@ -139,7 +139,7 @@ class StoreReader:
                 yield key
 
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
-        """Return a queue if there is one. `CorruptionError` when it is lost."""
+        """Return a queue if there is one; raise `CorruptionError` if it is lost."""
         queues = self._queues
         queue = queues.find(topic, queue_id)
         for key in () if queue is not None else self._lost():
@@ -152,13 +152,13 @@ class StoreReader:
 
     @_again
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset of the first message that is kept; 0 when there is no such queue."""
+        """Return the queue offset of the first kept message; 0 if there is no such queue."""
         queue = self._find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     @_again
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset behind the last message; 0 when there is no such queue."""
+        """Return the queue offset after the last message; 0 if there is no such queue."""
         queue = self._find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -174,7 +174,7 @@ class StoreReader:
     ) -> ReadResult:
         """Read messages, see `QueueReader.read`.
 
-        When the files turn out to have moved on meanwhile, it looks at the store again.
+        If the files turn out to have moved on meanwhile, it looks at the store again.
         """
         fetched: list[tuple[Cold, bytes]] = []
         self._find(topic, queue_id)
@@ -188,7 +188,7 @@ class StoreReader:
 
     @_again
     def find_record(self, physical_offset: int) -> StoredMessage | None:
-        """Return the record at a physical offset, None when no sound one begins there."""
+        """Return the record at a physical offset, or None if no sound one begins there."""
         segments = self._store.segments
         if not segments.first_offset <= physical_offset < self._end_offset:
             return None
@@ -196,7 +196,7 @@ class StoreReader:
 
     @_again
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary) -> int:
-        """Return the queue offset for a store timestamp; 0 when there is no such queue."""
+        """Return the queue offset for a store timestamp; 0 if there is no such queue."""
         queue = self._find(topic, queue_id)
         if isinstance(queue, BatchConsumeQueue):
             return queue.offset_by_time(timestamp, boundary)
@@ -219,8 +219,8 @@ class StoreReader:
     ) -> list[int]:
         """Return the physical offsets of records that have a key, newest first.
 
-        The key is the unique id or one of the keys of a message; with `kind` "T" its tags. What the
-        index does not know yet is not found: of a running broker, the last second or so.
+        The key is the unique id or one of the keys of a message; with `kind` "T" its tags. Records
+        that are not indexed yet are not found: with a running broker, those of the last second.
         """
         wanted_topic = topic.encode()
 
@@ -242,10 +242,10 @@ class StoreReader:
 
 
 def _true_ends(store: Inspected) -> Ends:
-    """Return where queues are known to end, as far as what is here now has to reach.
+    """Return the known ends of queues, as far as their files must reach them now.
 
-    Each was on the disk when the list was saved. Behind a kill they are read as the next start will
-    find them, which takes no entry of what it reads once more.
+    Each end was on the disk when the list was saved. After a kill queues are read as the next start
+    will find them, which takes no entry of records that it reads back.
     """
     settled = store.settled_offset
     if settled is None:

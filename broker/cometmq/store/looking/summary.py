@@ -1,4 +1,4 @@
-"""What a store holds, at a glance: reads ends and headers, not the whole log."""
+"""The content of a store at a glance: from ends and headers, not from the whole log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class QueueSummary:
 
 @dataclass(frozen=True, slots=True)
 class ShortQueue:
-    """A queue that ends too early: entries of it are damaged, or its files are lost."""
+    """A queue that ends too early: entries are damaged, or files are lost."""
 
     topic: str
     queue_id: int
@@ -64,34 +64,34 @@ class Summary:
     segments: int
     first_offset: int
     end_offset: int
-    """Behind the last sound record."""
+    """The end of the last sound record."""
     first_time: int | None
     last_time: int | None
     queues: list[QueueSummary]
     short_queues: list[ShortQueue]
     behind_queues: int
-    """Messages at the log's end that no file of a queue names yet, as far as this looked for them.
+    """Messages at the log's end that no file of a queue has yet, as far as they were looked for.
 
-    A broker that runs has their entries in memory, and a start behind a kill makes them.
+    A running broker has their entries in memory, and a start after a kill makes them.
     """
     unlisted_topics: dict[str, int]
-    """Topics with queues, of which config/topics.json has no entry, and how many they have."""
+    """Topics with queues but without an entry in config/topics.json; how many queues they have."""
     index_slots: int
     index_items: int
     index: list[IndexSummary]
     odd_index_files: dict[str, int]
-    """Index files of a size for which a start refuses the store, and their sizes."""
+    """Index files with a size for which a start refuses the store, and their sizes."""
     missing_end: int | None
     """How far the log went, if files at its end are missing."""
     safe_offset: int | None
-    """How far the log was safe on the disk, if it breaks off in front of that in its files."""
+    """How far the log was safe on the disk, if it breaks off before that."""
     sizes: dict[str, int]
     """Length of the files in each folder of the store; sparse ones take less room."""
     rooms: dict[str, int]
-    """What of the disk they take."""
+    """The room that they take on the disk."""
     disk: Space
     log_disk: Space | None
-    """Where the log may be on a disk of its own: puts are refused when that is full, too."""
+    """The log's disk, if that may be a separate one: puts are refused if it is full, too."""
 
     @property
     def messages(self) -> int:
@@ -100,7 +100,7 @@ class Summary:
 
 
 def summarize(store: Inspected) -> Summary:
-    """Sum up a store; may read what a start would have to read, some seconds at most."""
+    """Sum up a store; this may read what a start would have to read, for a few seconds at most."""
     queues, last = _queues(store)
     end, last_time, behind_queues = _end(store, last)
     shape = store.config.index_shape
@@ -153,7 +153,7 @@ def summarize(store: Inspected) -> Summary:
 
 
 def _queues(store: Inspected) -> tuple[list[QueueSummary], int]:
-    """Return all queues, and the last record that one of them knows of; -1 if none knows any."""
+    """Return all queues, and the offset of the last record that they know; -1 if there is none."""
     found: list[QueueSummary] = []
     last = -1
     with closing(store.open_queues(clean=store.is_clean)) as queues:
@@ -181,10 +181,10 @@ def _short(store: Inspected, queues: list[QueueSummary]) -> list[ShortQueue]:
 
 
 def _end(store: Inspected, last: int) -> tuple[int, int | None, int]:
-    """Return the end of the log, the time of its last record, and the messages behind `last`."""
+    """Return the end of the log, the time of its last record, and the messages after `last`."""
     segments, scan_from = store.segments, store.start.scan_from
-    # Behind a clean stop of others a start reads much; what a queue names behind an unclean one may
-    # have been cut, and what is in front may be asked.
+    # After a clean stop of others a start reads much. After an unclean one, what a queue names may
+    # have been cut, and records before it may be asked for.
     is_quick = store.is_clean and not store.start.is_noted
     begins = (last, scan_from) if is_quick else (scan_from, min(last, scan_from))
     for begin in (*begins, segments.first_offset):
@@ -204,7 +204,7 @@ def _end(store: Inspected, last: int) -> tuple[int, int | None, int]:
 
 
 def _taken(filesystem: FileSystem, folder: str) -> tuple[int, int]:
-    """Return the length of all files under a folder, and what of the disk they take."""
+    """Return the length of all files under a folder, and the room that they take on the disk."""
     size = room = 0
     for entry in filesystem.list(folder):
         path = f"{folder}/{entry.name}"

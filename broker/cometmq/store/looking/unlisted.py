@@ -1,8 +1,8 @@
 """Topics that have queues in a store, but no entry in `config/topics.json`.
 
-So it is when `config/` was lost: the messages are all there, and nobody can read them, because to a
-broker such a topic does not exist. One that a send makes again must not get fewer queues than there
-are, or what is in the others stays out of sight.
+This happens if `config/` was lost: the messages are all there, but nobody can read them, because to
+a broker such a topic does not exist. If a send recreates the topic, it must not get fewer queues
+than there are, or the messages in the others stay out of sight.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENDS_AS_BROKERS: Final = "_REPLY_TOPIC"
 
 
 def _is_users(topic: str) -> bool:
-    """Whether it is no topic that brokers make for themselves, at each start or when needed."""
+    """Whether a topic is not one that brokers make for themselves, at each start or when needed."""
     return not (
         topic in _OF_BROKERS
         or topic.startswith(_BEGIN_AS_BROKERS)
@@ -43,9 +43,9 @@ def _is_users(topic: str) -> bool:
 
 
 def queue_count(queues: ConsumeQueues, topic: str, count_max: int) -> int:
-    """Return how many queues a topic needs for all that are there to be readable.
+    """Return how many queues a topic needs so that all existing ones are readable.
 
-    Folders numbered beyond `count_max` are no queues of a broker's.
+    Folders numbered beyond `count_max` are no broker's queues.
     """
     ids = (*queues.simple.queues(topic), *queues.batch.queues(topic))
     return max((each + 1 for each in ids if each < count_max), default=0)
@@ -54,7 +54,7 @@ def queue_count(queues: ConsumeQueues, topic: str, count_max: int) -> int:
 def unlisted_topics(
     queues: ConsumeQueues, listed: Collection[str], deletions: Deletions, count_max: int
 ) -> dict[str, int]:
-    """Return the topics of an open store that have queues and are not listed, and how many."""
+    """Return the unlisted topics of an open store that have queues, and how many queues."""
     return {
         topic: count
         for topic in queues.topics()
@@ -66,7 +66,7 @@ def unlisted_topics(
 
 
 def kind_of_those_here(queues: ConsumeQueues, topic: str, deletions: Deletions) -> bool | None:
-    """Return whether the queues that are there of a topic are batch queues; None without any."""
+    """Return whether a topic's existing queues are batch queues; None if there are none."""
     mark = deletions.offsets.get(topic.encode())
     for is_batch in (True, False):
         if _has_queue(queues.table(is_batch=is_batch), topic, mark):
@@ -75,14 +75,14 @@ def kind_of_those_here(queues: ConsumeQueues, topic: str, deletions: Deletions) 
 
 
 def _has_queue(table: QueueTable[Any], topic: str, mark: int | None) -> bool:
-    """Whether a topic has a queue of one kind, and not only a folder with files of others."""
+    """Whether a topic has a queue of one kind, and not only a folder with foreign files."""
     return table.holds(topic, mark) or any(each.end for each in table.in_memory(topic).values())
 
 
 def unlisted_of(store: Inspected) -> dict[str, int]:
-    """Return the same of a store that is only looked at.
+    """Return the same for a store that is only looked at.
 
-    Nothing where the table is damaged: which topics there were cannot be said then.
+    Return nothing if the table is damaged: then nobody can say which topics there were.
     """
     found: dict[str, int] = {}
     if f"{store.root}/config/{TOPICS}" in store.damaged_tables.refused:

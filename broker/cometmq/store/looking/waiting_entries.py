@@ -1,7 +1,7 @@
-"""Entries that are in a journal only, for who reads a store that is not theirs to write.
+"""Entries that are only in a journal, for readers of a store that is not theirs to write.
 
-A broker that is writing a journal brings entries to the files of their queues a few times an hour:
-whoever looks at the files meanwhile finds the rest here. Queues get it as they are loaded.
+A broker that writes a journal brings entries to the files of their queues a few times an hour: a
+reader of the files finds the rest here. Queues get it when they are loaded.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def attach_journals(store: Inspected, queues: ConsumeQueues) -> int | None:
-    """Let the queues, of which none is loaded yet, have what journals hold for them.
+    """Give the queues, none of which is loaded yet, what journals have for them.
 
-    Returns up to which record that is all there is, where a stopped store's checkpoint says so.
+    Return up to which record that is complete, if a stopped store's checkpoint says so.
     """
     claims = store.checkpoint.claims
     if store.is_clean or claims is None or not journals_in(store.filesystem, store.root):
