@@ -1,1 +1,1 @@
-"""`cometmq store verify`: every record, entry, item and block, one against the other."""
+"""`cometmq store verify`: every record, entry, item and block, checked against each other."""

@@ -1,7 +1,7 @@
-"""Records of batch topics that are sound by themselves, and not the messages that they say.
+"""Records of batch topics that are sound by themselves, but not the messages that they say.
 
-As `wrong_heads` has it of ordinary queues. An entry of a batch queue says more: a record counts for
-what the entry says only if it then calls for all of it, the time and the number of messages too.
+This is `wrong_heads` for batch topics. An entry of a batch queue says more: a record counts as what
+the entry says only if it then calls for all of it, including the time and the number of messages.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class BatchHeads:
         self._expected = expected
         self._there: dict[tuple[str, int], frozenset[bytes]] = {}
         self._places: dict[tuple[str, int], list[int]] = {}
-        """Both as they are asked for: all entries of a queue may be those of another."""
+        """Both are filled when needed: all entries of a queue may be those of another queue."""
 
     def wrong_head(
         self, place: Place, entry: bytes, right: Sequence[BatchEntry]
     ) -> StoredMessage | None:
         """Return the record that an entry leads to, if it is that message, though it says another.
 
-        `right` are the entries of the queue that are. The numbers must tell as well: that some are
-        missing here, or that these do not follow there.
+        `right` are the right entries of the queue. The numbers must agree with that: some are
+        missing here, or these do not follow there.
         """
         found = BatchEntry.read(entry)
         offset, store = found.physical_offset, self._store
@@ -64,14 +64,14 @@ class BatchHeads:
         return record if is_one_here and self._is_jump(offset, said) else None
 
     def _calls_for(self, record: StoredMessage, place: Place, entry: bytes) -> bool:
-        """Whether a record calls for just this entry, once it says what the entry does."""
+        """Whether a record calls for exactly this entry, if it says what the entry does."""
         message = placed(record, place)
         if message is None or not has_entry(message):
             return False
         return BATCH_ENTRY.pack(*batch_entry(message, self._store.delay_levels)) == entry
 
     def _has_entry(self, record: StoredMessage, said: tuple[str, int]) -> bool:
-        """Whether there is an entry of the record where it says that it is."""
+        """Whether the record has an entry where it says that it is."""
         topic, queue_id = said
         is_batch = self._store.is_batch_topic(topic)
         if said not in self._there:
@@ -83,7 +83,7 @@ class BatchHeads:
         return self._expected.get(said, {}).get(record.physical_offset) in self._there[said]
 
     def _is_jump(self, offset: int, said: tuple[str, int]) -> bool:
-        """Whether the numbers of a record do not follow where it says, or are not followed."""
+        """Whether a record's numbers do not follow where it says, or are not followed there."""
         held = self._expected.get(said, {})
         if offset not in held:
             return False  # That queue is of the other kind.

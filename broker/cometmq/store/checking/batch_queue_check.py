@@ -1,8 +1,8 @@
 """Checking the ConsumeQueues of batch topics against the log.
 
-An entry's place does not follow from its record, so the entries of a queue are held until the log
-is through and then found by the physical offsets that they lead to. There are few such topics, and
-an entry covers a batch: 46 bytes for each record of theirs is what this costs.
+An entry's index does not follow from its record, so the expected entries of a queue are kept until
+the log has been read, and then found by the physical offsets that they lead to. There are few such
+topics, and an entry covers a batch: this costs 46 bytes for each of their records.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from cometmq.store.looking.log_check import Damage
 
 _NEAR_MAX: Final = 8
-"""Bytes in which an entry may differ from the one that it is taken for."""
+"""In at most this many bytes an entry may differ from the one that it is taken for."""
 
 
 class BatchQueueCheck:
     """The check of all batch queues of a store."""
 
     def __init__(self, store: Inspected, report: Report, heads: WrongHeads) -> None:
-        """Tell `heads` of records that are not what they say, as their entries tell."""
+        """`heads` gets the records that, according to their entries, are not what they say."""
         self._store = store
         self._report = report
         self._heads = heads
@@ -63,7 +63,7 @@ class BatchQueueCheck:
     def finish(
         self, damages: list[Damage], queues: Iterator[tuple[str, int, str]]
     ) -> Iterator[None]:
-        """Report what is missing, and what is there for no reason; one queue a step."""
+        """Report what is missing, and what is there without reason; one queue a step."""
         left = dict(self._expected)
         for topic, queue_id, _ in queues:
             files = files_of(self._store, QueueKey(True, topic, queue_id))
@@ -110,13 +110,13 @@ class BatchQueueCheck:
     def _report_missing(
         self, about: AboutQueue, missing: dict[int, bytes], right: list[BatchEntry], end: int
     ) -> None:
-        """Report the entries that a queue has not, which ends at a place."""
+        """Report the entries that are missing in a queue, which ends at index `end`."""
         for offset, wanted in missing.items():
             if offset >= self._settled:
                 self._report.unsettled_entries += 1
             elif self._was_given_again(wanted, right):
                 if offset < self._store.start.ours_from:
-                    continue  # Of a topic that was deleted, which we note in our own stores.
+                    continue  # Its topic was deleted; in our own stores we note that.
                 problem = "its offsets were given out again, to other messages"
                 kind, text = Kind.OFFSET_TWICE, _text(wanted)
                 self._report.add(about.finding(kind, end, problem, text, offset))
@@ -125,7 +125,7 @@ class BatchQueueCheck:
                 self._report.add(about.finding(kind, end, "there is none", text, offset))
 
     def _was_given_again(self, wanted: bytes, right: list[BatchEntry]) -> bool:
-        """Whether the numbers of a queue began again behind a record."""
+        """Whether the numbers of a queue began again after a record."""
         entry = BatchEntry.read(wanted)
         at = bisect(right, entry.physical_offset, key=lambda each: each.physical_offset)
         return at < len(right) and right[at].base_offset <= entry.base_offset
@@ -139,7 +139,7 @@ class BatchQueueCheck:
         *,
         is_last: bool,
     ) -> bool:
-        """Whether an entry that no record calls for is none that is looked at; count it then."""
+        """Whether to leave out an entry that no record calls for; if so, count it."""
         found = BatchEntry.read(entry)
         if found.size == PRE_BLANK_SIZE:
             return True
@@ -164,7 +164,7 @@ class BatchQueueCheck:
         missing: _Missing,
         right: list[BatchEntry],
     ) -> None:
-        """Report an entry that no record calls for: a damaged one, if one is missing."""
+        """Report an entry that no record calls for: as a damaged one, if one is missing."""
         place = Place(about.topic, about.queue_id, BatchEntry.read(entry).base_offset)
         record = self._batch_heads.wrong_head(place, entry, right)
         if record is not None:
@@ -182,7 +182,7 @@ class BatchQueueCheck:
             self._report.add(about.finding(Kind.EXTRA_ENTRY, index, problem))
 
     def notes(self) -> Iterator[str]:
-        """Name the records that no checksum tells to be damaged, and that contradict themselves."""
+        """Name the records that contradict themselves, though no checksum shows damage."""
         if damaged := self._contradictory:
             path, position = self._store.segments.place_of(damaged[0])
             yield (
@@ -192,7 +192,7 @@ class BatchQueueCheck:
             )
 
     def gaps(self) -> Iterator[str]:
-        """Say which messages the log lacks, for no reason that was found; the last ones of each."""
+        """Say which messages the log lacks without a known reason; for each queue the last gap."""
         for (topic, queue_id), expected in () if self._heads.found else self._expected.items():
             entries = [BatchEntry.read(each) for each in expected.values()]
             lacking = [
@@ -206,17 +206,18 @@ class BatchQueueCheck:
 
 
 class _Missing:
-    """The entries that the records of a queue call for, and that were not found."""
+    """The entries that the records of a queue call for, but that were not found."""
 
     def __init__(self, expected: dict[int, bytes]) -> None:
         self.entries = dict(expected)
-        """By where the records are."""
+        """By the offsets of their records."""
         self._by_base: dict[int, int] | None = None
 
     def like(self, entry: bytes) -> int | None:
-        """Return the record whose entry this is, but for few bytes: not its place and number both.
+        """Return the record whose entry this is, except for a few bytes.
 
-        Each is looked for by these two, for all of a queue's entries may be those of another.
+        It is looked up by place and number, one of which must be right: all entries of a queue may
+        be those of another queue.
         """
         if self._by_base is None:
             self._by_base = {
@@ -233,7 +234,7 @@ class _Missing:
 
 
 def _distance(left: bytes, right: bytes) -> int:
-    """Return in how many bytes two entries differ."""
+    """Return the number of bytes in which two entries differ."""
     return sum(a != b for a, b in zip(left, right, strict=True))
 
 

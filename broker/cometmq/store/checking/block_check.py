@@ -17,7 +17,7 @@ BLOCKS_A_STEP: Final = 64
 
 
 def sealed_blocks(store: Inspected, end_offset: int) -> Iterator[Block]:
-    """Check the blocks of a log that ends there; nothing where the store has no checksums."""
+    """Check the blocks of a log that ends at an offset; do nothing without checksums."""
     folder = f"{store.root}/{INTEGRITY_FOLDER}"
     if not store.filesystem.exists(folder):
         return
@@ -30,7 +30,7 @@ def sealed_blocks(store: Inspected, end_offset: int) -> Iterator[Block]:
 
 
 def checksum_notes(store: Inspected) -> Iterator[str]:
-    """Say which files of the log, and which blocks, have no checksums that can be read."""
+    """Say which files of the log, and which blocks, have no readable checksums."""
     integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", store.segments.size)
     unread = list(integrity.unread())
     bare, cut, gaps = _without_checksums(
@@ -60,25 +60,25 @@ def checksum_notes(store: Inspected) -> Iterator[str]:
 
 
 def and_more(some: Sized) -> str:
-    """Say how many there are behind the first, which is named; nothing if there are none."""
+    """Say how many there are besides the first, which is named; nothing if there are none."""
     return f" and {len(some) - 1} more" if len(some) > 1 else ""
 
 
 class _Uncovered(NamedTuple):
-    """What a store of ours should have checksums of, and has none."""
+    """The parts of our store that should have checksums, but have none."""
 
     bare: list[str]
-    """Files of the log, of none of whose blocks it has one."""
+    """Files of the log without a checksum for any block."""
     cut: list[str]
-    """Those of whose last block it has none: the rest may be cut off."""
+    """Files without checksums for their last blocks: the sidecar may have been cut off."""
     gaps: list[int]
-    """Where single blocks begin, in front of others that have one."""
+    """Offsets of single blocks without a checksum, before others that have one."""
 
 
 def _without_checksums(store: Inspected, integrity: Integrity, unread: set[int]) -> _Uncovered:
-    """Find what lacks checksums, but in sidecars that cannot be read, which are told themselves.
+    """Find what lacks checksums, except for unreadable sidecars, which are reported themselves.
 
-    What a process that was killed did not come to seal, or what others wrote, has none either.
+    What a killed process had not sealed yet, or what others wrote, need not have any.
     """
     claims = store.checkpoint.claims
     uncovered = _Uncovered([], [], [])

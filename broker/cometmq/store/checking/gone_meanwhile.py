@@ -1,8 +1,8 @@
-"""What whoever has a store open took away while it was verified: no damage, though it is missed.
+"""What the process that has a store open removed while it was verified: missing, but no damage.
 
-The mark of a topic that is deleted is on the disk before its queues are removed, see `deletions`.
-Of what expires, the log's files go first, then `queue_ends` says which files of queues go, and only
-then do these and those of the index follow, see `expiry`.
+The mark of a deleted topic is on the disk before its queues are removed, see `deletions`. When data
+expires, the log's files are removed first; then `queue_ends` says which files of queues go; and
+only then are these and those of the index removed, see `expiry`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _Said = TypeVar("_Said")
 
 
 class _Watched(Generic[_Said]):
-    """What a file says, taken out of it again only where it has changed: findings may be many."""
+    """The content of a file, reloaded only if it has changed: there may be many findings."""
 
     def __init__(
         self, filesystem: FileSystem, path: str, load: Callable[[], _Said], without: _Said
     ) -> None:
-        """`without` is what counts as long as there is no such file."""
+        """`without` is the content while there is no such file."""
         self._filesystem = filesystem
         self._path = path
         self._load = load
@@ -45,7 +45,7 @@ class _Watched(Generic[_Said]):
         self._read: bytes | None = None
 
     def now(self) -> _Said:
-        """Return what it says now."""
+        """Return the present content."""
         data = read_whole(self._filesystem, self._path)
         if data != self._read:
             self._read = data
@@ -66,11 +66,11 @@ class GoneMeanwhile:
         self._ends = _Watched(filesystem, ends_path, self._load_ends, no_ends)
         self._topics: set[str] = set()
         self._first_offset = store.segments.first_offset
-        """Where the log begins by now, as far as anybody asked."""
+        """Where the log begins, at the last look."""
         self._has_expired = False
 
     def explains(self, finding: Finding) -> bool:
-        """Whether a finding is of what went since the store was looked at."""
+        """Whether a finding is about something removed since the store was looked at."""
         return self._is_deleted(finding) or self._is_expired(finding)
 
     def _is_deleted(self, finding: Finding) -> bool:
@@ -86,9 +86,9 @@ class GoneMeanwhile:
         return True
 
     def _is_expired(self, finding: Finding) -> bool:
-        """Whether its record has expired; that of an entry, if it names none.
+        """Whether its record has expired, or, if it names none, the record of its entry.
 
-        Not of a finding in the log itself, whose files do not change when they go.
+        False for a finding in the log itself, whose files do not change when they go.
         """
         before, place = self._store.segments.first_offset, finding.physical_offset
         if finding.path.startswith(f"{self._store.segments.directory}/"):
@@ -101,7 +101,7 @@ class GoneMeanwhile:
         return is_expired
 
     def _look(self) -> int:
-        """Return where the log begins now: where it did while that file is there."""
+        """Return where the log begins now: where it did, as long as that file exists."""
         filesystem, folder = self._store.filesystem, self._store.segments.directory
         if filesystem.exists(f"{folder}/{self._first_offset:020d}"):
             return self._first_offset
@@ -111,9 +111,9 @@ class GoneMeanwhile:
         return self._first_offset
 
     def _is_let_go(self, finding: Finding) -> bool:
-        """Whether the list of where queues end says by now that an entry's file may be gone.
+        """Whether the list of the queues' ends says by now that an entry's file may be gone.
 
-        And it is gone; or the entry is the last that the queue was known to have.
+        The file must be gone, or the entry be the last that the queue was known to have.
         """
         store, (key, index) = self._store, self._queue_of(finding)
         if key is None or (index is not None and store.filesystem.exists(finding.path)):
@@ -130,7 +130,7 @@ class GoneMeanwhile:
     def _queue_of(self, finding: Finding) -> tuple[QueueKey | None, int | None]:
         """Return the queue that a finding is about, and the entry, if it names a file.
 
-        -1 for a file that is none of the queue.
+        The entry is -1 for a file that is none of the queue.
         """
         folder, _, rest = finding.path.removeprefix(f"{self._store.root}/").partition("/")
         topic, _, rest = rest.partition("/")
@@ -145,7 +145,7 @@ class GoneMeanwhile:
         return key, (int(name) + finding.position) // _ENTRY_SIZES[folder]
 
     def _load_marks(self) -> dict[bytes, int]:
-        """Return the marks of deleted topics; those of before where they cannot be read."""
+        """Return the marks of deleted topics; the earlier ones if they cannot be read."""
         try:
             return Deletions(self._store.filesystem, self._store.root).offsets
         except StoreFormatError:

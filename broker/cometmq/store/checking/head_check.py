@@ -1,4 +1,4 @@
-"""Looking for records that are not the messages they say, for the tools that write."""
+"""Searching for records that are not the messages that they say, for the tools that write."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class HeadCheck:
-    """Takes the records of a log in their order, and says which are not what they say."""
+    """Takes the records of a log in order, and returns those that are not what they say."""
 
     def __init__(self, store: Inspected) -> None:
         self._store = store
         self._queues = QueueCheck(store, Report(0))
         self._batches = BatchQueueCheck(store, Report(0), self._queues.heads)
         self._topics: dict[bytes, tuple[str, QueueCheck | BatchQueueCheck]] = {}
-        """By the bytes of a name the name, and which of the two such a topic is for."""
+        """By the bytes of a topic's name: the name, and which of the two checks is for it."""
 
     def take(self, message: StoredMessage) -> None:
         """Take the next sound record."""
@@ -39,7 +39,7 @@ class HeadCheck:
             check.take(message, topic)
 
     def finish(self, log: LogCheck) -> dict[int, Damage]:
-        """Return the records that are not what they say, by where they begin."""
+        """Return the records that are not what they say, by their offsets."""
         store = self._store
         simple, batch = (
             queue_folders(store.filesystem, f"{store.root}/{each}")

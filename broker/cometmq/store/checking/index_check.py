@@ -1,9 +1,9 @@
 """Checking the index against the log: every key has its item, every item its key.
 
-Items stand in the order of the log, so the items that the records call for are compared with those
-of the files as two sequences, by thousands, with numpy. Only where they differ they are aligned
-one by one. Apart from that each file must agree with itself: its chains, slots and header follow
-from its items.
+Items are in the order of the log, so the items that the records call for are compared with those of
+the files as two sequences, thousands at a time, with numpy. They are aligned one by one only where
+they differ. In addition each file must agree with itself: its chains, slots and header follow from
+its items.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class IndexCheck:
     """The check of all index files of a store."""
 
     def __init__(self, store: Inspected, report: Report, settled_offset: int | None) -> None:
-        """Items of records behind `settled_offset` are made anew by the next start; None: none."""
+        """The next start rebuilds items of records from `settled_offset` on; none if it is None."""
         self._store = store
         self._report = report
         self._noted: list[Noted] = []
@@ -62,15 +62,15 @@ class IndexCheck:
         if self._off is not None:
             self._settled = min(self._settled, self._off)
         self._settled_to: tuple[int, int] | None = None
-        """The file, and the item in it, from which on the next start makes all anew."""
+        """The file, and the item in it, from which on the next start rebuilds all items."""
         self._last: tuple[int, frozenset[int]] = (-1, frozenset())
         """The last record that the log gave, and the hashes of its keys that have an item."""
         self._began = False
-        self._unindexed: list[int] = []  # Count, first and last record in front of the first item.
+        self._unindexed: list[int] = []  # Count, first and last record before the first item.
         self._filled_from = store.start.ours_from
-        """From here on all keys are in the index, unless `index_off` says it: we always fill it."""
+        """From here on all keys are in the index, except by `index_off`: we always fill it."""
         if not self._files and not store.filesystem.exists(folder):
-            self._filled_from = NEVER  # The next start makes it of all the log.
+            self._filled_from = NEVER  # The next start makes the index from the whole log.
         for entry in store.filesystem.list(folder):
             if has_place_of(entry, is_index_file):
                 problem = f"{in_place_of(entry, 'file')}: move it elsewhere"
@@ -78,7 +78,7 @@ class IndexCheck:
         self._is_readable = self._check_files(shape)
 
     def _check_files(self, shape: IndexShape) -> bool:
-        """Whether there are files, and they can be read at all."""
+        """Check whether there are files, and whether they can be read at all."""
         if not self._files:
             self._report.notes.append("there is no index: nothing to check")
             return False
@@ -107,7 +107,7 @@ class IndexCheck:
         return True
 
     def _tell_unknown_shape(self, file: IndexedFile) -> None:
-        """Say that the index cannot be read: behind a power cut that is no damage."""
+        """Report that the index cannot be read: after a power cut that is no damage."""
         problem = (
             f"the header names {file.header.next_item - 1} items, and no number of slots puts them"
             " where the file has some"
@@ -122,7 +122,7 @@ class IndexCheck:
 
     @property
     def file_count(self) -> int:
-        """How many files there are, each of which is a step of `finish`."""
+        """The number of files, each of which is a step of `finish`."""
         return len(self._files)
 
     def take(self, message: StoredMessage) -> None:
@@ -144,7 +144,7 @@ class IndexCheck:
             self._compare()
 
     def _look_for_file(self, message: StoredMessage) -> None:
-        """Report that all files are gone, at the first record that one must have had keys of."""
+        """Report that all files are gone, at the first record whose keys must have been in one."""
         offset = message.physical_offset
         is_missed = not self._files and self._filled_from <= offset < self._settled
         if is_missed and (message.unique_id or message.keys or message.tags):
@@ -166,7 +166,7 @@ class IndexCheck:
             self._count_unsettled(unsettled)
 
     def _count_unsettled(self, called: Hashed) -> None:
-        """Count the items that are there already, and those that the next start makes."""
+        """Count the items that already exist, and those that the next start makes."""
         if self._settled_to is None:
             self._settled_to = self._items.passed
         found = self._items.peek(len(called.hashes))
@@ -190,7 +190,7 @@ class IndexCheck:
             self._align(called)
 
     def _accept(self, called: Hashed, count: int) -> None:
-        """Take items that are as they should be, and look at their times."""
+        """Accept items with the right hashes and offsets, and check their times."""
         self._began = True
         self._report.items += count
         self._remember(called.first(count))
@@ -220,7 +220,7 @@ class IndexCheck:
         if first == 1:
             before = self._items.end_time_before(file)
             if before is None:
-                seconds[0] = self._items.peek(1).seconds[0]  # The file before it has expired.
+                seconds[0] = self._items.peek(1).seconds[0]  # The previous file has expired.
             else:
                 passed = (int(times[0]) - before) // 1000 if before > 0 else 0
                 seconds[0] = min(max(passed, 0), SECONDS_MAX)
@@ -238,7 +238,7 @@ class IndexCheck:
     # Where they differ
 
     def _align(self, called: Hashed) -> None:
-        """Compare one by one, stepping over what is wrong, missing or too much."""
+        """Compare one by one, stepping over items that are wrong, missing or extra."""
         at = 0
         while at < len(called.hashes):
             found = self._items.peek(1 + _LOOK_AHEAD)
@@ -263,7 +263,7 @@ class IndexCheck:
                 at = self._report_wrong(there[0], called, at)
             elif there[0][1] > pair[1]:
                 at = self._miss(called, at, True)
-            elif self._last[0] <= there[0][1] < pair[1]:  # Of what the log does not give any more.
+            elif self._last[0] <= there[0][1] < pair[1]:  # Its record is no longer in the log.
                 self._report_extra(there[0])
             else:
                 at = self._report_wrong(there[0], called, at)
@@ -312,18 +312,18 @@ class IndexCheck:
             self._last = (offset, frozenset())
 
     def _report_extra(self, there: tuple[int, int]) -> None:
-        """Note an item that no key calls for; Apache has some of a record twice behind a kill."""
+        """Note an item that no key calls for; after a kill Apache has a record's items twice."""
         file, number, _ = self._items.run(1)
         offset, hashes = self._last
         if there[1] != offset or there[0] not in hashes:
             self._extras.append((file.path, number, *there))
-            file.last_time = file.last_offset = None  # What it is of, the log does not say.
+            file.last_time = file.last_offset = None  # The log does not say what its record is.
         self._items.advance(1)
 
     # The end
 
     def finish(self, damages: list[Damage]) -> Iterator[None]:
-        """Report what is left over, and what does not agree with itself; one file a step."""
+        """Report what is left over, and files that contradict themselves; one file a step."""
         if not self._is_readable:
             return
         self._compare()
@@ -361,7 +361,7 @@ class IndexCheck:
 
     def _check_structures(self) -> Iterator[None]:
         if self._off is not None and self._off <= self._store.segments.first_offset:
-            return  # Nothing of it counts, and a power cut may have left anything of it.
+            return  # Nothing in it counts, and a power cut may have left anything.
         last, settled = self._settled_to or self._items.passed
         for number, file in enumerate(self._files):
             is_last = not self._is_closed and number == last
@@ -375,4 +375,4 @@ class IndexCheck:
                 self._report.add(finding)
             yield
             if is_last:
-                break  # What is behind it is made anew by the next start.
+                break  # The next start rebuilds what follows.

@@ -1,4 +1,4 @@
-"""Checking that an index file agrees with itself: chains, slots, header, and nothing behind."""
+"""Checking that an index file agrees with itself: chains, slots, header, and no data after them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from cometmq.store.index.index_items import IndexedFile, IndexItems, Items
 
 FINDINGS_MAX: Final = 10_000
-"""Of each kind, and each file: one bad slot shows in few places, a bad page in thousands."""
+"""For each kind and file: one bad slot shows in few places, a bad page in thousands."""
 
 
 def check_structure(
     filesystem: FileSystem, file: IndexedFile, items: IndexItems, items_end: int, *, is_hot: bool
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the items up to a number, and with what follows from them.
+    """Yield what is wrong with the items up to a number, and with what is derived from them.
 
     `is_hot` leaves out what an index that was not closed may lack.
     """
@@ -50,9 +50,9 @@ def check_structure(
 
 
 def _chain(newest: npt.NDArray[np.int32], items: Items, first: int) -> npt.NDArray[np.int32]:
-    """Return the item that each item of a chunk must lead on to, and note the newest of each slot.
+    """Return the item to which each item of a chunk must lead, and note the newest of each slot.
 
-    A stable sort by slot puts items of one slot next to each other, in their order.
+    A stable sort by slot puts items of one slot next to each other, in order.
     """
     slots = items.hashes % np.int32(len(newest))
     order = np.argsort(slots, kind="stable")
@@ -62,7 +62,7 @@ def _chain(newest: npt.NDArray[np.int32], items: Items, first: int) -> npt.NDArr
     again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
     before[again] = order[again - 1] + first
     expected[order] = before
-    newest[slots] = np.arange(first, first + len(slots))  # Of equal slots the last one stays.
+    newest[slots] = np.arange(first, first + len(slots))  # The last item of a slot stays.
     return expected
 
 
@@ -75,7 +75,7 @@ def _check_slots(
         first_item = opened.read(ITEM_SIZE, shape.items_at)
         end = data_end_of(opened, opened.size())
     if not data:
-        return  # A file that was named and never written.
+        return  # A file that was created and never written.
     stored = np.frombuffer(data.ljust(shape.slots * SLOT_SIZE, b"\0"), ">i4")
     for slot in np.flatnonzero(stored != newest)[:FINDINGS_MAX]:
         yield Finding(

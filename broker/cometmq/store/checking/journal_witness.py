@@ -1,9 +1,9 @@
-"""What the entry journal of a killed store says of its queues, for the tools that read all of it.
+"""What the entry journal of a killed store says about its queues, for tools that read all of it.
 
-With very many queues the last entries of each are in the journal alone, see `entry_journal`. Of a
-store whose checkpoint names one, that has every entry which the files may lack, up to where it was
-synced. A repair that was ended left a checkpoint without that name: then whatever blocks fit their
-checksums tell which messages there were, and nothing more. Nothing is written here.
+With very many queues the last entries of each are only in the journal, see `entry_journal`. If the
+checkpoint names a journal, that has every entry which the files may lack, up to where it was
+synced. A repair that was interrupted leaves a checkpoint without that name: then the blocks that
+match their checksums show which messages there were, and nothing more. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class JournalWitness:
         self.settled_offset = store.settled_offset
         """Records from here on may have an entry neither in the files nor in the journal."""
         self.batch_topics: set[str] = set()
-        """Those of which nothing else tells yet that they are: the next start makes their queues.
+        """Batch topics that nothing else shows to be such yet: the next start makes their queues.
 
-        Of their entries nothing is said.
+        Nothing is said about their entries.
         """
         self._queues: dict[QueueKey, list[QueueEntries]] = {}
         self._store = store
@@ -52,11 +52,11 @@ class JournalWitness:
 
     @property
     def keys(self) -> Iterable[QueueKey]:
-        """The queues that it has entries of."""
+        """The queues of which there are entries."""
         return self._queues.keys()
 
     def files(self, key: QueueKey) -> QueueFiles:
-        """Return the files of an ordinary queue as they are with these entries in them."""
+        """Return the files of an ordinary queue, with these entries in them."""
         store, parts = self._store, self._queues.get(key)
         if not parts:
             return files_of(store, key)
@@ -65,9 +65,9 @@ class JournalWitness:
     def entries(
         self, key: QueueKey, in_files: Iterable[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield the entries of a queue's files with these among them, in the order of the log.
+        """Yield the entries of a queue's files and these entries, in the order of the log.
 
-        With their places, but for those of a batch queue, of which that tells nothing.
+        Each comes with its index, which has no meaning in a batch queue.
         """
         mine = list(self._entries(key))
         places = [_offset(entry) for _, entry in mine]
@@ -90,7 +90,7 @@ class JournalWitness:
                     yield part.number + place // size, entry
 
     def _journals(self) -> Iterator[Journal]:
-        """Read what counts: the journal that the checkpoint names, else all that there are."""
+        """Read what counts: the journal that the checkpoint names, or else all journals."""
         store = self._store
         claims = store.checkpoint.claims
         if claims is not None and claims.journal is not None:
@@ -101,20 +101,20 @@ class JournalWitness:
             from cometmq.store.queues.journal_reading import load_journal  # It needs numpy.
 
             journal = None
-            with suppress(OSError, StoreFormatError):  # Of a bad sector, say: then it is none.
+            with suppress(OSError, StoreFormatError):  # With a bad sector, say, it does not count.
                 journal = load_journal(store.filesystem, store.root, start, size)
             if journal is not None and self._is_of_this_log(journal):
                 yield journal
 
     def _is_of_this_log(self, journal: Journal) -> bool:
-        """Whether most of the entries that are looked at lead to records of their queues."""
+        """Whether at least half of the sampled entries lead to records of their queues."""
         segments = self._store.segments
         fitting = list(journal.samples(segments, segments.first_offset, NEVER))
         return 2 * sum(fitting) >= len(fitting)
 
     def _take(self, journal: Journal) -> None:
         store = self._store
-        # In front the files have every entry: a rebuild may have made them anew since.
+        # Before that the files have every entry: a rebuild may have rebuilt them since.
         low, high = store.start.replay_from, store.start.unpromised_from
         for each in journal.queues(low, high, store.deletions.offsets):
             key = QueueKey(each.is_batch, each.topic, each.queue_id)
@@ -130,7 +130,7 @@ class _Filled(QueueFiles):
     _parts: tuple[QueueEntries, ...] = ()
 
     def fill(self, parts: Iterable[QueueEntries]) -> QueueFiles:
-        """Add entries, by their places, in files that may not be there."""
+        """Add entries at their indexes, even in files that do not exist."""
         self._parts = tuple(parts)
         for part in self._parts:
             first, last = part.number, part.following - 1
@@ -140,7 +140,7 @@ class _Filled(QueueFiles):
         return self
 
     def read(self, index: int, count: int) -> bytes:
-        """Return entries as `QueueFiles` does."""
+        """Return entries, as `QueueFiles` does."""
         data = bytearray(super().read(index, count))
         for part in self._parts:
             first, last = max(index, part.number), min(index + count, part.following)

@@ -1,4 +1,4 @@
-"""What the offline tools make of the list of where the queues end, see `queue_ends`."""
+"""How the offline tools use the list of the queues' ends, see `queue_ends`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from cometmq.store.queues.queue_ends import QueueEnd
 
 _NO_FILE: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
-"""What the disk answers where a file should be, and a file as its folder, a folder or a pipe is."""
+"""The errors if a folder or a pipe is in a file's place, or a file in the place of its folder."""
 
 
 def check_ends(store: Inspected, report: Report) -> Iterator[None]:
-    """Report queues that lost their end with all their messages expired, one a step.
+    """Report queues that lost their end, and whose messages have all expired; one a step.
 
-    Of the others the records tell.
+    For other queues the records show it.
     """
     path, is_ours = f"{store.root}/{QUEUE_ENDS_NAME}", not store.checkpoint.is_of_others
     is_there = is_ours and store.filesystem.exists(path)
@@ -45,7 +45,7 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
         if end.physical_offset >= store.segments.first_offset or end.lacks_from is not None:
             continue
         if end.physical_offset == NO_RECORD and not store.is_clean:
-            continue  # A repair gave its messages up, and the next start sees to the rest.
+            continue  # A repair gave up its messages, and the next start does the rest.
         if not has_end(store, key, end):
             report.add(
                 AboutQueue(key.topic, key.queue_id, files_of(store, key)).finding(
@@ -60,9 +60,9 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
 
 
 def check_openable(store: Inspected, report: Report) -> Iterator[None]:
-    """Report queues that have their end, but that the next start would not take: one a step.
+    """Report queues that have their end, but that the next start would not accept; one a step.
 
-    The records do not tell of a hole that they are behind, nor of what stands behind a queue's end.
+    The records do not show a hole before them, nor what follows a queue's end.
     """
     settled = store.settled_offset
     queues = store.open_queues(clean=store.is_clean)
@@ -105,7 +105,7 @@ def _check_first(
 ) -> None:
     """Report a hole where a queue begins for its readers: they are refused there.
 
-    Behind what is known of a queue that was not shut down, the next start takes it away.
+    In a store that was not shut down, the next start removes a hole after a queue's known end.
     """
     index = queue.min_entry
     known = queue.end if store.is_clean else min(queue.end, 0 if end is None else end.entries)
@@ -118,7 +118,7 @@ def _check_first(
 
 
 def _is_made_again(store: Inspected, end: QueueEnd) -> bool:
-    """Whether the next start makes a queue again that does not have its end."""
+    """Whether the next start rebuilds a queue that does not have its end."""
     settled = store.settled_offset
     if settled is None:
         return False
@@ -126,7 +126,7 @@ def _is_made_again(store: Inspected, end: QueueEnd) -> bool:
 
 
 def queue_keys(store: Inspected) -> Iterator[QueueKey]:
-    """Walk the queues that have a folder, and those that are only known to have been there."""
+    """Walk the queues that have a folder, and those that are only known to have existed."""
     found: set[QueueKey] = set()
     for folder, is_batch in ((SIMPLE_FOLDER, False), (BATCH_FOLDER, True)):
         for topic, queue_id, _ in queue_folders(store.filesystem, f"{store.root}/{folder}"):
@@ -142,14 +142,14 @@ def has_end(store: Inspected, key: QueueKey, end: QueueEnd) -> bool:
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        return False  # Something else lies in their place.
+        return False  # Something else is in their place.
 
 
 def keep_offsets(store: Inspected, queues: ConsumeQueues) -> None:
-    """Let queues that are made anew, and have no message in the log, go on where they would have.
+    """Let rebuilt queues without a message in the log continue where they would have.
 
-    Not those that still have their last entry: their files are taken over. A topic may have become
-    one of the other kind since.
+    Leave out those that still have their last entry: their files are taken over. A topic may have
+    changed to the other kind since.
     """
     for key, end in store.ends.items():
         is_batch = store.is_batch_topic(key.topic)
@@ -163,9 +163,9 @@ def keep_offsets(store: Inspected, queues: ConsumeQueues) -> None:
 def check_not_given_twice(
     store: Inspected, queues: ConsumeQueues, message: StoredMessage, *, is_batch: bool
 ) -> None:
-    """Refuse a record whose queue offset an earlier one has, when we alone wrote both.
+    """Refuse a record whose queue offset an earlier record has, if we alone wrote both.
 
-    We note it when a topic is deleted, so it is no topic that was made again.
+    We note the deletion of a topic, so this is not a recreated topic.
     """
     if not has_entry(message):
         return

@@ -1,16 +1,16 @@
 """Checking ConsumeQueues against the log: every record has its entry, every entry its record.
 
-The records come in the order of the log. Each queue collects the entries that they call for, as a
-writer's tail would, and compares them with its files by the tens of kilobytes; only where those
-differ is an entry looked at. What was found to be right is kept as ranges of entries, and when the
-log is through, what stands in the files outside of them has to be explained.
+The records come in the order of the log. Each queue collects the entries that they call for, like a
+writer's tail, and compares them with its files tens of kilobytes at a time; single entries are only
+looked at where these differ. Ranges of right entries are noted; at the end of the log, all entries
+outside these ranges must be explained.
 
 A record may be sound by itself and not be the message that it says: no checksum of the body covers
 its topic, queue and number, see `wrong_heads`.
 
-A topic may have been deleted and made again: then its queue offsets begin anew, and records of the
-old one have no entries. So what was missed counts only at the end, and not where a later record
-that has its entry began again in front of it.
+A topic may have been deleted and recreated: then its queue offsets begin again at 0, and records of
+the old topic have no entries. So missed entries count only at the end, and not if a later record
+that has its entry began again before them.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from cometmq.store.looking.log_check import Damage
 
 COLLECTED_MAX: Final = 3000 * ENTRY_SIZE
-"""Entries of one queue, in bytes, that are compared at a time."""
+"""Bytes of one queue's entries that are compared at a time."""
 COLLECTED_TOTAL_MAX: Final = 32 << 20
 MISSED_MAX: Final = 200_000
-"""Entries that are remembered as missed; more are counted with the first."""
+"""Missed entries of a queue that are remembered; further ones are ignored."""
 
 
 class QueueCheck:
@@ -60,7 +60,7 @@ class QueueCheck:
         self._collected = 0
         self._damages: list[Damage] = []
         self._end_offset = 0
-        """Of the log: known when that is through, as its damages are."""
+        """The log's end: known, like its damages, when the pass over the log has ended."""
         self._extension = ConsumeQueueExt(store.filesystem, store.root)
         self._levels = store.delay_levels
         settled = self.journal.settled_offset
@@ -108,7 +108,7 @@ class QueueCheck:
         return track
 
     def _miss_all(self, track: QueueTrack, message: StoredMessage, topic: str) -> None:
-        """Count a record whose queue has no files; one whose topic is gone needs none."""
+        """Count a record whose queue has no files; if its topic is gone, it needs none."""
         if not track.missed:
             track.missed.append(Missed(message.queue_offset, b"", NOTHING))
         if message.physical_offset < track.gone_to:
@@ -138,7 +138,7 @@ class QueueCheck:
         track.collected.clear()
         self._report.entries += len(expected) // ENTRY_SIZE
         found = track.files.read(first, len(expected) // ENTRY_SIZE)
-        track.files.close()  # There may be more queues than a process may have files.
+        track.files.close()  # There may be more queues than a process may have open files.
         if found == expected:
             track.note_matched(first, first + len(expected) // ENTRY_SIZE)
             return
@@ -153,7 +153,7 @@ class QueueCheck:
                 track.missed.append(Missed(index, wanted, there))
 
     def _is_extended(self, track: QueueTrack, wanted: bytes, there: bytes) -> bool:
-        """Whether an entry differs only by holding the address of a unit that has the tags code."""
+        """Whether an entry differs only by having the address of a unit with the tags code."""
         physical_offset, size, code = ENTRY.unpack(wanted)
         address: int = ENTRY.unpack(there)[2]
         if there[:12] != wanted[:12] or not is_address(address):
@@ -169,7 +169,7 @@ class QueueCheck:
     def finish(
         self, damages: list[Damage], end_offset: int, queues: Iterator[tuple[str, int, str]]
     ) -> Iterator[None]:
-        """Report what is missing, and what is there for no reason; one queue a step."""
+        """Report what is missing, and what is there without reason; one queue a step."""
         self._damages, self._end_offset = damages, end_offset
         if damages:
             self.heads.doubt_order()
@@ -190,7 +190,7 @@ class QueueCheck:
             self._report_extra(track)
             track.files.close()
             yield
-        for track in tracks.values():  # Those without a folder.
+        for track in tracks.values():  # Queues without a folder.
             track.queue.report_files(self._report)
         self._extension.close()
 
@@ -201,7 +201,7 @@ class QueueCheck:
                 yield key.topic, key.queue_id, f"{self._root}/{key.topic}/{key.queue_id}"
 
     def gaps(self) -> Iterator[str]:
-        """Say which messages the log lacks, for no reason that `heads` found."""
+        """Say which messages the log lacks, unless `heads` found a reason."""
         for (topic, queue_id), track in () if self.heads.found else self._tracks.items():
             first, end = track.gap
             if first < end:
@@ -209,7 +209,7 @@ class QueueCheck:
                 yield f"the log lacks {name} offset {first} to {end - 1}"
 
     def mixed(self) -> list[str]:
-        """Return the queues in which messages of a deleted topic stand behind later ones."""
+        """Return the queues in which messages of a deleted topic follow later ones."""
         tracks = self._tracks.values()
         return [f"{each.queue.topic}/{each.queue.queue_id}" for each in tracks if each.is_mixed]
 
@@ -268,7 +268,7 @@ class QueueCheck:
             )
             return
         if index >= track.settled_to and not self._store.is_clean:
-            self._report.unsettled_entries += 1  # A torn one: the next start cuts it off.
+            self._report.unsettled_entries += 1  # A torn entry: the next start cuts it off.
             return
         record = read_record(self._store.segments, physical_offset, size)
         kind = Kind.EXTRA_ENTRY
@@ -293,7 +293,7 @@ class QueueCheck:
     def _calls_for(
         self, track: QueueTrack, record: StoredMessage, place: Place, entry: bytes
     ) -> bool:
-        """Whether a record that says it is another message calls for just this entry."""
+        """Whether a record that says it is another message calls for exactly this entry."""
         message = placed(record, place)
         if message is None:
             return False
@@ -303,7 +303,7 @@ class QueueCheck:
 
 
 def _differences(found: bytes, expected: bytes) -> str:
-    """Say which fields differ, and what they are."""
+    """Say which fields differ, and what is in them."""
     names = ("physical offset", "size", "tags code")
     pairs = zip(names, ENTRY.unpack(found), ENTRY.unpack(expected), strict=True)
     return ", ".join(f"{name} is {there}" for name, there, wanted in pairs if there != wanted)

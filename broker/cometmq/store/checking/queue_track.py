@@ -1,4 +1,4 @@
-"""What the log calls for in one queue, while it is read, and what of that is there."""
+"""What the log, while it is read, calls for in one queue, and what of that is there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cometmq.store.looking.queue_files import AboutQueue
 
 NOTHING: Final = bytes(ENTRY_SIZE)
-"""What stands where there is no entry."""
+"""The bytes where there is no entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class Missed:
 
     @property
     def physical_offset(self) -> int:
-        """Of the record that calls for it."""
+        """That of the record that calls for the entry."""
         return int.from_bytes(self.expected[:8], "big")
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing stands there, or what fills a queue up to where it begins."""
+        """Whether nothing is there, or an entry that fills a queue before its begin."""
         return self.found == NOTHING or ENTRY.unpack(self.found)[:2] == (0, PRE_BLANK_SIZE)
 
 
@@ -66,31 +66,31 @@ class QueueTrack:
         self.next = self.settled_to = 0
         self.matched: list[tuple[int, int]] = []
         self.is_mixed = False
-        """Whether an entry leads further back in the log than one in front of it."""
+        """Whether an entry leads further back in the log than an earlier one."""
         self.missed: list[Missed] = []
         self.last = -1
-        """Where the last record begins that came."""
+        """The offset of the last record so far."""
         self.jumps: set[int] = set()
-        """Records whose number does not follow, and those in front of such."""
+        """Offsets of records whose number does not follow, and of the records before these."""
         self.jumped: tuple[int, int] = (-1, 0)
-        """The last one that does not follow, and the number that it should have had."""
+        """The last record that does not follow, and the number that it should have had."""
         self.gap: tuple[int, int] = (0, 0)
         """The last numbers that are missing between two records."""
 
     def last_matched(self) -> tuple[int, int]:
-        """Return the last entry that is right, and the physical offset that it has; -1 of none."""
+        """Return the last right entry, and the physical offset in it; -1 if there is none."""
         last = max((end for _, end in self.matched), default=0) - 1
         return last, -1 if last < 0 else int.from_bytes(self.files.read(last, 1)[:8], "big")
 
     def first_matched(self) -> int:
-        """Return the first entry that is right; -1 of none."""
+        """Return the first right entry; -1 if there is none."""
         return min((start for start, _ in self.matched), default=-1)
 
     def note_matched(self, start: int, end: int) -> None:
-        """Note that these entries are right; those in front of them may have been replaced."""
+        """Note that these entries are right; earlier records may have had these numbers before."""
         if self.missed and self.missed[-1].index >= start:
-            # The numbers went back: those records are of a topic that was deleted. We note that
-            # in our own stores, and such records do not come here.
+            # The numbers went back: the missed records are of a topic that was deleted. In our own
+            # stores we note that, and such records do not come here.
             self.missed = [
                 missed
                 for missed in self.missed

@@ -1,4 +1,4 @@
-"""Whether the next start would refuse a store of which nothing else was found to be wrong."""
+"""Whether the next start would refuse a store in which nothing else was found wrong."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def check_start(store: Inspected, report: Report) -> None:
-    """Report why a start would refuse the store, if it would: what it does first is done here.
+    """Report why a start would refuse the store, if it would, by doing what a start does first.
 
-    Each record and entry may be sound, and the log lack messages that entries are to be made of.
+    Each record and entry may be sound, and still the log may lack messages that need entries.
     """
     filesystem, root = Overlay(store.filesystem), store.root
-    config = replace(store.config, index=False)  # It was looked at, as far as its shape is known.
+    config = replace(store.config, index=False)  # The index was checked, if its shape is known.
     try:
         with ExitStack() as looked_at:
             take_stock(filesystem, root, config, says_batch=store.says_batch, looked_at=looked_at)

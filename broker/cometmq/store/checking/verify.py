@@ -1,12 +1,12 @@
 """Verifying a store: every record, every ConsumeQueue entry, every index item, every block.
 
 One pass over the log checks each record by itself and collects what it calls for in the queues and
-in the index; those are compared as it goes, see `queue_check` and `index_check`. Nothing is
-changed, and memory stays bounded by the number of queues, not of messages.
+in the index; these are compared on the way, see `queue_check` and `index_check`. Nothing is
+changed, and memory is bounded by the number of queues, not of messages.
 
-What no checksum covers is not seen: fields of a record's head that lead nowhere (born time and
-host, store host, flags, reconsume times) unless it ends with a checksum of its own or lies in a
-block that has one.
+Damage that no checksum covers goes unseen: fields of a record's head that lead nowhere (born time
+and host, store host, flags, reconsume times), unless the record ends with its own checksum or is in
+a block that has one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from cometmq.store.looking.inspection import Inspected
 
 STEP_BYTES: Final = 4 << 20
-"""Log between two reports of progress."""
+"""Bytes of log between two reports of progress."""
 
 
 def verify(store: Inspected, report: Report) -> Iterator[Progress]:
     """Verify a store into a report, one slice a step.
 
-    A file that whoever has the store open removes meanwhile ends it, with what was found so far.
+    If a process that has the store open removes a file meanwhile, end with what was found so far.
     """
     try:
         yield from _verify(store, report)
@@ -136,7 +136,7 @@ class _Pass:
         store, first = self._store, self._report.first_offset
         noted = store.start.synced_offset if store.is_clean else None
         total = max(first + 1, noted or store.segments.end_offset)
-        yield Progress("log", 0, total - first)  # The first record may be far behind a hole.
+        yield Progress("log", 0, total - first)  # The first record may come long after a hole.
         step = first + STEP_BYTES
         has_queues = not store.in_rocksdb
         take_index, take_queue = self._index.take, self._queues.take
@@ -163,7 +163,7 @@ class _Pass:
         self._report.records, self._report.log_bytes = records, size
 
     def _learn(self, message: StoredMessage) -> tuple[str, bool]:
-        """Find out about a topic that comes for the first time."""
+        """Find out about a topic that is seen for the first time."""
         topic = message.topic
         known = self._topics[message.topic_raw] = (topic, self._store.is_batch_topic(topic))
         return known
@@ -231,7 +231,7 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
     if missing_end is not None:
         place, problem = missing_files(store.segments, missing_end)
         _find_in_log(store, report, place, f"{problem}: files are missing")
-    # Who has it open is writing there.
+    # If a process has the store open, it is writing there.
     if log.torn_problem is not None and store.opened_by is None:
         report.torn_bytes = log.data_end - log.end_offset
         report.torn_records = log.torn_records
@@ -250,7 +250,7 @@ def _find_in_log(
 
 
 def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
-    """Compare the sealed blocks with their checksums, where there are any."""
+    """Compare the sealed blocks with their checksums, if there are any."""
     report.notes += checksum_notes(store)
     start, end = store.segments.first_offset, store.segments.end_offset
     for number, block in enumerate(sealed_blocks(store, report.end_offset)):

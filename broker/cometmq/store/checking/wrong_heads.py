@@ -1,8 +1,8 @@
-"""Records that are sound by themselves, and not the messages that they say they are.
+"""Records that are sound by themselves, but not the messages that they say they are.
 
-No checksum of the body covers a record's topic, queue and number. Two witnesses tell that these are
-wrong: the entry of another message that leads to the record, or the numbers of the messages around
-it. Where neither does, nothing can be said: see `rebuilding`, which refuses what contradicts it.
+No checksum of the body covers a record's topic, queue and number. Two witnesses can show that these
+are wrong: the entry of another message that leads to the record, or the numbers of the messages
+around it. If neither does, nothing can be said: see `rebuilding`, which refuses contradictions.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 Key = tuple[bytes, int]
 """Topic and queue id."""
 NOTED_MAX: Final = 200_000
-"""Of each kind; more are not looked at."""
+"""Limit for each kind of note; further ones are ignored."""
 _SIZE_BYTES: Final = 4
 
 
 class _Hole(NamedTuple):
-    """A number of a queue that no record has, between two that follow it and it follows."""
+    """A number of a queue that no record has, between two records that have its neighbours."""
 
     key: Key
     number: int
@@ -39,17 +39,17 @@ class _Hole(NamedTuple):
 
 
 class WrongHeads:
-    """Finds them, as the records of a log and then the entries of its queues come by."""
+    """Finds such records, while the records of a log and then its queues' entries are read."""
 
     def __init__(self, store: Inspected, read_from: int) -> None:
-        """`read_from` says from where on no entry counts: a start makes them anew."""
+        """From `read_from` on no entry counts: a start rebuilds them."""
         self.found: dict[int, Damage] = {}
-        """By where they begin."""
+        """The records, by their offsets."""
         self._holes: list[_Hole] = []
         self._strays: dict[int, list[tuple[int, Key]]] = {}
-        """By their number, records without which their queue has no jump, and where they begin."""
+        """By number, records without which their queue would have no jump: offset and queue."""
         self._truths: dict[int, Place] = {}
-        """What the first entry that leads to a record says."""
+        """By a record's offset, what the first entry that leads to it says."""
         self._segments, self._is_kind_known = store.segments, store.is_kind_known
         self._promised_to = store.promised_to
         self._read_from = NEVER if store.checkpoint.is_of_others else read_from
@@ -58,12 +58,12 @@ class WrongHeads:
     def note_jump(self, track: QueueTrack, message: StoredMessage) -> None:
         """Note that a record does not follow in its queue.
 
-        If the one in front of it did not either, and this one follows without it, the number of
-        that one is wrong: it stands where another belongs. Not of a topic that is gone: nobody
-        knows how often it was made again, nor whether a record of it held one message.
+        If the previous record did not either, and this one would follow if that had the number that
+        was expected, the number of that one is wrong. Not if its topic is gone: nobody knows how
+        often that was recreated, nor whether each of its records held one message.
         """
         if track.last < 0 and self._segments.first_offset:
-            return  # Those in front of it have expired.
+            return  # Earlier records have expired.
         number, (jumped, expected) = message.queue_offset, track.jumped
         is_doubted = jumped == track.last >= 0 and number == expected + 1
         if is_doubted and track.gone_to <= jumped < self._promised_to:
@@ -91,18 +91,18 @@ class WrongHeads:
             self._strays.setdefault(number, []).append((offset, key))
 
     def note_filler(self, physical_offset: int) -> None:
-        """Note that a repair filled a place where messages may have been that nobody can name."""
+        """Note that a repair filled a place where unknown messages may have been."""
         self._first_filler = min(self._first_filler, physical_offset)
 
     def doubt_order(self) -> None:
-        """Forget what the order alone told: what a queue lacks may be what is damaged."""
+        """Forget what only the order shows: what a queue lacks may be what is damaged."""
         self.found.clear()
 
     def fill_holes(self, tracks: dict[Key, QueueTrack]) -> None:
-        """Take a record that its queue has too many for the one that another queue lacks there.
+        """Count a record that is one too many in its queue as the one that another queue lacks.
 
-        If there is just one, of the same number, and but for its topic or its queue id the same.
-        Of a topic of which nobody knows whether it has batches, no number can be missed.
+        There must be exactly one at that place, with that number, and with either the same topic or
+        the same queue id. A topic is left out if nobody knows whether it has batches.
         """
         known: dict[bytes, bool] = {}
         for key, track in tracks.items():
@@ -126,10 +126,10 @@ class WrongHeads:
         self._take_last(tracks)
 
     def _take_last(self, tracks: dict[Key, QueueTrack]) -> None:
-        """Take a queue's last record, which is read back and ahead, for the one it should be.
+        """Count a queue's last record, if it is read back and ahead, as the one it should be.
 
-        No message behind it tells, nor an entry: a start refuses it for what the log lacks in front
-        of it. It may be the next one of another queue, though, with its topic or queue id wrong.
+        No later message shows that, nor an entry: a start refuses the record for what the log lacks
+        before it. But it may be the next one of another queue, with its topic or queue id wrong.
         """
         going_on: dict[int, list[Key]] = {}
         for key, track in tracks.items():
@@ -150,9 +150,9 @@ class WrongHeads:
     ) -> bool:
         """Whether a record that an entry leads to is that message, though it says another.
 
-        The caller knows that no other record is the message of this entry. Then there must be no
-        entry where the record says, and the numbers must tell, too: that one is missing here, or
-        that one does not follow there. Else the entry may be what is wrong.
+        The caller knows that no other record is the message of this entry. Also, there must be no
+        entry at the place that the record names, and the numbers must agree: one is missing here,
+        or one does not follow there. Otherwise the entry may be what is wrong.
         """
         offset = record.physical_offset
         there: tuple[int, ...] = ENTRY.unpack(said.files.read(record.queue_offset, 1))
@@ -169,18 +169,18 @@ class WrongHeads:
         return offset in said.jumps and (follows or is_followed or index == 0)
 
     def note(self, record: StoredMessage, problem: str, truth: Place | None = None) -> None:
-        """Note that a record is not what it says, and what it is, if its own entry tells."""
+        """Note that a record is not what it says, and what it is, if its own entry shows it."""
         if len(self.found) < NOTED_MAX:
             start = record.physical_offset
             if truth is not None:
                 told = self._truths.setdefault(start, truth)
-                truth = truth if told == truth else None  # Of two entries that both claim it, none.
+                truth = truth if told == truth else None  # If two entries claim it, neither counts.
             end, said = start + record.size, said_place(record)
             problem = f"it says that it is {said}, but {problem}"
             self.found[start] = Damage(start, end, problem, is_last=False, said=said, truth=truth)
 
     def _note_by_order(self, record: StoredMessage, problem: str, key: Key, number: int) -> None:
-        """Note which message a record is by the order alone; an entry may tell otherwise later."""
+        """Note which message a record is by the order alone; an entry may contradict that later."""
         start, known = record.physical_offset, self.found.get(record.physical_offset)
         self.note(record, problem)
         place = Place(key[0].decode("utf-8", "replace"), key[1], number)
@@ -195,7 +195,7 @@ class WrongHeads:
 
 
 def _may_be(said: Key, other: Key) -> bool:
-    """Whether a record may be of another queue than it says: its topic or its queue id is wrong."""
+    """Whether a record may be of another queue than it says: with another topic or another id."""
     return (said[0] == other[0]) is not (said[1] == other[1])
 
 
