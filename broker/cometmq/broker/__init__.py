@@ -1,1 +1,1 @@
-"""The broker: request handlers over a store, and the services that live in time."""
+"""The broker: request handlers over a store, and the services that run on a clock."""

@@ -1,17 +1,18 @@
-"""Sends that wait for what was promised: their turn's write, the disk, and their topic's file
-and route.
+"""Sends that wait for what was promised: for the write of their turn, for the disk, and for the
+file and the route of their topic.
 
-How it works. Handlers add the sends of a turn; `commit` writes the turn, which then is a group in
-a queue. A group is answered when the log is synced up to its end (with async flush: at once) and
-the table of topics that it may have added to is saved. Groups leave in order, so that the queue is
-looked at in front only. A send that made its topic waits, alone, until the name servers know it: a
-consumer that is started on such an answer asks for the route once, and not again for half a minute.
+How it works. Handlers add the sends of a turn; `commit` writes the turn and queues its sends as a
+group. A group is answered once the log is synced up to its end (with async flush: at once) and the
+topic table, to which the group may have added, is saved. Groups are answered in order, so only the
+head of the queue is looked at. A send that created its topic waits on, by itself, until the name
+servers know the topic: a consumer that is started upon its answer asks for the route once, and not
+again for half a minute.
 
-Nearly all sends are to be answered with a frame that is made already. Those are kept by connection,
-so that each costs no more than its place in a list, and leaves with one call for all of a turn.
+Nearly all sends are answered with a frame that is already encoded. These frames are kept by
+connection, so that each costs only a place in a list, and a turn's frames leave with one call.
 
-When the write is refused, exactly the sends of that turn are. When a sync fails nobody is told
-that a send is safe any more: who waits is refused, and the process has to stop.
+If the write is refused, exactly the sends of that turn are refused. If a sync fails, no further
+send is reported safe: all waiting sends are refused, and the process has to stop.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
     from cometmq.store.message_store import MessageStore
 
-# Who asked, what, and the answer if it goes well, None where nobody waits for one.
+# The peer that asked, its request, and the answer on success; None if nobody waits for one.
 Sent: TypeAlias = "tuple[Peer, Command, Command | None]"
 
-# The frames of answers to single messages (310) and to ends of transactions (37), by who asked.
+# The frames of answers to single messages (310) and to ends of transactions (37), by peer.
 Frames: TypeAlias = "dict[Peer, list[bytes]]"
 
 TELLING_PATIENCE_MS: Final = 1_000
-"""Producers wait 3 s for an answer; a name server that hangs must not let them run into that."""
+"""Producers wait 3 s for an answer; a name server that hangs must not make them time out."""
 
 _SEND_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _END_CODE: Final = int(RequestCode.END_TRANSACTION)
@@ -53,26 +54,26 @@ _TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 class TurnPart(Protocol):
-    """What has a part in a turn beside its sends."""
+    """A participant in a turn besides its sends."""
 
     def complete(self, now_ms: int) -> None:
-        """Put what belongs to the turn; a `PutRefusedError` refuses all of it."""
+        """Put this part's records into the turn; a `PutRefusedError` refuses the whole turn."""
 
     def written(self) -> None:
         """Take note that the turn is written."""
 
     def refused(self) -> None:
-        """Take note that nothing of the turn is."""
+        """Take note that nothing of the turn is written."""
 
 
 class _Group(NamedTuple):
     end: int
-    """Of the log behind these sends."""
+    """The end of the log after these sends."""
     topics_version: int
-    """Of the table of topics when they were written."""
+    """The version of the topic table when they were written."""
     since_ms: int
     since_ns: int
-    """By the clock of `Traffic`: when the first of them was taken."""
+    """When the first of them was taken, by the clock of `Traffic`."""
     sends: list[Sent]
     frames: Frames
 
@@ -82,7 +83,7 @@ class _Group(NamedTuple):
 
 class _Untold(NamedTuple):
     version: int
-    """Of the table of topics: name servers that know it know the send's topic."""
+    """A version of the topic table: name servers that know it know the send's topic."""
     deadline_ms: int
     peer: Peer
     request: Command
@@ -90,7 +91,7 @@ class _Untold(NamedTuple):
 
 
 class Acknowledgements:
-    """All sends that are not answered yet."""
+    """All sends that have not been answered yet."""
 
     def __init__(
         self,
@@ -116,15 +117,15 @@ class Acknowledgements:
         self._hasty: list[tuple[Peer, Command, Command]] = []
         self._parts: list[TurnPart] = []
         self.frames: Frames = defaultdict(list)
-        """Of this turn: a send of the common kind adds its answer here, after `begin`."""
+        """The frames of this turn: a common send adds its answer here, after `begin`."""
         self._groups: deque[_Group] = deque()
-        self._late = 0  # groups in front that have been told of the timeout
+        self._late = 0  # groups at the head that have been told of the timeout
         self._makers: list[tuple[int, Command]] = []
-        """Sends that made topics, with the version of the table that name servers do not know."""
+        """Sends that created topics, each with the table version that name servers must learn."""
         self._untold: list[_Untold] = []
         self._told_version = -1
         self.turn_ms = 0
-        """When the sends of this turn are stored; 0 until `begin`. One look at the clock a turn."""
+        """The store time of this turn's sends; 0 until `begin`. The clock is read once a turn."""
 
     def begin(self) -> int:
         """Begin a turn with its first send, and return `turn_ms`."""
@@ -133,7 +134,7 @@ class Acknowledgements:
         return self.turn_ms
 
     def add(self, peer: Peer, request: Command, response: Command | None, waits: bool) -> None:
-        """Add a send of this turn; one that does not wait is answered once it is written."""
+        """Add a send to this turn; unless it `waits`, it is answered as soon as it is written."""
         if not self.turn_ms:
             self.begin()
         if not waits and response is not None:
@@ -142,12 +143,12 @@ class Acknowledgements:
             self._turn.append((peer, request, response))
 
     def made_topic(self, request: Command) -> None:
-        """Note that a send of this turn made its topic."""
+        """Note that a send of this turn created its topic."""
         if self._topics.version > self._told_version:
             self._makers.append((self._topics.version, request))
 
     def told(self, version: int) -> None:
-        """Note up to which version of the table of topics the name servers were told."""
+        """Note up to which version of the topic table the name servers have been told."""
         self._told_version = version
         self._makers = [each for each in self._makers if each[0] > version]
         untold, self._untold = self._untold, []
@@ -158,19 +159,19 @@ class Acknowledgements:
                 self._untold.append(each)
 
     def join(self, part: TurnPart) -> None:
-        """Have this have a part in the turn, once."""
+        """Let a part take part in this turn; joining twice counts once."""
         if part not in self._parts:
             self._parts.append(part)
 
     def oldest_ms(self, elapsed_ms: int) -> int:
-        """How long the first of those that wait has waited."""
+        """Return how long the oldest waiting group has waited."""
         return elapsed_ms - self._groups[0].since_ms if self._groups else 0
 
     def __len__(self) -> int:
         return sum(map(len, self._groups)) + len(self._untold)
 
     def commit(self) -> None:
-        """End the turn: write it, and answer what need not wait."""
+        """End the turn: write it, and answer the sends that need not wait."""
         now_ms, self.turn_ms = self.turn_ms, 0
         sends, hasty, frames, parts = self._turn, self._hasty, self.frames, self._parts
         if not (sends or hasty or frames or parts):
@@ -191,12 +192,12 @@ class Acknowledgements:
             return
         group = _Group(end, topics.version, self._elapsed_ms(), self._since_ns, sends, frames)
         self._groups.append(group)
-        # A turn of repeats may be synced already: no sync will come for it.
+        # A turn of repeated sends may be synced already: no sync will come for it.
         if not self._is_sync or end <= self._store.synced_offset:
             self.release()
 
     def _commit(self, parts: list[TurnPart], now_ms: int) -> int:
-        """Write a turn that more than sends have a part in."""
+        """Write a turn in which other parts than sends take part."""
         self._parts = []
         try:
             for part in parts:
@@ -212,7 +213,7 @@ class Acknowledgements:
         return end
 
     def release(self) -> None:
-        """Answer what is safe by now: called when a sync or a save is done."""
+        """Answer the sends that are safe by now; called after a sync or a save."""
         synced = self._store.advance()
         groups = self._groups
         if self._store.failure is not None:
@@ -232,9 +233,9 @@ class Acknowledgements:
             self._answer(group.sends, group.frames, group.since_ns)
 
     def tick(self, elapsed_ms: int) -> None:
-        """Tell those that have waited too long that they are stored, and no more.
+        """Answer the sends that have waited too long: they are stored, but may not be safe.
 
-        A name server that does not answer is told of new topics later.
+        Sends whose topic a name server has still not confirmed are answered, too.
         """
         while self._untold and self._untold[0].deadline_ms <= elapsed_ms:
             self.told(self._untold[0].version)
@@ -267,7 +268,7 @@ class Acknowledgements:
         self._traffic.send_durations.add((self._clock_ns() - since_ns) // 1000, count)
 
     def _without_untold(self, sends: Sequence[Sent]) -> Iterator[Sent]:
-        """Put those aside whose topic the name servers do not know; gives the others."""
+        """Yield sends, but set those aside whose topic the name servers do not know yet."""
         for sent in sends:
             peer, request, response = sent
             made = [version for version, maker in self._makers if maker is request]
@@ -291,14 +292,14 @@ class Acknowledgements:
 
 
 def _code_of(said: Command) -> int:
-    """Return the code of the request that is answered: of the two, one has fields in its answer."""
+    """Return the code of the answered request: only the answer to a send has fields."""
     fields = said.fields
     nameless = fields.nameless if isinstance(fields, ReceivedFields) else ()
     return _SEND_CODE if nameless or said.ext_fields else _END_CODE
 
 
 def _decoded(frames: Frames) -> Iterator[tuple[Peer, Command]]:
-    """Read answers that will not leave as they are; each has the number of its request."""
+    """Decode answers that cannot be sent as they are; each carries its request's number."""
     for peer, answers in frames.items():
         for frame in answers:
             yield peer, decode_frame(frame)

@@ -1,8 +1,8 @@
-"""One broker: its tables put together over a store, and what its connections tell it.
+"""One broker: its tables assembled over a store, and the callbacks of its connections.
 
-`Broker` owns connections (`net.Owner`) and has no loop of its own; `daemon` gives it one. The way
-of a send: `handle` puts it into the store's turn, `end_turn` writes the turn and answers, or, with
-sync flush, `synced` does when the disk has confirmed it.
+`Broker` owns connections (`net.Owner`) but has no loop; `daemon` runs it on one. A send takes this
+way: `handle` puts it into the store's turn, and `end_turn` writes the turn and answers. With sync
+flush the answer comes from `synced`, once the disk has confirmed the turn.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ DAILY_BREAD = RequestReader(
         Code.END_TRANSACTION: EndTransaction,
     }
 )
-"""Reads the requests that a broker lives on in one pass."""
+"""Reads the most frequent requests in one pass."""
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Broker:
     """A broker without its sockets and its clock. Everything is called on one thread."""
 
     handle = staticmethod(dispatch)
-    """What `net` asks of an owner for each request; `end_turn`, for each turn, is bound below."""
+    """Called by `net` for each request; `end_turn`, called for each turn, is set in `__init__`."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class Broker:
     ) -> None:
         """Open the store and the tables, or raise a `StoreFilesError` or an `OSError`.
 
-        `address` is what clients are told. `topic_changed` is called with each topic that name
-        servers should hear of, `unsaved` when a table should be saved, `store_changed` from a
-        thread when `synced` is due. Without `threads` the store works in its `run_jobs` only.
+        `address` is given to clients. `topic_changed` is called with each topic that name servers
+        should hear of, `unsaved` when a table should be saved, and `store_changed` from a thread
+        when `synced` is due. Without `threads` the store works only in its `run_jobs`.
         """
         host = pack_host(address.address, address.port)
         traffic = Traffic(flows_max=config.flows_max, now_ms=elapsed_ms())
@@ -162,7 +162,7 @@ class Broker:
         host: bytes,
         now_ms: Callable[[], int],
     ) -> Transactions:
-        """Make the transactions; with them, read what the log knows beyond the saved files."""
+        """Create the transactions, and recover from the log what the saved files do not have."""
         store, acknowledgements = self.store, self.acknowledgements
         made = Transactions(config, store, acknowledgements, producers, offsets, topics, host)
         with _closed_on_failure(store, now_ms):
@@ -176,7 +176,7 @@ class Broker:
         peer.context = Session(self.state, peer, VIP_HANDLERS if is_vip else HANDLERS)
 
     def closed(self, peer: Peer) -> None:
-        """End a session: what it waited for, and its memberships."""
+        """End a session: cancel what it waits for, and end its memberships."""
         state = self.state
         state.long_polling.leave(peer)
         state.producers.leave_all(peer)
@@ -184,7 +184,7 @@ class Broker:
             notify_members(group, state)
         state.locks.leave(peer, state.consumers.peer_of)
 
-    # What the services call.
+    # Called by the services.
 
     def synced(self) -> None:
         """Answer what the disk has confirmed."""
@@ -192,18 +192,18 @@ class Broker:
         self.transactions.release()
 
     def saved(self, table: SavedTable, version: int) -> None:
-        """Note that a table is saved, and answer what waited for it."""
+        """Note that a table is saved up to a version, and answer what waited for that."""
         table.saved(version)
         self.acknowledgements.release()
         self.state.changes.release()
 
     def told(self, version: int) -> None:
-        """Note up to which version of the table of topics the name servers were told."""
+        """Note up to which version of the topic table the name servers have been told."""
         self.state.changes.told(version)
         self.acknowledgements.told(version)
 
     def flush_offsets(self, *, is_last: bool = False) -> None:
-        """Put into their tables how far consumers and delayed messages have come."""
+        """Put the progress of consumers, transactions and delayed messages into their tables."""
         self.transactions.flush()
         self.state.offsets.flush()
         self.delays.keep_tail(self.idempotence.flush())
@@ -211,7 +211,7 @@ class Broker:
             self.delays.flush(is_last=is_last)
 
     def tick(self, elapsed_ms: int) -> None:
-        """Answer what has waited long enough, and let silent clients go."""
+        """Answer what has waited long enough; do the periodic work of traffic and broadcasts."""
         self.acknowledgements.tick(elapsed_ms)
         self.long_polling.tick(elapsed_ms)
         self.state.traffic.tick(elapsed_ms)
@@ -219,7 +219,7 @@ class Broker:
         self.state.changes.tick(elapsed_ms)
 
     def expire_clients(self, elapsed_ms: int) -> None:
-        """Let go the clients that fell silent."""
+        """Let silent clients go, expire locks, and forget the messages of silent producers."""
         state = self.state
         alive_ms = state.alive_ms()
         before_ms = alive_ms - state.config.client_timeout_ms
@@ -233,8 +233,8 @@ class Broker:
     def configure(self, config: BrokerConfig) -> None:
         """Work with these settings from now on; only `CHANGEABLE` ones may differ.
 
-        An `OSError` or a `PutRefusedError`, and nothing has changed, when the delays of levels
-        cannot be noted down.
+        Raises an `OSError` or a `PutRefusedError`, and changes nothing, if new delays of levels
+        cannot be recorded.
         """
         state = self.state
         levels = config.store.delay_levels_ms
@@ -253,7 +253,7 @@ class Broker:
         self.store.configure(replace(config.store, store_host=state.store_host))
 
     def close(self, now_ms: int) -> bool:
-        """Close the store; whether the next start finds a clean shutdown. Waits for the disk."""
+        """Close the store and return whether the shutdown was clean. Waits for the disk."""
         self.state.cold_reads.close()
         self.store.finish_log()
         self.state.broadcasts.scan(self.state.elapsed_ms())
@@ -267,7 +267,7 @@ class Broker:
 
     @property
     def tables(self) -> tuple[SavedTable, ...]:
-        """The tables that are saved, in the order in which they should be."""
+        """The tables that have files, in the order in which they should be saved."""
         state = self.state
         return (state.topics.file, state.groups.file, state.offsets.file, self.delays.file)
 
@@ -283,7 +283,7 @@ def _opened(
     store_changed: Callable[[], None],
     threads: bool,
 ) -> MessageStore:
-    """Open the store of a broker at this packed address, with the tables that are in it."""
+    """Open the store of a broker at this packed address, and load the tables kept in it."""
     load = partial(_load, config, filesystem, topics, groups, offsets, now_ms)
     store = MessageStore.open(
         config.store_path,
@@ -291,7 +291,7 @@ def _opened(
         now_ms=now_ms(),
         filesystem=filesystem,
         is_batch_topic=topics.is_batch,
-        on_locked=load,  # Not earlier: two brokers must not write one table.
+        on_locked=load,  # Not earlier: two brokers must not write the same table.
         on_change=store_changed,
         threads=threads,
     )
@@ -323,7 +323,7 @@ def _members(config: BrokerConfig) -> tuple[Consumers, Producers]:
 
 
 def _stored_properties(config: BrokerConfig) -> bytes:
-    """Encode what every message gets."""
+    """Encode the properties that every message gets."""
     return encode_properties(
         {
             "MSG_REGION": config.region_id,
@@ -335,7 +335,7 @@ def _stored_properties(config: BrokerConfig) -> bytes:
 
 @contextmanager
 def _closed_on_failure(store: MessageStore, now_ms: Callable[[], int]) -> Generator[None]:
-    """Shut a store down when what comes behind its opening is refused."""
+    """Close a store if a step after its opening fails."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""Every setting of a broker: its default, its unit and why it is what it is."""
+"""Every setting of a broker: its default, its unit and the reason for it."""
 
 from __future__ import annotations
 
@@ -19,145 +19,152 @@ class BrokerConfig:
     # Who it is, and where.
 
     broker_name: str = "broker-a"
-    """Masters and slaves of one name hold the same messages."""
+    """Masters and slaves with the same name hold the same messages."""
     cluster_name: str = "DefaultCluster"
     """Brokers of one cluster are administered together."""
     broker_id: int = 0
-    """0, a master: slaves, of other numbers, are not there yet."""
+    """0 for a master. Slaves, which have other numbers, are not supported yet."""
     bind_address: str = "127.0.0.1"
-    """Nobody but this machine, unless told otherwise: there is no authentication yet."""
+    """By default only this machine can connect: there is no authentication yet."""
     advertise_address: str = "127.0.0.1"
-    """The numeric address that clients are told: in routes, and in each message's offset id."""
+    """The numeric address given to clients, in routes and in each message's offset id."""
     listen_port: int = 10911
-    """Apache's port; clients of old also use the port two below. 0 is any free one, alone."""
+    """Apache's port; old clients also use the port two below. 0 picks any free port, and only it
+    is opened."""
     insecure: bool = False
-    """Whether an address that others reach may be bound without authentication."""
+    """Whether an address that others can reach may be bound without authentication."""
     metrics_port: int | None = None
-    """Where the metrics page is, on the same address; 0 is any free one, `off` is nowhere."""
+    """Port of the metrics page, on the same address; 0 picks any free port, `off` serves none."""
     nameservers: str = ""
-    """`host:port;host:port`: where the broker registers."""
+    """`host:port;host:port`: the name servers at which the broker registers."""
     register_interval_ms: int = 30_000
-    """Time between two registrations without a change; name servers forget a broker after four."""
+    """Time between two registrations when nothing changes; name servers forget a broker after it
+    has missed four."""
     region_id: str = "DefaultRegion"
-    """Stored with each message and told to its sender, for traces."""
+    """Stored with each message and returned to its sender, for traces."""
     trace_on: bool = True
     """Whether clients are told to trace."""
 
     # The store.
 
     store_path: str = "cometmq-data"
-    """The folder of the store; one process each."""
+    """The folder of the store, which only one process may use."""
     store: StoreConfig = field(default_factory=StoreConfig)
-    """What the store is set to; its `store_host` comes from the address that is advertised."""
+    """The settings of the store; its `store_host` is derived from the advertised address."""
 
     # Topics and groups.
 
     auto_create_topic_enable: bool = True
-    """Whether a send to an unknown topic makes it, after the template `TBW102`."""
+    """Whether a send to an unknown topic creates it, from the template `TBW102`."""
     default_topic_queue_nums: int = 8
-    """Queues of the template."""
+    """Queues of the template topic."""
     auto_create_subscription_group: bool = True
-    """Whether a consumer of an unknown group makes it."""
+    """Whether a consumer of an unknown group creates it."""
     topics_max: int = 100_000
-    """Topics: beyond it none is created by a send or a heartbeat."""
+    """Topics; beyond this, no send or heartbeat creates one."""
     topic_queues_max: int = 8_192
     """Queues of one topic: each takes memory here and in every client."""
     groups_max: int = 100_000
-    """Subscription groups: beyond it none is created by itself."""
+    """Subscription groups; beyond this, none is created automatically."""
     clients_max: int = 100_000
     """Memberships of clients in producer and consumer groups."""
     heartbeat_bytes_max: int = 256 << 20
-    """Bytes of the newest heartbeats, over all memberships: what they say is kept."""
+    """Bytes of the latest heartbeats of all memberships, whose content is kept in memory."""
     offsets_max: int = 2_000_000
-    """Offsets of groups in queues."""
+    """Consumer offsets: one for each queue that a group has consumed."""
     broadcast_offsets_enable: bool = True
-    """Whether it is noted how far members of broadcasting groups have pulled: proxies ask."""
+    """Whether the broker records how far members of broadcasting groups have pulled; proxies rely
+    on it."""
     broadcast_offset_expiry_ms: int = 120_000
-    """How long that counts of a member that is not connected any more."""
+    """How long the record of a disconnected member counts after its last pull."""
     broadcast_offset_expiry_max_ms: int = 300_000
-    """And of one that is connected, but does not pull."""
+    """How long the record of a connected member is kept after its last pull."""
     broadcast_offsets_max: int = 100_000
-    """Members of them, and offsets of theirs, some 150 bytes each: beyond it none is noted."""
+    """Members of broadcasting groups and their offsets, some 150 bytes each; beyond this, nothing
+    new is recorded."""
     locks_max: int = 200_000
-    """Queues that consumers in order have locked."""
+    """Queues locked by consumers that consume in order."""
     lock_lifetime_ms: int = 60_000
-    """How long such a lock lasts that is not renewed; clients renew theirs every 20 s."""
+    """How long such a lock lasts unless it is renewed; clients renew theirs every 20 s."""
     server_side_reset_enable: bool = True
-    """Whether the broker itself resets offsets; otherwise it has the group's members do it."""
+    """Whether the broker resets offsets itself; otherwise it has the group's members do so."""
     metrics_labels_max: int = 1_000
-    """Topics, and pairs of topic and group, that have lines of their own on the metrics page: the
-    busiest ones. A page of 1,000 each has 1.5 MB and takes 0.15 s to make, in slices."""
+    """How many topics, and how many pairs of topic and group, have lines of their own on the
+    metrics page: the busiest ones. A page with 1,000 of each has 1.5 MB and takes 0.15 s to make,
+    in slices."""
     flows_max: int = 100_000
-    """Topics that are counted each, and pairs of topic and group: others are counted together."""
+    """Topics, and pairs of topic and group, that are counted one by one; the rest are counted
+    together."""
 
     # Sending and pulling.
 
     sync_flush_timeout_ms: int = 5_000
-    """With sync flush: a send that waits longer is told that it is stored, not that it is safe."""
+    """With sync flush, a send that waits longer is told that it is stored, but not yet safe."""
     long_polling_enable: bool = True
-    """Whether a pull without a message is held as long as its client allows."""
+    """Whether a pull that finds no message is held for as long as its client allows."""
     short_polling_ms: int = 1_000
-    """How long it is held otherwise."""
+    """How long such a pull is held if `long_polling_enable` is off."""
     suspend_timeout_max_ms: int = 120_000
-    """The longest that a client may have a pull held."""
+    """The longest time for which a client may have a pull held."""
     bulk_pull_bytes_max: int = 4 << 20
-    """Bytes of one bulk pull, which our own readers of whole topics use: they are in memory while
-    they are sent. One message is given whatever its size."""
+    """Bytes of one bulk pull, as CometMQ's own readers of whole topics use it; they stay in memory
+    while they are sent. The first message is returned whatever its size."""
     unique_keys_max: int = 128
-    """Unique keys that one request may look for: each takes some 20 µs, and the disk may have to be
-    waited for."""
+    """Unique keys that one request may look up; each takes some 20 µs and may have to wait for the
+    disk."""
     held_pulls_max: int = 200_000
-    """Pulls held at a time, some 1 KiB each; more are answered at once."""
+    """Pulls held at a time, some 1 KiB each; any more are answered at once."""
     enable_property_filter: bool = True
-    """Whether consumers may filter by properties, with SQL92 expressions; Apache's do not unless
-    told, for what it costs their store. Here it costs nothing until one does."""
+    """Whether consumers may filter by properties, with SQL92 expressions. Apache's brokers have
+    this off by default because of its cost in their store; here it costs nothing until used."""
     filter_expression_length_max: int = 8_192
-    """Characters of an SQL92 expression: to read as many takes 50 ms, and to keep them 0.5 MB."""
+    """Characters of an SQL92 expression; one of this length takes 50 ms to parse and 0.5 MB to
+    keep."""
     tag_expression_length_max: int = 32_767
-    """Characters of an expression by tags: as long as one tag can be, for there are clients that
-    ask for such."""
+    """Characters of a tag expression: as long as a single tag can be, since some clients ask for
+    such a tag."""
     filter_depth_max: int = 100
-    """Levels of such an expression: how deep it stands in the interpreter's stack."""
+    """Nesting levels of an SQL92 expression: how deep it goes on the interpreter's stack."""
     client_timeout_ms: int = 120_000
-    """A client that is silent for longer has left its groups."""
+    """A client that is silent for longer counts as having left its groups."""
     offset_from_zero_enable: bool = True
-    """Whether a group without an offset begins a queue, that still has its first message in
-    memory, at that message, whatever it asked for: as Apache's brokers do."""
+    """Whether a group without an offset begins a queue at its very first message, whatever it
+    asked for, if that message is still in memory. Apache's brokers do so."""
     save_interval_ms: int = 5_000
     """Time between two saves of consumer offsets."""
 
     store_replies: bool = True
-    """Whether replies are kept in their topic, too, beside being handed to who asked."""
+    """Whether replies are stored in their topic as well as handed to the requester."""
 
     # Transactions.
 
     reject_transactions: bool = False
     """Whether half messages are refused."""
     transaction_timeout_ms: int = 6_000
-    """How long a producer has for its commit or rollback before it is asked."""
+    """How long a producer has to commit or roll back before it is asked."""
     transaction_check_interval_ms: int = 30_000
     """Time between two questions about one transaction."""
     transaction_checks_max: int = 15
-    """Questions that reached a producer; after as many a transaction is given up."""
+    """Questions that reached a producer; after this many the transaction is given up."""
     open_transactions_max: int = 1_000_000
-    """Transactions at a time that are neither committed nor rolled back, some 300 bytes each."""
+    """Transactions open at a time, neither committed nor rolled back, some 300 bytes each."""
 
-    # Messages that are stored once, however often they are sent.
+    # Messages that are stored only once, however often they are sent.
 
     idempotent_window_max: int = 10_000
-    """Messages of one producer among which a repeated one is found, and up to twice as many; no
-    more than half of `idempotent_messages_max`."""
+    """Latest messages of each producer that are remembered to recognize a repeated one: at least
+    this many, at most twice as many. Capped at half of `idempotent_messages_max`."""
     idempotent_messages_max: int = 500_000
-    """The same over all producers, some 250 bytes each, and 500 a producer: beyond it those are
-    forgotten that have been silent for the longest."""
+    """The same over all producers, some 250 bytes a message and 500 a producer. Beyond it, the
+    producers that have been silent longest are forgotten."""
     idempotent_expiry_ms: int = 900_000
     """A producer that is silent for longer is forgotten."""
 
     config_black_list: str = ""
-    """More keys, divided by `;`, that a running broker does not change."""
+    """More keys, separated by `;`, that a running broker does not change."""
 
     limits: Limits = field(default_factory=Limits)
-    """What peers can make the network layer hold."""
+    """The limits of what peers can make the network layer hold."""
 
     def __post_init__(self) -> None:
         """Refuse settings that no broker could work with."""
@@ -215,5 +222,5 @@ class BrokerConfig:
 
     @property
     def vip_port(self) -> int | None:
-        """The second port, for clients of old; None where there is none."""
+        """The second port, for old clients; None if there is none."""
         return self.listen_port - 2 if self.listen_port > 2 else None

@@ -1,8 +1,8 @@
-"""A broker with its sockets and its clock: every service is started on this screen.
+"""A broker with its sockets and its clock: every service is started here.
 
-Bytes are carried by the loop's protocols; what lives in time is a service here, in trio, that
-waits and then ticks. `serve` is one trio task: it ends when it is cancelled, and then shuts down
-in order: no new connections, name servers told, what waits answered, the store closed.
+The loop's protocols carry the bytes; everything that depends on time is a service here, in trio,
+that waits and then ticks. `serve` is one trio task. It runs until it is cancelled, and then shuts
+down in order: it stops listening, tells the name servers, answers what waits, closes the store.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ log = logging.getLogger(__name__)
 
 STORE_TICK_SECONDS: Final = 0.02
 STORE_BUSY_TICK_SECONDS: Final = 0.002
-"""Between two slices of the store's upkeep, some 200 µs each, while more waits. Not at once: what a
-few turns left behind is done in one go for less."""
+"""Between two slices of the store's upkeep, some 200 µs each, while more is waiting. Not at once:
+it is cheaper to do the work left by several turns in one go."""
 STORE_QUIET_TICK_SECONDS: Final = 0.05
 STORE_QUIET_AFTER_MS: Final = 1_000
-"""When nothing was put for so long, the store is looked after less often."""
+"""When nothing has been put for this long, the store is tended less often."""
 TICK_SECONDS: Final = 0.1
 SLOW_TICK_SECONDS: Final = 1.0
 SAVE_RETRY_SECONDS: Final = 1.0
 FIRST_REGISTRATION_SECONDS: Final = 5.0
-"""How long a start waits for name servers: one that does not answer is told later."""
+"""How long a start waits for the name servers; one that does not answer is told later."""
 REGISTRATION_RETRY_SECONDS: Final = 2.0
 DELAY_TICK_SECONDS: Final = 0.01
 DRAIN_SECONDS: Final = 5.0
-"""How long a shutdown waits for sends that wait for the disk."""
+"""How long a shutdown waits for the sends that still wait for the disk."""
 
 
 class StoreFailedError(BrokerError):
-    """The disk failed a sync: this process must stop."""
+    """The disk has failed a sync, so this process must stop."""
 
 
 class Bell:
-    """Wakes one service, from anything on the loop's thread."""
+    """Wakes one service; may be rung by anything on the loop's thread."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -70,7 +70,7 @@ class Bell:
         self._event.set()
 
     async def wait(self) -> None:
-        """Wait for a ring, also one that came before."""
+        """Wait for a ring, unless one has come since the last wait."""
         await self._event.wait()
         self._event = trio.Event()
 
@@ -84,11 +84,11 @@ async def serve(
 ) -> None:
     """Run a broker until cancelled; `task_status` gets its address once sends are accepted.
 
-    Its metrics are on the pages of `exposition`, whose life is the caller's. `clock` is for those
-    who want it to jump, on this loop.
+    Its metrics are added to the pages of `exposition`, which the caller owns. Pass a `clock` to
+    make it jump, on this loop.
 
-    Raises a `NetError`, a `StoreFilesError` or an `OSError` when it cannot start, and a
-    `StoreFailedError` when the disk fails it.
+    Raises a `NetError`, a `StoreFilesError` or an `OSError` if it cannot start, and a
+    `StoreFailedError` if the disk fails a sync.
     """
     sockets = _listen(config)
     loop = asyncio.get_running_loop()
@@ -124,7 +124,7 @@ async def serve(
 
 
 def _metrics(daemon: Daemon) -> Source:
-    from cometmq.broker.metrics import BrokerMetrics  # With a library that not all have to load.
+    from cometmq.broker.metrics import BrokerMetrics  # Its library is loaded only if needed.
 
     return BrokerMetrics(daemon)
 
@@ -137,7 +137,7 @@ def _listen(config: BrokerConfig) -> list[socket.socket]:
 
 
 def _wake(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    """Have a function called on the loop; from a thread that may outlive it."""
+    """Have a function called on the loop, from a thread that may outlive the loop."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function)
 
@@ -219,7 +219,7 @@ class Daemon:
             self.peers.turn.end()
 
     def keep_store(self) -> float:
-        """Keep the store: sync, write behind, index, take checkpoints; how long it can wait."""
+        """Tend the store (sync, write-behind, index, checkpoints); return the seconds to wait."""
         more = self.broker.store.tick(self.clock.now_ms())
         for problem in self.broker.store.queues.problems:
             if problem not in self._told_problems:
@@ -239,12 +239,12 @@ class Daemon:
         return STORE_QUIET_TICK_SECONDS if is_quiet else STORE_TICK_SECONDS
 
     def tick(self) -> float:
-        """Look for what has waited long enough; how long until the next look."""
+        """Look for what has waited long enough; return the seconds until the next look."""
         self.broker.tick(self.clock.elapsed_ms())
         return TICK_SECONDS
 
     async def keep_clients(self) -> None:
-        """Look for peers and clients that are overdue."""
+        """Look for overdue peers and clients once a second."""
         while True:
             await self.clock.sleep(SLOW_TICK_SECONDS)
             self.peers.tick(self.clock.alive_ms())
@@ -252,14 +252,14 @@ class Daemon:
             self.broker.expire_clients(self.clock.elapsed_ms())
 
     async def save_tables(self, unsaved: Bell) -> None:
-        """Save as soon as something has changed that should not wait."""
+        """Save the tables as soon as a change is made that should not wait."""
         while True:
             await unsaved.wait()
             for table in self.broker.tables:
                 await self._save(table)
 
     async def save_offsets(self, unsaved: Bell) -> None:
-        """Save consumer offsets now and then."""
+        """Save consumer offsets every `save_interval_ms`."""
         while True:
             await self.clock.sleep(self.broker.state.config.save_interval_ms / 1000)
             self.broker.flush_offsets()
@@ -282,7 +282,7 @@ class Daemon:
             server.changed(topic)
 
     async def start_registering(self, nursery: trio.Nursery) -> None:
-        """Begin to tell the name servers, and wait a while for the first time to be over."""
+        """Begin to register at the name servers, and wait a while until each was tried once."""
         told = Bell()
         for server in self._name_servers:
             nursery.start_soon(self._register, server, told)
@@ -291,7 +291,7 @@ class Daemon:
                 await told.wait()
 
     async def _register(self, server: NameServer, told: Bell) -> None:
-        """Tell one name server each change, and everything now and then."""
+        """Tell one name server of each change, and of everything every `register_interval_ms`."""
         wake = Bell()
         server.wake = wake.ring
         renewal = 0.0
@@ -309,8 +309,8 @@ class Daemon:
                     await wake.wait()
 
     async def drain(self) -> None:
-        """Take leave of the name servers, and answer the sends that wait."""
-        self.broker.told(EVERYTHING)  # They are told nothing more.
+        """Unregister from the name servers, and answer the sends that wait."""
+        self.broker.told(EVERYTHING)  # The name servers are told nothing more.
         await on_loop(self.registration.unregister())
         with trio.move_on_after(DRAIN_SECONDS):
             await self._save(self.broker.state.topics.file)
@@ -321,7 +321,7 @@ class Daemon:
         self.peers.close("the broker stops")
 
     def close(self) -> None:
-        """Close the store; it was clean when the next start has nothing to do."""
+        """Close the store; log an error if the next start has to read its tail back."""
         self._is_closed = True
         for peers in (self.peers, self.registration.peers):
             peers.close("the broker stops")

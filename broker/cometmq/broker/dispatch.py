@@ -1,8 +1,8 @@
-"""Which request goes to which handler; and how a refusal becomes an answer.
+"""The table from request code to handler, and the place where a refusal becomes an answer.
 
-This is the one place that answers what a handler raised. A peer can make no handler raise anything
-but what it is refused with; anything else is a mistake of ours, and the network layer answers it
-with code 1 and logs it.
+Only this module answers for an exception of a handler. Whatever a peer sends, a handler raises
+nothing but a `Refusal`; any other exception is our own bug, which the network layer answers with
+code 1 and logs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
     handler: Handler
     on_vip: bool = True
-    """Whether it is served on the second port, too."""
+    """Whether it is also served on the second port."""
 
 
 TABLE: Mapping[int, Row] = {
@@ -129,24 +129,24 @@ TABLE: Mapping[int, Row] = {
     Code.VIEW_BROKER_STATS_DATA: Row(statistics.view_broker_stats_data),
     Code.QUERY_CONSUME_QUEUE: Row(queue_entries.query_consume_queue),
     Code.DELETE_EXPIRED_COMMITLOG: Row(upkeep.delete_expired_commit_log),
-    # Our own, for who reads or writes in bulk.
+    # Our own, for reading and writing in bulk.
     Code.GET_QUEUE_RANGES: Row(bulk.get_queue_ranges),
     Code.BULK_PULL_MESSAGE: Row(bulk.bulk_pull_message, on_vip=False),
     Code.GET_RANGE_SIZE: Row(bulk.get_range_size),
     Code.FIND_UNIQUE_KEYS: Row(bulk.find_unique_keys),
     Code.SEND_BATCH_ONCE: Row(send_once.send_batch_once),
 }
-"""What a broker serves; anything else is answered with code 3."""
+"""The requests that a broker serves; any other is answered with code 3."""
 
 HANDLERS: Final[Handlers] = {int(code): row.handler for code, row in TABLE.items()}
 VIP_HANDLERS: Final[Handlers] = {
     int(code): row.handler for code, row in TABLE.items() if row.on_vip
 }
-"""What a session is given to be served by: on the first port, and on the second one."""
+"""The handlers of a session on the first port, and of one on the second."""
 
 
 def dispatch(request: Command, peer: Peer) -> Command | Frame | Later:
-    """Answer any request, or see to it that it is answered later: the `handle` of an owner."""
+    """Answer a request, or return LATER if its answer comes later: the `handle` of an owner."""
     session: Session = peer.context
     try:
         handler = session.handlers[request.code]

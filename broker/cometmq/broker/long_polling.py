@@ -1,10 +1,10 @@
-"""Pulls that wait for a message: held until one comes for them, or their time is over.
+"""Pulls that wait for a message: held until a message for them comes or their time is over.
 
-A held pull is an entry in three tables, by queue, by peer and by when its time is over: no task and
-no timer. When messages of a queue can be read, those that wait there look again, once a turn; a
-pull whose filter none of them passes stays held, and goes on looking behind them. The last look, at
-the deadline, answers whatever it finds. One that is answered is gone from all three at once: where
-pulls are answered early, thousands in a second, nothing has to be swept up later.
+A held pull is an entry in three tables, by queue, by peer and by deadline; it needs no task and no
+timer. When new messages of a queue become readable, the pulls held there look again, once a turn.
+If a pull's filter takes none of them, it stays held and next looks at what comes after them. At its
+deadline a pull looks a last time and answers whatever it finds. An answered pull leaves all three
+tables at once, so nothing is left to sweep up when thousands of pulls a second are answered early.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 DUE_STEP_MS: Final = 128
-"""Deadlines are kept together that are so near: of a wait of 15 s there are some 120 such steps."""
+"""Pulls are grouped by deadline in steps of this length: a wait of 15 s spans some 120 steps."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """One pull that waits."""
+    """One held pull."""
 
     peer: Peer
     request: Command
@@ -36,12 +36,12 @@ class HeldPull:
     queue_id: int
     deadline_ms: int
     look: Callable[[bool], Command | Frame | Later | None]
-    """Looks again, for the last time or not: the answer, LATER when it comes by another way, None
-    when there is nothing yet."""
+    """Looks again; the argument says whether it is the last time. Returns the answer, LATER if that
+    comes by another way, or None if there is nothing yet."""
 
 
 class LongPolling:
-    """All pulls that wait."""
+    """All held pulls."""
 
     def __init__(self, held_max: int) -> None:
         self._held_max = held_max
@@ -54,7 +54,7 @@ class LongPolling:
         return self._count
 
     def hold(self, pull: HeldPull) -> bool:
-        """Hold a pull; False when there are too many."""
+        """Hold a pull; return False if there are too many already."""
         if self._count >= self._held_max:
             return False
         self._count += 1
@@ -64,27 +64,27 @@ class LongPolling:
         return True
 
     def readable(self, runs: Runs) -> None:
-        """Have those look again that wait for any of the queues that got messages."""
+        """Have the pulls look again that are held at queues with new messages."""
         if self._count:
             for queue, _, _ in runs:
                 self.arrived(queue.topic, queue.queue_id)
 
     def arrived(self, topic: str, queue_id: int) -> None:
-        """Have those that wait for a queue look again."""
+        """Have the pulls held at a queue look again."""
         waiting = self._held.get((topic, queue_id))
         if waiting is not None:
             for pull in tuple(waiting):
                 self._look(pull, is_last=False)
 
     def tick(self, now_ms: int) -> None:
-        """Answer those whose time is over."""
+        """Answer the pulls whose deadline has passed."""
         for step in [step for step in self._due if step * DUE_STEP_MS <= now_ms]:
             for pull in tuple(self._due.get(step, ())):
                 if pull.deadline_ms <= now_ms and pull in self._of_peer.get(pull.peer, ()):
                     self._look(pull, is_last=True)
 
     def leave(self, peer: Peer) -> None:
-        """Forget what a peer that is gone was waiting for."""
+        """Forget the pulls of a peer that is gone."""
         for pull in tuple(self._of_peer.get(peer, ())):
             self._let_go(pull)
 

@@ -1,4 +1,4 @@
-"""What handlers work on: the tables of one broker, and who is asking."""
+"""The two things that handlers work on: the tables of one broker, and the connection that asks."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 
 Handlers: TypeAlias = "Mapping[int, Callable[[Command, Session], Command | Frame | Later]]"
-"""What serves which request code."""
+"""Handlers by request code."""
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """All that one broker holds. Only `Broker.configure` replaces any of it."""
+    """Everything that one broker holds. Only `Broker.configure` replaces any field."""
 
     config: BrokerConfig
     """The settings in force."""
     config_version: DataVersion
-    """Counts how often they were changed since the start."""
+    """Counts the changes of the settings since the start."""
     store: MessageStore
     topics: Topics
     groups: Groups
@@ -69,26 +69,26 @@ class State:
     cold_reads: ColdReads
     loading: Loading
     configure: Callable[[BrokerConfig], None]
-    """Has the broker work with other settings."""
+    """Changes the settings in force."""
     traffic: Traffic
     recent: RecentRates
     unique_ids: UniqueIds
     address: Host
-    """Where clients connect to."""
+    """The address that clients connect to."""
     store_host: bytes
-    """The packed address that records and offset message ids name."""
+    """The packed address in records and in offset message ids."""
     stored_properties: bytes
-    """What every message gets: cluster, region, trace switch."""
+    """The properties that every message gets: cluster, region, trace switch."""
     now_ms: Callable[[], int]
-    """The wall clock: what records and tables say."""
+    """The wall clock, for records and tables."""
     elapsed_ms: Callable[[], int]
-    """A clock that never goes back: for deadlines."""
+    """A clock that never goes back, for deadlines."""
     alive_ms: Callable[[], int]
-    """The same, but for signs of life: it does not jump."""
+    """A clock that neither goes back nor jumps, for signs of life."""
     boot_ms: int
     """When this broker started, by the wall clock."""
     damage: DamageMet = field(init=False)
-    """What clients came upon in the store."""
+    """The damage in the store that clients have come upon."""
 
     def __post_init__(self) -> None:
         self.damage = DamageMet(self.store, self.elapsed_ms)

@@ -1,14 +1,14 @@
-"""Settings of a broker by name, as files, the environment, flags and peers give them.
+"""Settings of a broker by name, as given by files, the environment, flags and peers.
 
-A setting may be given under its own name, whether it is the broker's, the store's or a limit, or
-under the key of Apache's `broker.conf` where that has it, as text or typed::
+A setting (of the broker, of its store, or a limit) is given as text or typed, under its own name or
+under its key in Apache's `broker.conf`, if it has one::
 
     configured(BrokerConfig(), {"listenPort": "10911", "flush": "async"})
 
-A key that nobody knows is a `ConfigError` with a suggestion, and so is a key of Apache's with a
-value that asks for what is not here and that somebody relies on: replicas, access control. Apache's
-other keys are a warning. A running broker changes the few settings in `CHANGEABLE`, and ignores
-unknown keys as Apache does: `reconfigured`.
+An unknown key is a `ConfigError` with a suggestion. So is a key of Apache's whose value asks for
+something that is missing here and that an operator would rely on: replicas, access control.
+Apache's other keys only cause a warning. `reconfigured` changes a running broker: only the settings
+in `CHANGEABLE`, and it ignores unknown keys as Apache does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARTS: Final[dict[str, type[BrokerConfig | StoreConfig | Limits]]] = {
     "limits": Limits,
 }
 _HIDDEN: Final = frozenset({"store", "limits", "store_host"})
-"""Fields that are no settings: the parts, and what is worked out of other settings."""
+"""Fields that are not settings: the parts, and what is derived from other settings."""
 
 PART_OF: Final = {
     field.name: part
@@ -59,14 +59,14 @@ _DEFAULTS: Final = {field.name: field.default for kind in _PARTS.values() for fi
 
 
 class Configured(NamedTuple):
-    """A config, and what the operator should hear about the keys that it was made of."""
+    """A config, and warnings for the operator about the keys that it was made from."""
 
     config: BrokerConfig
     warnings: list[str]
 
 
 class _Same(NamedTuple):
-    """A setting that both have, and how its value is written in Apache's way, if another."""
+    """A setting that Apache has, too, and how to convert its value if Apache writes it so."""
 
     name: str
     read: Callable[[str], object] | None = None
@@ -85,7 +85,7 @@ def _write_flush(flush: Flush) -> str:
 
 
 def _read_id_of_master(text: str) -> int:
-    """Read the number of a broker whose role is a master's: Apache takes 0, whatever is said."""
+    """Check `brokerId` and return 0: Apache gives every master 0, whatever is configured."""
     parse_setting("brokerId", 0, text)
     return 0
 
@@ -113,7 +113,7 @@ def _write_seconds(duration_ms: int) -> str:
 
 
 def _read_whole_entries(text: str, *, name: str, entry_size: int) -> int:
-    """Read the size of a queue's files, which Apache rounds up to whole entries."""
+    """Read the size of a queue's files, rounded up to whole entries as Apache does."""
     return -(-int(parse_setting(name, 0, text)) // entry_size) * entry_size
 
 
@@ -198,7 +198,7 @@ MAPPED: Final = {
     "transactionTimeOut": _Same("transaction_timeout_ms"),
     "useServerSideResetOffset": _Same("server_side_reset_enable"),
 }
-"""Apache's keys of the settings that both have."""
+"""Apache's keys for the settings that CometMQ has, too."""
 
 PROMISED: Final = {
     "aclEnable": ("false", "there is no access control yet"),
@@ -210,7 +210,7 @@ PROMISED: Final = {
     "enableDLegerCommitLog": ("false", "there are no replicas yet"),
     "storeType": ("default", "there is only the store of plain files"),
 }
-"""Apache's keys that must not be passed over: the one value that holds here, and why no other."""
+"""Apache's keys that must not be ignored: the only accepted value, and why no other is."""
 
 CHANGEABLE: Final = frozenset(
     {
@@ -273,9 +273,9 @@ def configured(base: BrokerConfig, settings: Mapping[str, object]) -> Configured
 
 
 def reconfigured(config: BrokerConfig, settings: Mapping[str, str]) -> Configured:
-    """Apply what a peer asks a running broker to change: all of it, or nothing.
+    """Apply the changes that a peer asks of a running broker: all of them, or none.
 
-    `SettingFixedError` for a key of the black list and for a setting that is not `CHANGEABLE`.
+    Raises a `SettingFixedError` for a key on the black list or a setting not in `CHANGEABLE`.
     """
     fixed = _FIXED_KEYS.union(config.config_black_list.split(";"))
     found: dict[str, Any] = {}
@@ -300,7 +300,7 @@ def reconfigured(config: BrokerConfig, settings: Mapping[str, str]) -> Configure
 
 
 def as_texts(config: BrokerConfig) -> dict[str, str]:
-    """Give the settings as texts, sorted, under Apache's keys where it has them."""
+    """Return the settings as sorted texts, under Apache's keys where there are any."""
     texts = {key: held for key, (held, _) in PROMISED.items()}
     for name, part in PART_OF.items():
         value: object = getattr(getattr(config, part) if part else config, name)
@@ -311,9 +311,9 @@ def as_texts(config: BrokerConfig) -> dict[str, str]:
 
 
 def own_text(key: str, text: str) -> tuple[str, str]:
-    """Give a setting as `as_texts` has it under our own name, in the way that our files have it.
+    """Translate an item of `as_texts` to our own name and to the form that our files use.
 
-    What another version of the broker says, and this one cannot read, stays as it is.
+    A value from another version of the broker that this one cannot read is returned unchanged.
     """
     same = MAPPED.get(key)
     if same is None:
@@ -340,7 +340,7 @@ def _parsed(key: str, value: object) -> tuple[str, object]:
 
 
 def _hint(name: str, value: object) -> str:
-    """Say how a value that is written in Apache's way is written in ours."""
+    """Say how to write a value in our way that was written in Apache's."""
     key = _KEY_OF.get(name, "")
     read = MAPPED[key].read if key in MAPPED else None
     words: list[object] = [*value] if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]  # As TOML has it.
@@ -352,7 +352,7 @@ def _hint(name: str, value: object) -> str:
 
 
 def _applied(base: BrokerConfig, found: Mapping[str, Any]) -> BrokerConfig:
-    """Set what was found, each in the part that it belongs to."""
+    """Set each of the found values in the part of the config that it belongs to."""
     of_part: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
     for name, value in found.items():
         of_part[PART_OF[name]][name] = value
