@@ -1,7 +1,7 @@
 """All keys that `broker.conf` of Apache RocketMQ 5.5.0 may have, and some of 4.x.
 
-A key of this list that `cometmq.broker.settings` does not map has nothing to set here; a key that
-is not on it is misspelt.
+A key on this list that `cometmq.broker.settings` does not map sets nothing here; a key that is not
+on it is misspelt.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """How far each member of a broadcasting group has pulled: Apache's record of broadcast offsets.
 
-Each member gets all messages, so how far it has come is its own business: clients keep that
-themselves. The broker notes it down, too, for who moves between a broker and a proxy, which keeps
-nothing: a client that comes the other way than before, or by a proxy with no offset, is told where
-it goes on. Where the slowest member is, is committed as the offset of the group `g@broadcast`, and
-that is where a client begins that comes by a proxy for the first time.
+Each member gets all messages, so its progress concerns only itself, and clients keep it themselves.
+The broker records it, too, for clients that move between a broker and a proxy, which keeps nothing.
+A client that comes by the other way than before, or by a proxy without an offset, is told where to
+continue. The offset of the slowest member is committed for the group `g@broadcast`; a client that
+comes by a proxy for the first time begins there.
 
-Apache's rules to the letter: a member counts while it is connected, and for
-`broadcast_offset_expiry_ms` behind its last pull; its record is forgotten then, or, while it is
-connected, `broadcast_offset_expiry_max_ms` behind it. The records are of this process only, the
-committed offsets are saved as those of any group. What a peer can make this hold is limited by
-`broadcast_offsets_max`: beyond it nothing new is noted.
+The rules are exactly Apache's. A member counts while it is connected, and otherwise for
+`broadcast_offset_expiry_ms` after its last pull, when its record is forgotten. The record of a
+connected member is forgotten `broadcast_offset_expiry_max_ms` after its last pull. Records do not
+survive the process; the committed offsets are saved like those of any group.
+`broadcast_offsets_max` limits what peers can make this hold: beyond it, nothing new is recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SLICE: Final = 1_000
 
 @dataclass(slots=True)
 class _Record:
-    """What is known of one client in one topic."""
+    """The progress of one client in one topic."""
 
     heard_ms: int
     by_proxy: bool
@@ -74,7 +74,7 @@ class Broadcasts:
         by_proxy: bool,
         now_ms: int,
     ) -> None:
-        """Note from where a client pulls; it never goes back."""
+        """Note the offset that a client pulls from; the noted offset never goes back."""
         record = self._record(topic, group, client_id, by_proxy=by_proxy, now_ms=now_ms)
         if record is None:
             return
@@ -96,7 +96,7 @@ class Broadcasts:
         by_proxy: bool,
         now_ms: int,
     ) -> int | None:
-        """Return where a client goes on, which is to be told; None where its request says."""
+        """Return the offset at which a client is told to continue; None for the one it asks for."""
         if (topic, group) not in self._records:
             wants = by_proxy and asked_offset < 0
             return self._begin(None, topic, group, queue_id) if wants else None
@@ -109,7 +109,7 @@ class Broadcasts:
     def _record(
         self, topic: str, group: str, client_id: str, *, by_proxy: bool, now_ms: int
     ) -> _Record | None:
-        """Return the record of a client, made if there is room for it."""
+        """Return the record of a client, creating it if there is room."""
         clients = self._records.get((topic, group), {})
         record = clients.get(client_id)
         if record is None and self._count < self.config.broadcast_offsets_max:
@@ -129,14 +129,14 @@ class Broadcasts:
         return 0 if is_young else self._store.max_offset(topic, queue_id)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget the records of a topic that is deleted."""
+        """Forget the records of a deleted topic."""
         for key in [key for key in self._records if key[0] == topic]:
             for client_id in list(self._records[key]):
                 self._forget(key, client_id)
             self._records.pop(key, None)
 
     def tick(self, now_ms: int) -> None:
-        """Every five seconds forget who is gone, and commit where the slowest are; in slices."""
+        """Every five seconds, in slices, forget old records and commit the slowest offsets."""
         if not self._due and now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + SCAN_INTERVAL_MS
             self._due = list(self._records)
@@ -145,12 +145,12 @@ class Broadcasts:
             seen += self._scan(self._due.pop(), now_ms)
 
     def scan(self, now_ms: int) -> None:
-        """Do all of that at once."""
+        """Do the work of `tick` for all records at once."""
         for key in list(self._records):
             self._scan(key, now_ms)
 
     def _scan(self, key: tuple[str, str], now_ms: int) -> int:
-        """Deal with one group in one topic; returns how many offsets that were."""
+        """Deal with one group in one topic; return how many offsets were looked at."""
         config, (topic, name) = self.config, key
         group = self._consumers.find(name)
         online = set[str]() if group is None else set(group.client_ids())
@@ -180,7 +180,7 @@ class Broadcasts:
         try:
             self._offsets.commit(group, topic, queue_id, offset)
         except LimitError:
-            return  # Which is logged for the groups that lean on their offsets.
+            return  # Not logged: that is done for groups that rely on their offsets.
 
     def _forget(self, key: tuple[str, str], client_id: str) -> None:
         record = self._records[key].pop(client_id)
@@ -188,5 +188,5 @@ class Broadcasts:
 
 
 def committing_group(group: str) -> str:
-    """Return the group under whose name a broadcasting group's slowest offsets are kept."""
+    """Return the group name under which the slowest offsets of a broadcasting group are kept."""
     return f"{group}@broadcast"

@@ -1,7 +1,7 @@
-"""Administrative changes that wait to be safe: in their files, and told to the name servers.
+"""Administrative changes that wait until they are saved, and registered at the name servers.
 
-A change is in force at once; what waits is the answer. Who gets it may kill the process and finds
-the change again, and who asks a name server next finds a topic's new route there.
+A change is in force at once; only its answer waits. After the answer, the change survives a kill of
+the process, and a name server already knows a topic's new route.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class _Change:
     needs: list[tuple[SavedTable, int]]
     """Tables, and the version of each that must be in its file."""
     told_version: int | None
-    """Of the table of topics, that name servers must have been told of."""
+    """The version of the topic table that name servers must have been told of."""
     deadline_ms: int
 
 
 class Changes:
-    """All changes that are not answered yet."""
+    """All changes that have not been answered yet."""
 
     def __init__(self, topics: SavedTable, *, elapsed_ms: Callable[[], int]) -> None:
         self._topics = topics
@@ -52,7 +52,7 @@ class Changes:
         *tables: SavedTable,
         is_told: bool = False,
     ) -> Later | Command:
-        """Answer when what these tables hold now is saved and, if it `is_told`, registered."""
+        """Answer once these tables are saved as they are now and, if `is_told`, registered."""
         needs = [(table, table.version) for table in tables if table.is_changed]
         told_version = self._topics.version if is_told else None
         deadline_ms = self._elapsed_ms() + PATIENCE_MS
@@ -63,12 +63,12 @@ class Changes:
         return LATER
 
     def told(self, version: int) -> None:
-        """Note up to which version of the table of topics the name servers were told."""
+        """Note up to which version of the topic table the name servers have been told."""
         self._told_version = version
         self.release()
 
     def release(self) -> None:
-        """Answer what is safe by now."""
+        """Answer the changes that are safe by now."""
         waiting, self._waiting = self._waiting, []
         for change in waiting:
             if self._is_safe(change):
@@ -77,10 +77,10 @@ class Changes:
                 self._waiting.append(change)
 
     def tick(self, elapsed_ms: int) -> None:
-        """Answer what has waited long enough.
+        """Answer the changes that have waited long enough.
 
-        A name server that does not answer is told later: Apache's brokers, too, say "success" then.
-        A file that cannot be written is another matter.
+        If only a name server does not answer, the answer is success, as from Apache's brokers: it
+        is told later. If a file cannot be written, the answer is an error.
         """
         waiting, self._waiting = self._waiting, []
         for change in waiting:

@@ -1,9 +1,8 @@
-"""The time of one broker: its services read it and wait by it, so that a jump moves them all.
+"""The time of one broker: all its services read it and wait by it, so that a jump moves them all.
 
-Only tests jump. What a broker hears of its peers does not follow: a client's heartbeats come in
-real time, so by a clock that jumped an hour ahead every client would have died. For their signs of
-life there is `alive_ms`, and the sockets' own limits (idle connections, answers of name servers)
-are kept in real time, too.
+Only tests jump. The signs of life of peers do not follow a jump: heartbeats arrive in real time, so
+by a clock that jumped an hour ahead every client would seem dead. They are judged by `alive_ms`.
+The limits of the sockets (idle connections, answers of name servers) are in real time, too.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def now_ms() -> int:
-    """The machine's wall clock."""
+    """Return the machine's wall clock."""
     return time.time_ns() // 1_000_000
 
 
 def elapsed_ms() -> int:
-    """The machine's clock that never goes back."""
+    """Return the machine's clock that never goes back."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Clock:
-    """A wall clock and one that never goes back, both of which can jump ahead together.
+    """A wall clock and a clock that never goes back; the two can jump ahead together.
 
-    Everything but `sleep` may be called on the broker's loop, `now_ms` from any thread.
+    Everything but `sleep` may be called on the broker's loop; `now_ms` also from any thread.
     """
 
     def __init__(self) -> None:
@@ -39,19 +38,19 @@ class Clock:
         self._followers: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
-        """The wall clock: what records and tables say."""
+        """Return the wall clock, for records and tables."""
         return now_ms() + self._ahead_ms
 
     def elapsed_ms(self) -> int:
-        """A clock that never goes back: for deadlines."""
+        """Return a clock that never goes back, for deadlines."""
         return elapsed_ms() + self._ahead_ms
 
     def alive_ms(self) -> int:
-        """A clock that neither goes back nor jumps: for signs of life of clients."""
+        """Return a clock that neither goes back nor jumps, for signs of life of clients."""
         return elapsed_ms()
 
     def jump(self, ms: int) -> None:
-        """Go ahead, and wake who sleeps by this clock."""
+        """Jump ahead, and wake all that sleep by this clock."""
         assert ms >= 0, "a broker's time does not go back"
         self._ahead_ms += ms
         jumped, self._jumped = self._jumped, trio.Event()
@@ -60,12 +59,12 @@ class Clock:
             each()
 
     def follow(self, jumped: Callable[[], None]) -> Callable[[], None]:
-        """Have a function called behind each jump; returns what ends that."""
+        """Have a function called after each jump; return a function that ends this."""
         self._followers.append(jumped)
         return lambda: self._followers.remove(jumped)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until this clock has gone on for so long."""
+        """Wait until this clock has advanced by this time."""
         end = self.elapsed_ms() + seconds * 1000
         while (left := end - self.elapsed_ms()) > 0:
             with trio.move_on_after(left / 1000):

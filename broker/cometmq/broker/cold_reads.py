@@ -1,4 +1,4 @@
-"""Reads of what is not in memory: by a few threads, so that no disk holds up the loop."""
+"""Reads of data that is not in memory, by a few threads, so that no disk holds up the loop."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     Fetched: TypeAlias = "Sequence[tuple[Cold, bytes]]"
 
 _THREADS: Final = 2
-"""One slow disk read should not hold up all others; more would only queue in the disk."""
+"""One slow read should not hold up all others; more threads would only queue at the disk."""
 
 
 class ColdReads:
-    """Fetches in threads, and goes on on the loop. Threads start with the first read."""
+    """Fetches in threads and calls back on the loop. The threads start with the first read."""
 
     def __init__(
         self, store: MessageStore, call_soon_threadsafe: Callable[[Callable[[], None]], object]
@@ -33,7 +33,7 @@ class ColdReads:
         then: Callable[[Fetched], None],
         failed: Callable[[OSError], None],
     ) -> None:
-        """Fetch these; exactly one of the two is called on the loop, later."""
+        """Fetch these; later, either `then` or `failed` is called on the loop, once."""
         self._pool.submit(self._fetch, tuple(cold), then, failed)
 
     def _fetch(
@@ -51,5 +51,5 @@ class ColdReads:
         self._soon(lambda: then(fetched))
 
     def close(self) -> None:
-        """Wait for reads that run, and do none of those that wait."""
+        """Wait for the running reads, and drop the waiting ones."""
         self._pool.shutdown(wait=True, cancel_futures=True)

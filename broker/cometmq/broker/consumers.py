@@ -1,7 +1,7 @@
-"""Who is there: clients in their producer and consumer groups, and what each group subscribes to.
+"""Connected clients in their producer and consumer groups, and what each group subscribes to.
 
-A client is a member of a group through one connection, and leaves with it, when it says so, or when
-it has been silent for too long. Time comes in as `now_ms`.
+A client is a member of a group through one connection. It leaves when that connection closes, when
+it says so, or when it has been silent for too long. The caller passes the time in.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Member:
     version: int
     fingerprint: int = 0
     size: int = 0
-    """Its part of the bytes of the heartbeat."""
+    """Its share of the heartbeat's bytes."""
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of one consumer group, and what they want."""
+    """The members of one consumer group, and their subscriptions."""
 
     name: str
     members: dict[Peer, Member] = field(default_factory=dict[Peer, Member])
@@ -46,9 +46,10 @@ class ConsumerGroup:
     filters: dict[str, Filter | FilterError] = field(
         default_factory=dict[str, "Filter | FilterError"]
     )
-    """What became of the subscriptions that are not by tag, by topic, once a pull needed them."""
+    """By topic, the compiled subscription, or its error; made when a pull first needs it. Only for
+    subscriptions that are not by tag."""
     data: ConsumerData | None = None
-    """What the last heartbeat said of it."""
+    """The data about the group in its last heartbeat."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -56,16 +57,16 @@ class ConsumerGroup:
         return self.data is not None and self.data.message_model is MessageModel.BROADCASTING
 
     def client_ids(self) -> list[str]:
-        """The ids of the members, each once."""
+        """Return the client ids of the members, each once."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> tuple[Peer, Member] | None:
-        """The member with a client id: of several connections, that which was heard last."""
+        """Find a member by its client id; of several connections, the one heard from last."""
         found = [item for item in self.members.items() if item[1].client_id == client_id]
         return max(found, key=lambda item: item[1].heard_ms, default=None)
 
     def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Take over subscriptions: the newest of a topic counts; whether the topics changed."""
+        """Take over subscriptions, the newest of each topic; return whether the topics changed."""
         wanted = {each.topic: each for each in subscriptions}
         changed = wanted.keys() != self.subscriptions.keys()
         for topic, new in wanted.items():
@@ -80,7 +81,7 @@ class ConsumerGroup:
 
 
 class Memberships:
-    """How many memberships there are, and how large the heartbeats that made them."""
+    """The number of memberships, and the size of their heartbeats."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -88,7 +89,7 @@ class Memberships:
         self._size = 0
 
     def put(self, old: Member | None, new: Member) -> None:
-        """Count one that is new, or new instead of an old one; `LimitError` beyond the limits."""
+        """Count a membership that is new or replaces an old one; `LimitError` beyond the limits."""
         config = self._config
         size = self._size + new.size - (0 if old is None else old.size)
         if old is None and self._count >= config.clients_max:
@@ -99,13 +100,13 @@ class Memberships:
         self._size = size
 
     def remove(self, old: Member) -> None:
-        """Count one less."""
+        """Count one membership less."""
         self._count -= 1
         self._size -= old.size
 
 
 class Consumers:
-    """The consumer groups that have members, by name."""
+    """The consumer groups that have members."""
 
     def __init__(self, memberships: Memberships) -> None:
         self._memberships = memberships
@@ -113,19 +114,19 @@ class Consumers:
         self._of_peer: dict[Peer, set[str]] = {}
         self.find = self._groups.get
         self.broadcasting: set[str] = set()
-        """The groups each of whose members gets all messages, as they come."""
+        """The broadcasting groups that get their messages as they come (`CONSUME_PASSIVELY`)."""
 
     def beat(
         self, peer: Peer, data: ConsumerData, member: Member, *, without_subscriptions: bool
     ) -> bool:
-        """Take a heartbeat; whether the group's members should hear of a change.
+        """Take a heartbeat; return whether the group's members should hear of a change.
 
-        `LimitError` when there are too many.
+        Raises a `LimitError` beyond the limits of memberships.
         """
         group = self._groups.get(data.group_name)
         old = None if group is None else group.members.get(peer)
         known = old is not None
-        if without_subscriptions and old is not None:  # What the whole one said is still kept.
+        if without_subscriptions and old is not None:  # Its last full heartbeat is still kept.
             member = replace(member, size=max(old.size, member.size))
         self._memberships.put(old, member)
         if group is None:
@@ -147,28 +148,28 @@ class Consumers:
         return iter(self._groups.values())
 
     def groups_of(self, topic: str) -> list[str]:
-        """The groups that subscribe to a topic."""
+        """Return the groups that subscribe to a topic."""
         return [group.name for group in self if topic in group.subscriptions]
 
     def peer_of(self, group: str, client_id: str) -> Peer | None:
-        """The connection over which a client is a member of a group."""
+        """Return the connection over which a client is a member of a group."""
         found = self._groups.get(group)
         member = None if found is None else found.find(client_id)
         return None if member is None else member[0]
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What a group wants of a topic; None when it is not there or wants nothing."""
+        """Return a group's subscription to a topic; None if it has none or has no members."""
         found = self._groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
     def fingerprint(self, peer: Peer) -> int | None:
-        """The fingerprint of the peer's last heartbeat with one; None for a stranger."""
+        """Return the fingerprint of a peer's last heartbeat; None if the peer is unknown."""
         for name in self._of_peer.get(peer, ()):
             return self._groups[name].members[peer].fingerprint
         return None
 
     def leave(self, peer: Peer, name: str) -> ConsumerGroup | None:
-        """Take a peer out of a group; returns the group where it was a member."""
+        """Take a peer out of a group; return the group if the peer was a member."""
         group = self._groups.get(name)
         member = None if group is None else group.members.pop(peer, None)
         if group is None or member is None:
@@ -184,12 +185,12 @@ class Consumers:
         return group
 
     def leave_all(self, peer: Peer) -> list[ConsumerGroup]:
-        """Take a peer that is gone out of its groups; returns those."""
+        """Take a peer that is gone out of all its groups, and return these."""
         names = tuple(self._of_peer.get(peer, ()))
         return [group for name in names if (group := self.leave(peer, name)) is not None]
 
     def expire(self, before_ms: int) -> Iterator[ConsumerGroup]:
-        """Take out who has not been heard since; gives the group of each."""
+        """Take out the members not heard from since then, and yield the group of each."""
         for peer, names in tuple(self._of_peer.items()):
             for name in tuple(names):
                 if self._groups[name].members[peer].heard_ms < before_ms:
@@ -199,32 +200,32 @@ class Consumers:
 
 
 class Producers:
-    """The producer groups that have members: who can be asked about a transaction."""
+    """The producer groups that have members, which can be asked about their transactions."""
 
     def __init__(self, memberships: Memberships) -> None:
         self._memberships = memberships
         self._groups: dict[str, dict[Peer, Member]] = {}
         self._of_peer: dict[Peer, set[str]] = {}
         self._clients: dict[str, dict[Peer, int]] = {}
-        """By client id, its connections, and in how many groups each is."""
+        """By client id: its connections, and the number of groups that each is in."""
 
     def __len__(self) -> int:
         return sum(len(members) for members in self._groups.values())
 
     def peer_of(self, client_id: str) -> Peer | None:
-        """The newest connection over which a client is a member of any group."""
+        """Return the newest connection over which a client is a member of any group."""
         return next(reversed(self._clients.get(client_id, {})), None)
 
     def members(self, group: str) -> dict[Peer, Member]:
-        """The members of a group."""
+        """Return the members of a group."""
         return self._groups.get(group, {})
 
     def groups(self) -> Iterable[tuple[str, dict[Peer, Member]]]:
-        """All groups with their members."""
+        """Return all groups with their members."""
         return self._groups.items()
 
     def beat(self, peer: Peer, group: str, member: Member) -> None:
-        """Take a heartbeat; `LimitError` when there are too many."""
+        """Take a heartbeat; raise a `LimitError` beyond the limits of memberships."""
         members = self._groups.get(group, {})
         before = members.get(peer)
         self._memberships.put(before, member)
@@ -238,7 +239,7 @@ class Producers:
         self._of_peer.setdefault(peer, set()).add(group)
 
     def leave(self, peer: Peer, group: str) -> None:
-        """Take a peer out of a group, if it is in it."""
+        """Take a peer out of a group, if it is a member."""
         members = self._groups.get(group)
         member = None if members is None else members.pop(peer, None)
         if member is None:
@@ -261,12 +262,12 @@ class Producers:
             del self._clients[member.client_id]
 
     def leave_all(self, peer: Peer) -> None:
-        """Take a peer that is gone out of its groups."""
+        """Take a peer that is gone out of all its groups."""
         for group in tuple(self._of_peer.get(peer, ())):
             self.leave(peer, group)
 
     def expire(self, before_ms: int) -> None:
-        """Take out who has not been heard since."""
+        """Take out the members not heard from since then."""
         for name, members in tuple(self._groups.items()):
             for peer in [p for p, member in members.items() if member.heard_ms < before_ms]:
                 self.leave(peer, name)

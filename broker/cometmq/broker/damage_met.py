@@ -1,9 +1,9 @@
-"""Damaged messages that clients come upon: each is told in the log once, and counted.
+"""Damaged messages that clients come upon: each is logged once, and counted.
 
-A broker hands records out as they lie, so it does not see what the disk has done to them; clients
-do. Who cannot read an answer asks for the same messages again, or goes no further: that alone is
-looked for on the way of a pull. When a group comes back to what it was given before, those messages
-are read one by one; not more often than a group without any trouble could afford.
+A broker hands out records as they are in the log, so it does not notice damage by the disk; clients
+do. A client that cannot read an answer pulls the same messages again, or makes no progress. A pull
+checks only for that: when a group comes back to messages that it was given before, they are read
+one by one, but not so often that a healthy group would suffer.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_MS: Final = 100
 MESSAGES_MAX: Final = 64
-"""Of one look, some half a millisecond; the next one at the same place goes on behind them."""
+"""Read by one look, in half a millisecond; the next look at the same place continues after them."""
 PLACES_MAX: Final = 1_000
-"""Told at most, of one life of the broker."""
+"""Logged at most in one life of the broker."""
 _LOG: Final = "commitlog"
 _BATCH: Final = int(SysFlag.INNER_BATCH)
 
 
 class DamageMet:
-    """The damaged places of one store that clients have come upon."""
+    """The damaged places in one store that clients have come upon."""
 
     def __init__(self, store: MessageStore, elapsed_ms: Callable[[], int]) -> None:
         self._store = store
         self._elapsed_ms = elapsed_ms
         self._next_ms = 0
         self._seen: tuple[str, int, int, int] | None = None
-        """Of the last look the queue, where it began, and where it ended without damage."""
+        """Of the last look, if it found no damage: topic, queue, where it began, where it ended."""
         self._places: set[tuple[str, int]] = set()
-        """Files and bytes in them; of the log as a whole the physical offsets."""
+        """Files and positions in them; for the log as a whole, physical offsets."""
 
     def count(self) -> int:
-        """Count the places, without those that have expired."""
+        """Count the places that have not expired."""
         first = self._store.first_offset
         self._places = {each for each in self._places if each[0] != _LOG or each[1] >= first}
         return len(self._places)
 
     def look(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Read messages from a queue offset on, and tell of the first damaged one.
+        """Read messages from a queue offset on, and log the first damaged one.
 
-        False when none is. That it is too early for another look counts as True: who came again
-        comes once more.
+        Returns False if none is damaged. If it is too early for another look, returns True: a
+        client that has come again will come once more.
         """
         now_ms = self._elapsed_ms()
         if now_ms < self._next_ms:
@@ -84,7 +84,7 @@ class DamageMet:
         return False
 
     def check(self, physical_offset: int, record: Buffer) -> None:
-        """Look at a record that is found by its key, and tell of it if it is damaged."""
+        """Check a record that was found by its key, and log it if it is damaged."""
         problem = _problem(record)
         if problem is not None:
             self._tell("a message", _LOG, physical_offset, problem)
@@ -104,11 +104,11 @@ class DamageMet:
 
 
 def _problem(record: Buffer, number: int | None = None) -> str | None:
-    """Say what is wrong with the record that holds the message of this number of its queue."""
+    """Return what is wrong with a record, which should hold message `number` of its queue."""
     try:
         message = read_message(bytes(record))
     except MessageError as error:
-        return str(error).partition(": ")[2]  # Without the place, which is one in these bytes.
+        return str(error).partition(": ")[2]  # Without the place, which is relative to `record`.
     is_batch = bool(message.sys_flag & _BATCH) and message.queue_offset < (number or 0)
     if number not in (None, message.queue_offset) and not is_batch:
         return f"it says that it is message {message.queue_offset} of its queue"

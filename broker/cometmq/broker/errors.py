@@ -1,15 +1,14 @@
-"""What can go wrong in a broker, and whose fault it is.
+"""The errors of a broker, and whose fault each is.
 
 ::
 
     BrokerError
-    ├── ConfigError              theirs, the operator's: no such setting, or not with this value
+    ├── ConfigError              the operator's: no such setting, or not with this value
     │   └── SettingFixedError    it exists, but a running broker does not change it
-    └── RequestError             theirs, the peer's: a request that is refused
+    └── RequestError             the peer's: a request that is refused
         └── LimitError           ... because it is one too many; it names the setting
 
-What the store refuses is a `PutRefusedError` or a `StoreFilesError`; what the network refuses, a
-`NetError`.
+The store refuses with a `PutRefusedError` or a `StoreFilesError`, the network with a `NetError`.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ class SettingFixedError(ConfigError):
 
 
 class RequestError(BrokerError):
-    """A request that is refused: `dispatch` makes the answer of it, and nobody else does."""
+    """A request that is refused; `refusals.refuse` turns it into an answer."""
 
     def __init__(self, code: int, remark: str, fields: Header | None = None) -> None:
-        """Say why in a way that helps who asked; `fields` go with the answer."""
+        """Give a reason that helps the client; `fields` go with the answer."""
         super().__init__(remark)
         self.code = int(code)
         self.remark = remark
@@ -46,8 +45,8 @@ class RequestError(BrokerError):
 
 
 class LimitError(RequestError):
-    """A request for more than a setting allows; the remark names it, for who can change it."""
+    """A request for more than a setting allows; the remark names the setting."""
 
     def __init__(self, setting: str, limit: int, what: str) -> None:
-        """Say which limit, and of what."""
+        """Name the limit, and what it limits."""
         super().__init__(ResponseCode.SYSTEM_ERROR, f"{setting}: there are {limit} {what} already")

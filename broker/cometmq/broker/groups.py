@@ -1,4 +1,4 @@
-"""The subscription groups of a broker: their configuration, what they may not read, their file."""
+"""The subscription groups of a broker: configuration, topics they may not read, and their file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 _SECTION: Final = "subscriptionGroupTable"
 _FORBIDDEN: Final = "forbiddenTable"
 _READ: Final = 1 << 2
-"""The bit of a forbidden topic that is about reading."""
+"""The bit of a forbidden topic that forbids reading."""
 
 SYSTEM_PREFIX: Final = "CID_RMQ_SYS_"
-"""Groups of this name are made whatever the settings say."""
+"""Groups with this prefix are created whatever the settings say."""
 
 OWN_GROUPS: Final = (
     "TOOLS_CONSUMER",
@@ -34,7 +34,7 @@ OWN_GROUPS: Final = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
-"""The groups that each broker has."""
+"""The groups that every broker has."""
 
 
 class Groups:
@@ -53,9 +53,9 @@ class Groups:
         self.find = self._groups.get
 
     def load(self, now_ms: int) -> None:
-        """Read the file, and add the broker's own groups where they are missing.
+        """Read the file, and add those of the broker's own groups that are missing.
 
-        `StoreFormatError` when the file is damaged.
+        Raises a `StoreFormatError` if the file is damaged.
         """
         table = self.file.load(SubscriptionGroupTable.from_tree)
         self.data_version = table.data_version
@@ -72,16 +72,16 @@ class Groups:
                 self.put(SubscriptionGroupConfig(group_name=name), now_ms)
 
     def configs(self) -> Mapping[str, SubscriptionGroupConfig]:
-        """All configurations by name."""
+        """Return all configurations by name."""
         return self._groups
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def find_or_make(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """Find a group, or make it where that is allowed; None otherwise.
+        """Find a group, or create it if that is allowed; return None otherwise.
 
-        `LimitError` beyond `groups_max`.
+        Raises a `LimitError` beyond `groups_max`.
         """
         group = self._groups.get(name)
         if group is not None:
@@ -95,28 +95,28 @@ class Groups:
         return self.put(SubscriptionGroupConfig(group_name=name), now_ms)
 
     def put(self, group: SubscriptionGroupConfig, now_ms: int) -> SubscriptionGroupConfig:
-        """Make a group, or change it."""
+        """Create or change a group."""
         self._groups[group.group_name] = group
         self._count(now_ms)
         self.file.put(_SECTION, group.group_name, group)
         return group
 
     def discard(self, name: str, now_ms: int) -> None:
-        """Remove a group with what it may not read, if it is there."""
+        """Remove a group, if there is one, with the list of what it may not read."""
         self._forbidden.pop(name, None)
         self.file.discard(_FORBIDDEN, name)
         if self._groups.pop(name, None) is not None:
             self._count(now_ms)
             self.file.discard(_SECTION, name)
 
-    # What a group may not read.
+    # Topics that a group may not read.
 
     def forbidden(self) -> Mapping[str, Mapping[str, int]]:
-        """What is forbidden, by group and topic: a set of bits."""
+        """Return what is forbidden, as a set of bits by group and topic."""
         return self._forbidden
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether nobody has forbidden a group a topic."""
+        """Whether a group may read a topic: it may unless that was forbidden."""
         topics = self._forbidden.get(group)
         return topics is None or not topics.get(topic, 0) & _READ
 
@@ -127,7 +127,10 @@ class Groups:
             self._save_forbidden(group, now_ms)
 
     def forbid(self, group: str, topic: str, now_ms: int) -> bool:
-        """Let a group not read a topic; False when there are `groups_max` groups with such."""
+        """Forbid a group from reading a topic; return False if too much is forbidden already.
+
+        The limits are `groups_max` groups, and `topics_max` topics for each.
+        """
         topics = self._forbidden.get(group)
         if topics is None:
             if len(self._forbidden) >= self.config.groups_max:

@@ -1,7 +1,7 @@
-"""Stored messages that the broker puts again, read so that none of them is damaged.
+"""Reads of stored messages that the broker puts again, checked so that none of them is damaged.
 
-A delayed message, a half message and one that is sent back are put into another queue, with a new
-checksum: one that the disk has damaged would look sound there.
+A delayed message, a half message or one that is sent back is put into another queue with a new
+checksum: if the disk had damaged it, it would look sound there.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ log = logging.getLogger(__name__)
 
 
 class Damage(NamedTuple):
-    """A message of a queue that cannot be put again, and why."""
+    """A message that cannot be put again, by its queue offset, and the reason."""
 
     queue_offset: int
     reason: MessageError
 
 
 def read_intact(record: Buffer) -> StoredMessage:
-    """Read the message of a record; `MessageError` when it is damaged."""
+    """Read the message of a record; raise a `MessageError` if it is damaged."""
     return _checked(read_message(bytes(record)))
 
 
 def intact_messages(
     result: ReadResult, queue_offset: int
 ) -> tuple[list[StoredMessage], Damage | None]:
-    """Give what was read from a queue offset on, up to the first message that is damaged."""
+    """Return the messages read from a queue offset on, up to the first damaged one."""
     messages: list[StoredMessage] = []
     behind = queue_offset
     try:
@@ -60,9 +60,9 @@ def intact_messages(
 def messages_from(
     store: MessageStore, topic: str, queue_id: int, queue_offset: int, count_max: int
 ) -> Iterator[StoredMessage]:
-    """Give the messages of a queue from an offset on, waiting for the disk: for a start.
+    """Yield the messages of a queue from an offset on. Waits for the disk, so only for a start.
 
-    One that is damaged is passed over, and told in the log.
+    A damaged message is skipped, and logged.
     """
     end = queue_offset + count_max
     fetched: Fetched = ()

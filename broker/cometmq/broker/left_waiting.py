@@ -1,8 +1,8 @@
-"""Messages that an Apache broker left in its store, and that nobody delivers here.
+"""Messages with a delivery time that an Apache broker left in its store; this one delivers none.
 
-Apache's 5.x keeps what has a delivery time in a topic of its own, with a wheel beside it that says
-when each is due. A broker that opens such a store reads the topic as any other, and has no wheel:
-what waits there would wait for ever, so a start tells of it.
+Apache's 5.x keeps such messages in a special topic, with a timer wheel beside it that says when
+each is due. This broker has no such wheel and reads the topic like any other. The messages there
+would wait for ever, so a start warns of them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 
 def left_waiting(store: MessageStore, filesystem: FileSystem, folder: str) -> str | None:
-    """Say how many messages wait for a delivery time in a store; None where none does.
+    """Describe the messages of a store that wait for a delivery time; None if there are none.
 
-    `folder` is that of the tables. Apache counts there, by topic, what waits; without a good count
-    whatever is in the topic may.
+    `folder` is the folder of the tables, where Apache counts the waiting messages by topic. If that
+    count cannot be read, any message in the timer topic may be waiting.
     """
     here = store.max_offset(TIMER_TOPIC, 0) - store.min_offset(TIMER_TOPIC, 0)
     if here <= 0:

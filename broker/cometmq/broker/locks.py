@@ -1,10 +1,12 @@
-"""Which client consumes which queue in order: one each, until it says so or is silent for a while.
+"""Locks of queues for consumption in order: one client a queue, until it gives the queue back or
+has been silent for a while.
 
-A client renews its locks every 20 s. One that has lost its connection, and has no other as a member
-of the group, has lost its locks, too: Apache's brokers let a group wait out the lifetime then.
+A client renews its locks every 20 s. It loses them with its connection, unless it has another one
+as a member of the group. (With Apache's brokers the group then waits until the lifetime is over.)
 
-A client that was refused a queue asks again much later, old ones after 20 s. So whoever gives one
-back is told whether another wanted it: that group's members are to share their queues anew.
+A client that was refused a queue asks again only much later, old ones after 20 s. So `unlock` tells
+whether another client wanted the queue: then the members of the group should share their queues
+again.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ if TYPE_CHECKING:
 class _Lock:
     client_id: str
     peer: Peer
-    """The connection that it was last renewed over."""
+    """The connection over which it was last renewed."""
     renewed_ms: int
 
 
 class Locks:
-    """All locks of one broker. Time comes in as `now_ms` of a clock that never goes back."""
+    """All locks of one broker. `now_ms` comes from a clock that never goes back."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._lifetime_ms = config.lock_lifetime_ms
@@ -38,7 +40,7 @@ class Locks:
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._wanted: set[tuple[str, MessageQueue]] = set()
-        """What was refused because another had it: of queues that are locked."""
+        """Locked queues that another client of the group has asked for in vain."""
 
     def __len__(self) -> int:
         return self._count
@@ -46,9 +48,9 @@ class Locks:
     def lock(
         self, group: str, queues: Iterable[MessageQueue], client_id: str, peer: Peer, now_ms: int
     ) -> list[MessageQueue]:
-        """Lock queues for a client, or renew its locks; returns those that it has now.
+        """Lock queues for a client, or renew its locks; return the queues that it holds now.
 
-        Beyond `locks_max` a queue that nobody has locked before is not.
+        Beyond `locks_max` no queue is locked that was not locked before.
         """
         locks = self._locks.get(group, {})
         held: list[MessageQueue] = []
@@ -70,14 +72,14 @@ class Locks:
         return held
 
     def is_ordered(self, group: str, now_ms: int) -> bool:
-        """Whether a client consumes any queue for this group in order."""
+        """Whether any client of this group consumes a queue in order."""
         locks = self._locks.get(group)
         return locks is not None and not all(
             self._has_expired(lock, now_ms) for lock in locks.values()
         )
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> bool:
-        """Give queues back, those of another client stay its; whether another wanted one."""
+        """Give back those of these queues that the client holds; return whether one is wanted."""
         locks = self._locks.get(group, {})
         is_wanted = False
         for queue in queues:
@@ -88,9 +90,9 @@ class Locks:
         return is_wanted
 
     def leave(self, peer: Peer, peer_of: Callable[[str, str], Peer | None]) -> None:
-        """Give back what was locked over a connection that is gone.
+        """Give back the queues locked over a connection that is gone.
 
-        `peer_of` says over which other connection a client (the second) is a member of a group.
+        `peer_of`, of a group and a client id, returns another connection of that member.
         """
         for group in self._groups_of.pop(peer, ()):
             for queue, lock in tuple(self._locks.get(group, {}).items()):
@@ -104,7 +106,7 @@ class Locks:
                     self._groups_of.setdefault(other, set()).add(group)
 
     def expire(self, now_ms: int) -> None:
-        """Forget what has not been renewed."""
+        """Forget the locks that have not been renewed."""
         for group, locks in tuple(self._locks.items()):
             for queue in [each for each, lock in locks.items() if self._has_expired(lock, now_ms)]:
                 self._remove(group, queue)

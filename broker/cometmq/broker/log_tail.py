@@ -1,5 +1,5 @@
-"""What a start learns from the tail of the log: which of the things that were done the files that
-are saved now and then do not know of. It is read once, for all who ask."""
+"""Recovery from the tail of the log: a start finds there what was done after the tables were last
+saved. The tail is read once, for all tables together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recover(
     idempotence: Idempotence,
     offsets: ConsumerOffsets,
 ) -> None:
-    """Load all of these. May read much after an unclean stop, waiting for the disk."""
+    """Load all of these. After an unclean stop this may read much, waiting for the disk."""
     known = delays.load()
     idempotence.tail_offset = delays.tail_offset
     recovery, oldest = None, None
@@ -52,10 +52,10 @@ def recover(
         idempotence.tail_offset = begin
     delays.tail_offset = idempotence.flush()
     if transactions.damage is not None or delays.damaged_levels:
-        # A start behind a rebuild has to look here again.
+        # The start after a rebuild has to look here again.
         delays.start(known, is_known_later=True)
         return
-    # What is half written is made whole by the next turn; until then it must be found again.
+    # The next turn completes ends that are half written; until then they must be found again.
     if begin is None or not transactions.unwritten:
         begin = end
     delays.start(begin)

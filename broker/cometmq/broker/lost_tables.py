@@ -1,8 +1,8 @@
-"""Tables that are not there, though others say that they were: what a start tells of them.
+"""Warnings at a start about tables whose files were lost, as other tables show.
 
-A table without a file begins empty, as in a new store. Each is saved sooner or later, if only with
-nothing in it; so where groups are known and their offsets are not, or the other way round, one was
-lost. Of topics their queues tell, see `store.unlisted`.
+A table without a file begins empty, as in a new store. Each table is saved sooner or later, even if
+it is empty. So if there are groups but no offsets, or the other way round, a file was lost. A lost
+topic table shows by the queues, see `store.unlisted`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HELP = "Restore it from a copy, with the broker stopped"
 
 
 def lost_tables(groups: Groups, offsets: ConsumerOffsets) -> Iterator[str]:
-    """Yield a line for each table that was lost, once both were loaded."""
+    """Yield a line for each lost table; both must be loaded."""
     if not offsets.file.is_found and (known := _users(groups.configs())):
         yield (
             f"{offsets.file.name}: {_GONE}, though there are consumer groups ({some_of(known)}):"

@@ -1,7 +1,7 @@
-"""What a broker shows on its metrics page: each family with its meaning, and how it is made.
+"""The families on a broker's metrics page: the meaning of each, and how it is collected.
 
-Where Apache's brokers show the same thing it has the same name, unit and labels here; the others
-begin with `cometmq_`. docs/metrics.md lists them all.
+A family that Apache's brokers have, too, has the same name, unit and labels here; the others begin
+with `cometmq_`. docs/metrics.md lists them all.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class BrokerMetrics:
         await self._survey.take()
 
     def problems(self) -> list[str]:
-        """Say why sends would be refused."""
+        """Return why sends would be refused, if they would."""
         refusal = self._state.store.figures().refusal
         return [] if refusal is None else [f"sends are refused: {refusal}"]
 
@@ -164,7 +164,7 @@ class BrokerMetrics:
         yield from single(NAMESERVERS_ALL, len(self._daemon.registration.servers))
 
     def _flows(self) -> Iterator[Metric]:
-        # Labels are made as they are rendered: those of all topics would take milliseconds.
+        # Labels are made while rendering: making those of all topics at once takes milliseconds.
         survey, family, labels = self._survey, self._scribe.family, self._topic_and_group
         put = [*survey.put, (OTHER, survey.other_put)]
         yield from family(MESSAGES_IN, ((self._topic(name), flow.messages) for name, flow in put))
@@ -239,7 +239,7 @@ class BrokerMetrics:
         yield from single(DISK_FREE, space.f_bavail * space.f_frsize)
 
     def _damaged(self) -> list[tuple[dict[str, str], int]]:
-        """Count the damaged queues: a system topic's stops more than who reads and writes it."""
+        """Count damaged queues; those of system topics apart, as they stop more than their users."""
         topics = [topic for topic, _ in self._state.store.queues.damaged]
         system = sum(map(self._state.topics.is_system, topics))
         return [({"is_system": "true"}, system), ({"is_system": "false"}, len(topics) - system)]

@@ -1,11 +1,11 @@
-"""How far each group has consumed each queue, and the file that this is kept in.
+"""How far each group has consumed each queue, and the file that keeps these offsets.
 
-Commits change memory only: the file is written every `save_interval_ms` and at the end, as Apache
-does, so a process that is killed repeats the messages of the last seconds to their groups.
+Commits change memory only: as with Apache, the file is written every `save_interval_ms` and at the
+end. So after a kill the groups get the messages of the last few seconds again.
 
-An operator's reset is pending until the next pull of the queue has been answered with it: until
-then what the group's members commit is of the time before it, and does not count. Pending resets,
-and how far each queue was pulled, are of this process only.
+An operator's reset is pending until a pull of the queue has been answered with it. Until then,
+commits by the group's members are from before the reset and are ignored. Pending resets and the
+offsets up to which queues were pulled do not survive the process.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class ConsumerOffsets:
     def __init__(
         self, config: BrokerConfig, filesystem: FileSystem, *, on_unsaved: Callable[[], None]
     ) -> None:
-        """`on_unsaved` is called for what should be saved at once."""
+        """Call `on_unsaved` when something should be saved at once."""
         self.file = SavedTable(
             filesystem, f"{config.store_path}/config", CONSUMER_OFFSETS, on_change=lambda: None
         )
         self.resets: dict[tuple[str, str, int], int] = {}
-        """Pending resets by group, topic and queue; mostly there is none."""
+        """Pending resets by group, topic and queue; usually there are none."""
         self._on_unsaved = on_unsaved
         self._offsets_max = config.offsets_max
         self._count = 0
@@ -48,29 +48,29 @@ class ConsumerOffsets:
         self._changed: set[tuple[str, str]] = set()
 
     def load(self) -> None:
-        """Read the file; `StoreFormatError` when it is damaged."""
+        """Read the file; raise a `StoreFormatError` if it is damaged."""
         table = self.file.load(consumer_offsets)
         self.file.set_member("dataVersion", DataVersion())
         for name, kept in table.items():
             topic, _, group = name.partition("@")
             self._add(group, topic, kept)
             self.file.put(SECTION, name, kept)
-        if self.file.is_found:  # Else an empty one is saved: that it is missing says something.
+        if self.file.is_found:  # Otherwise save an empty file: a missing one means a loss.
             self.file.loaded()
 
     # One queue of one group.
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return where a group goes on in a queue, None where it has not been."""
+        """Return the offset at which a group continues in a queue; None if it has none there."""
         if self.resets and (reset := self.resets.get((group, topic, queue_id))) is not None:
             return reset
         queues = self._offsets.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Note where a group goes on; False, and nothing done, while a reset is pending.
+        """Set the offset at which a group continues; return False while a reset is pending.
 
-        `LimitError` for a new queue beyond `offsets_max`.
+        Raises a `LimitError` for a new queue beyond `offsets_max`.
         """
         if self.resets and (group, topic, queue_id) in self.resets:
             return False
@@ -87,14 +87,14 @@ class ConsumerOffsets:
         return True
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return up to where a group has pulled a queue, None where this process does not know."""
+        """Return up to where a group has pulled a queue; None if this process does not know."""
         queues = self._pulled.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> int:
-        """Note up to where a group has pulled, and return up to where it had before, or 0.
+        """Note up to where a group has pulled, and return the value before that, or 0.
 
-        Beyond `offsets_max` a new queue is not noted.
+        Beyond `offsets_max` nothing is noted for a new queue.
         """
         queues = self._pulled.get((group, topic))
         if queues is not None and (before := queues.get(queue_id)) is not None:
@@ -108,30 +108,30 @@ class ConsumerOffsets:
     # Many queues.
 
     def of(self, group: str, topic: str) -> Mapping[int, int]:
-        """Return where a group goes on, by queue."""
+        """Return the offsets of a group in a topic, by queue."""
         return self._offsets.get((group, topic), {})
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return each pair of a group and a topic that it has offsets in: quickly."""
+        """Return all pairs of a group and a topic with offsets. This is fast."""
         return list(self._offsets)
 
     def topics_of(self, group: str) -> tuple[str, ...]:
-        """Return the topics of which a group has offsets."""
+        """Return the topics in which a group has offsets."""
         return tuple(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> tuple[str, ...]:
-        """Return the groups that have offsets of a topic."""
+        """Return the groups that have offsets in a topic."""
         return tuple(self._groups.get(topic, ()))
 
     def __iter__(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
-        """Walk all offsets: group, topic, and the offsets by queue."""
+        """Iterate over all offsets: group, topic, and the offsets by queue."""
         for (group, topic), queues in self._offsets.items():
             yield group, topic, queues
 
-    # What operators do.
+    # Called for operators.
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Have a group go on elsewhere, from its next pull on."""
+        """Have a group continue at another offset, from its next pull on."""
         key = (group, topic, queue_id)
         self.resets.pop(key, None)
         self.commit(group, topic, queue_id, offset)
@@ -139,11 +139,11 @@ class ConsumerOffsets:
             self.resets[key] = offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return a pending reset, for who is being told of it: it is not pending any more."""
+        """Return a pending reset, which the caller passes on: it is no longer pending."""
         return self.resets.pop((group, topic, queue_id), None)
 
     def copy(self, source: str, target: str, topic: str) -> None:
-        """Have one group go on where another does, and nowhere else in this topic."""
+        """Replace the offsets of one group in a topic by those of another."""
         offsets = dict(self.of(source, topic))
         if offsets and source != target:
             self._forget(target, topic)
@@ -167,7 +167,7 @@ class ConsumerOffsets:
     def _add(self, group: str, topic: str, queues: dict[int, int]) -> dict[int, int]:
         self._offsets[group, topic] = queues
         self._count += len(queues)
-        if "@" not in group:  # As `g@broadcast`, under which Apache keeps what is no group's.
+        if "@" not in group:  # `g@broadcast` is not a group: Apache only keeps offsets under it.
             self._topics.setdefault(group, {})[topic] = None
             self._groups.setdefault(topic, {})[group] = None
         return queues
@@ -190,7 +190,7 @@ class ConsumerOffsets:
         self._on_unsaved()
 
     def flush(self) -> None:
-        """Put what has changed into the table that is saved."""
+        """Put the changed offsets into the table that is saved."""
         for group, topic in self._changed:
             queues: dict[int, Any] = self._offsets.get((group, topic), {})
             self.file.put(SECTION, f"{topic}@{group}", dict(queues))

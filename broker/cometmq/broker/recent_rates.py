@@ -1,5 +1,5 @@
-"""How much goes through the broker a second, over ten seconds, a minute and ten minutes, and since
-the mornings of yesterday and today: what Apache's tools show of a broker."""
+"""Rates of messages and pulls over ten seconds, a minute and ten minutes, and the totals at the last
+two midnights, as Apache's tools show them for a broker."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ if TYPE_CHECKING:
 
 STEP_MS: Final = 10_000
 SPANS: Final = (1, 6, 60)
-"""Steps that rates go back: ten seconds, a minute, ten minutes."""
+"""The spans of the rates in steps: ten seconds, a minute, ten minutes."""
 
 
 class Totals(NamedTuple):
-    """What went through since the start."""
+    """The traffic since the start."""
 
     put: int
-    """Messages."""
+    """Messages sent."""
     got: int
-    """Messages."""
+    """Messages pulled."""
     found: int
-    """Pulls that were answered with messages."""
+    """Pulls answered with messages."""
     missed: int
-    """Pulls that were not."""
+    """Pulls answered without."""
 
 
 class RecentRates:
-    """Totals, noted every ten seconds; and those of two midnights."""
+    """Totals noted every ten seconds, and those at the last two midnights."""
 
     def __init__(self, traffic: Traffic, *, now_ms: int, elapsed_ms: int) -> None:
         self.yesterday = Totals(0, 0, 0, 0)
-        """At the midnight before the last one."""
+        """The totals at the midnight before the last one."""
         self.today = Totals(0, 0, 0, 0)
-        """At the last midnight; nothing when this broker was not there yet."""
+        """The totals at the last midnight; zero if the broker had not started yet."""
         self._traffic = traffic
         self._day = _day_of(now_ms)
         self._noted: deque[tuple[int, Totals]] = deque(maxlen=SPANS[-1] + 1)
         self._noted.append((elapsed_ms, Totals(0, 0, 0, 0)))
 
     def tick(self, now_ms: int, elapsed_ms: int) -> None:
-        """Note where the totals stand, if it is time to."""
+        """Note the totals, if it is time to."""
         if elapsed_ms - self._noted[-1][0] >= STEP_MS:
             self._noted.append((elapsed_ms, self.totals()))
         day = _day_of(now_ms)
@@ -51,14 +51,14 @@ class RecentRates:
             self.yesterday, self.today = self.today, self.totals()
 
     def totals(self) -> Totals:
-        """What went through until now."""
+        """Return the totals until now."""
         traffic = self._traffic
         traffic.sum_up()
         got = traffic.all_got
         return Totals(traffic.all_put.messages, got.messages, got.calls, traffic.missed)
 
     def per_second(self) -> tuple[tuple[float, ...], ...]:
-        """The rates of each total over each span that is known: put, got, found, missed."""
+        """Return the rates of put, got, found and missed, each over the spans known so far."""
         newest_ms, newest = self._noted[-1]
         rates: list[tuple[float, ...]] = []
         for span in SPANS:

@@ -1,4 +1,4 @@
-"""Refusals: how they are answered, and Apache's words for them, which people search for."""
+"""How refusals are answered, in Apache's words, because people search for these."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 REMARK_LENGTH_MAX: Final = 4096
-"""Remarks repeat what a peer sent, and that may be long."""
+"""Remarks repeat what a peer sent, which may be long."""
 
 Refusal = (RequestError, PutRefusedError, RemoteProtocolError, StoreFilesError, OSError)
-"""What a handler raises when it refuses: its own word, the store's, that of the protocol, or what
-is wrong in the store's folder."""
+"""The exceptions by which a handler refuses: its own, the store's, the protocol's, and those for
+trouble in the store's folder."""
 
 
 def refuse(
@@ -32,7 +32,7 @@ def refuse(
     session: Session,
     error: RequestError | PutRefusedError | RemoteProtocolError | StoreFilesError | OSError,
 ) -> Command:
-    """Make the answer of a refusal, and count it."""
+    """Turn a refusal into an answer, and count it."""
     state = session.state
     if isinstance(error, PutRefusedError):
         error = put_refusal(error, state.config)
@@ -45,20 +45,20 @@ def refuse(
 
 
 def send_refusal(config: BrokerConfig, code: ResponseCode, remark: str) -> RequestError:
-    """Refuse a send; its answer says what the others say of region and traces."""
+    """Refuse a send; like any answer to a send, it carries the region and the trace switch."""
     fields = SendMessageRefusal(region_id=config.region_id, trace_on=config.trace_on)
     return RequestError(code, remark, fields)
 
 
 def _files_refusal(error: StoreFilesError | OSError) -> RequestError:
-    """Log and say what is wrong in the store's folder, which a request was the first to touch."""
+    """Log trouble in the store's folder that a request has come upon, and refuse with it."""
     text = disk_error_text(error) if isinstance(error, OSError) else str(error)
     log.error("%s", text)
     return RequestError(ResponseCode.SYSTEM_ERROR, text)
 
 
 def put_refusal(error: PutRefusedError, config: BrokerConfig) -> RequestError:
-    """Refuse a send that the store does not take."""
+    """Refuse a send that the store has refused."""
     if error.code is ResponseCode.MESSAGE_ILLEGAL:
         remark = (
             "the message is illegal, maybe msg body or properties length not matched. msg body"
@@ -72,13 +72,13 @@ def put_refusal(error: PutRefusedError, config: BrokerConfig) -> RequestError:
 
 
 def read_failed(request: Command, error: OSError) -> Command:
-    """Answer a request whose messages the disk does not give."""
+    """Answer a request whose messages cannot be read from the disk."""
     return request.answer(ResponseCode.SYSTEM_ERROR, remark=f"a read failed: {error}")
 
 
 def no_topic(name: str) -> RequestError:
     """Refuse a pull from a topic that does not exist."""
-    # With a blank that the refusal of a send has not.
+    # With a blank before `FAQ`, unlike the refusal of a send.
     return RequestError(
         ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}"
     )

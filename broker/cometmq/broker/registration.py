@@ -1,13 +1,13 @@
-"""Telling the name servers: which topics this broker serves, over connections that stay open.
+"""Registration of the broker's topics at the name servers, over connections that stay open.
 
-How it works. To each name server there is a `NameServer`, with a connection for the broker's whole
-life, because a name server forgets a broker whose connection ends. It knows which topics have
-changed since this server was told, and `tell` says just those: to tell ten thousand topics of each
-one that a send makes would take a quarter of an hour. All topics are told to a server that is new,
-that was lost, that failed to answer, and once every `register_interval_ms`.
+How it works. For each name server there is a `NameServer`, with a connection that lasts as long as
+the broker, because a name server forgets a broker whose connection ends. A `NameServer` knows which
+topics have changed since its server was told, and `tell` sends only those: if sends create ten
+thousand topics, sending all topics for each would take a quarter of an hour. All topics are sent to
+a server that is new, was lost or failed to answer, and to each every `register_interval_ms`.
 
-A server that is down holds up no other, and no change is lost on it: it is told everything when it
-is back.
+A server that is down does not hold up the others. It misses no change, because it is told
+everything when it is back.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 CALL_TIMEOUT_MS: Final = 24_000
 GOODBYE_TIMEOUT_MS: Final = 1_000
 EVERYTHING: Final = 1 << 62
-"""The version that is told when there is nobody to tell."""
+"""The version that counts as told if there is no name server to tell."""
 
 
 class NameServer:
-    """One name server, and what it has to be told."""
+    """One name server, and the changes that it has to be told of."""
 
     def __init__(self, host: Host, registration: Registration) -> None:
         self.host = host
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to tell."""
         self.has_failed = False
-        """Whether the last time did not work."""
+        """Whether the last attempt to tell it failed."""
         self.told_version = -1
-        """The version of the table of topics that it was tried to be told of."""
+        """The version of the topic table that the last attempt told of, even if it failed."""
         self._registration = registration
         self._changed: set[str] = set()
         self._needs_all = True
@@ -65,16 +65,16 @@ class NameServer:
         return self._needs_all or bool(self._changed)
 
     def changed(self, topic: str) -> None:
-        """Note that it has to be told of a topic."""
+        """Note that the server has to be told of a topic."""
         self._changed.add(topic)
         self.wake()
 
     def renew(self) -> None:
-        """Note that it is time to tell it everything."""
+        """Note that it is time to tell the server everything."""
         self._needs_all = True
 
     async def tell(self) -> None:
-        """Tell it what it has to know; `has_failed` says whether that worked."""
+        """Tell the server what is new; `has_failed` says afterwards whether that failed."""
         registration = self._registration
         version = registration.topics.file.version
         try:
@@ -104,7 +104,7 @@ class NameServer:
         return peer
 
     def _request(self) -> Command:
-        """Make the request that says what is to be said, and take it for said."""
+        """Make the request for everything that is due, and mark it as told."""
         topics = None if self._needs_all else self._changed
         self._needs_all = False
         self._changed = set()
@@ -121,13 +121,13 @@ class NameServer:
         self.has_failed = problem is not None
 
     def lost(self, peer: Peer) -> None:
-        """Note that a connection is gone: who was at its other end has forgotten this broker."""
+        """Note that a connection is gone; if it was this server's, it has forgotten the broker."""
         if peer is self._peer and not self._registration.is_over:
             self._needs_all = True
             self.wake()
 
     async def say_goodbye(self, request: Command) -> None:
-        """Take leave, if it is there."""
+        """Unregister, if the server is connected."""
         peer = self._peer
         if peer is None or peer.closed_because is not None:
             return
@@ -139,7 +139,7 @@ class NameServer:
 
 
 class Registration:
-    """This broker at all of its name servers. Everything is awaited on the loop."""
+    """The registration of this broker at all its name servers. Await everything on the loop."""
 
     def __init__(
         self,
@@ -153,9 +153,9 @@ class Registration:
         now_ms: Callable[[], int],
         on_told: Callable[[], None],
     ) -> None:
-        """`address` is what clients connect to; `on_told` is called when `told_version` may grow.
+        """`address` is where clients connect; `on_told` is called when `told_version` may grow.
 
-        The owner tells each of `servers` what has changed, and when to `tell` it.
+        The owner calls `changed` of each of `servers`, and `tell` when it is time to.
         """
         self.peers = Peers(self, config.limits, call_soon=call_soon, now_ms=alive_ms)
         self.topics = topics
@@ -169,17 +169,17 @@ class Registration:
 
     @property
     def registered_count(self) -> int:
-        """Servers that know of this broker."""
+        """The number of servers that know of this broker."""
         return sum(server.told_version >= 0 and not server.has_failed for server in self.servers)
 
     @property
     def told_version(self) -> int:
-        """The version of the table of topics that all servers know which are there."""
+        """The version of the topic table that all reachable servers know."""
         there = (server.told_version for server in self.servers if not server.has_failed)
         return min(there, default=EVERYTHING)
 
     def request(self, names: set[str] | None) -> Command:
-        """Make the request that tells of these topics, of all if there are none named."""
+        """Make the request that registers these topics, or all topics if `names` is None."""
         config = self._config
         body = self._whole_body() if names is None else self._body_of(names)
         header = RegisterBroker(
@@ -194,13 +194,13 @@ class Registration:
         return Command.request(RequestCode.REGISTER_BROKER, header, body=body)
 
     def _body_of(self, names: set[str]) -> bytes:
-        # What is deleted is not told: operators delete it at each server.
+        # Deleted topics are not told: operators delete them at each server.
         found = [self.topics.find(name) for name in names]
         configs = {topic.config.topic_name: topic.config for topic in found if topic}
         return self._encode(configs)
 
     def _whole_body(self) -> bytes:
-        """Encode all topics; 15 ms for 10,000, so it is kept for the next time without a change."""
+        """Encode all topics. It takes 15 ms for 10,000, so the result is kept until a change."""
         version = self.topics.data_version
         if self._whole is None or self._whole[0] != version:
             self._whole = (version, self._encode(self.topics.configs()))
@@ -211,7 +211,7 @@ class Registration:
         return RegisterBrokerBody(topic_config_serialize_wrapper=table).encode()
 
     def mark_ordered(self, body: bytes, server: Host) -> None:
-        """Mark the topics whose order a name server has the queues of; it answers with them."""
+        """Mark as ordered the topics named in a name server's answer to a registration."""
         try:
             names = KVTable.decode(body).table
         except BodyError as error:
@@ -224,7 +224,7 @@ class Registration:
                 log.info("topic %s is ordered: name server %s says so", name, server)
 
     async def unregister(self) -> None:
-        """Take leave of each name server that is there."""
+        """Unregister from each name server that is connected."""
         self.is_over = True
         config = self._config
         header = UnregisterBroker(
@@ -237,10 +237,10 @@ class Registration:
         for server in self.servers:
             await server.say_goodbye(request)
 
-    # What `net` asks of an owner: name servers ask nothing of a broker.
+    # Called by `net`, as for any owner; name servers ask nothing of a broker.
 
     def handle(self, request: Command, peer: Peer) -> Command | Later:  # noqa: ARG002  # Owner's
-        """Refuse whatever it is."""
+        """Refuse any request."""
         if request.is_oneway:
             return LATER
         return request.answer(
@@ -249,10 +249,10 @@ class Registration:
         )
 
     def end_turn(self) -> None:
-        """Nothing is left open by a turn."""
+        """Do nothing: a turn leaves nothing open."""
 
     def opened(self, peer: Peer) -> None:
-        """Nothing is kept of a connection."""
+        """Do nothing: nothing is kept for a connection."""
 
     def closed(self, peer: Peer) -> None:
         """Have the server at its other end told everything again."""
@@ -261,7 +261,7 @@ class Registration:
 
 
 def _refusal(response: Command) -> str | None:
-    """Say what an answer to a registration refuses; `None` where it took it."""
+    """Return why a name server refused a registration; None if it did not."""
     if response.code == ResponseCode.SUCCESS:
         return None
     if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

@@ -1,9 +1,9 @@
-"""A table of the broker's with its file: changed on the loop, written by a thread, many at once.
+"""A broker's table with its file: changed on the loop, and saved by a thread, many changes at once.
 
-How it works. `version` counts changes, `saved_version` is the one that the file holds. Whoever must
-not promise a change before it would survive the process waits until `saved_version` has reached the
-version of the change. One save at a time: `begin_save` on the loop, `write` in a thread,
-`saved` on the loop again.
+How it works. `version` counts the changes; `saved_version` is the version that the file holds. Code
+that must not confirm a change before it is on disk waits until `saved_version` has reached the
+version of the change. There is one save at a time: `begin_save` on the loop, `write` in a thread,
+then `saved` on the loop again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 
 class SavedTable:
-    """One of Apache's config files and what has changed since it was written."""
+    """One of Apache's config files, and the changes since it was written."""
 
     def __init__(
         self, filesystem: FileSystem, folder: str, name: str, *, on_change: Callable[[], None]
     ) -> None:
-        """`on_change` is called when there is something to save."""
+        """Call `on_change` when there is something to save."""
         self.name = name
         self.version = 0
         self.saved_version = 0
@@ -45,11 +45,11 @@ class SavedTable:
         self._on_change = on_change
 
     def load(self, read: Callable[[dict[str, Any]], T]) -> T:
-        """Read what the file holds; `StoreFormatError` when it is damaged beyond its backup.
+        """Read the file; raise a `StoreFormatError` if both it and its backup are damaged.
 
-        `read` makes of the tree what the caller is about, or raises a `BodyError` where it has
-        another shape: what cannot be read is taken from the backup, too. The caller puts what it
-        keeps of it: nothing counts as changed by that until `loaded`.
+        `read` converts the parsed tree for the caller, and raises a `BodyError` if the tree has
+        another shape; then the backup is used, too. The caller `put`s what it keeps of the result,
+        and calls `loaded`, so that nothing of this counts as a change.
         """
         loaded = self._file.load(read)
         if loaded.from_backup:
@@ -64,7 +64,7 @@ class SavedTable:
         return read(loaded.tree)
 
     def loaded(self) -> None:
-        """Say that the table holds what the file does."""
+        """Declare that the table now holds what the file does."""
         self.saved_version = self.version
 
     def put(self, section: str, key: str | int, value: Any) -> None:
@@ -78,7 +78,7 @@ class SavedTable:
         self._changed()
 
     def set_member(self, name: str, value: Any) -> None:
-        """Set a small member of the file."""
+        """Set a small top-level member of the file."""
         self._table.set_member(name, value)
         self._changed()
 
@@ -93,18 +93,18 @@ class SavedTable:
         self.version += 1
 
     def begin_save(self) -> tuple[int, Snapshot]:
-        """Give the version that is going to be saved, and its content."""
+        """Return the version to be saved, and its content."""
         return self.version, self._table.snapshot()
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write it, in any thread; when this returns it survives a power cut."""
+        """Write a snapshot, in any thread; it survives a power cut once this returns."""
         self._file.write(snapshot.chunks())
 
     def saved(self, version: int) -> None:
-        """Note what the file holds."""
+        """Note the version that the file now holds."""
         self.saved_version = version
 
 
 def counted_up(version: DataVersion, now_ms: int) -> DataVersion:
-    """Return the data version of what has just changed."""
+    """Return the data version that follows this one, after a change."""
     return replace(version, counter=version.counter + 1, timestamp=now_ms)

@@ -1,4 +1,4 @@
-"""Work on stored messages that is done a slice at a time, and may need the disk in between."""
+"""Work on stored messages that is done in slices, and may need the disk in between."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ RETRY_SECONDS: Final = 0.1
 
 @dataclass(slots=True)
 class Step:
-    """What a step did."""
+    """The result of a step."""
 
     done: int = 0
-    """How many messages it dealt with: there may be more."""
+    """How many messages it dealt with; if any, there may be more."""
     cold: list[Cold] = field(default_factory=list[Cold])
-    """What has to be fetched before the next step can go on."""
+    """Data to be fetched before the next step can continue."""
     refused: bool = False
-    """Whether the disk refused it: it is tried again."""
+    """Whether the store refused it, so that it is tried again."""
     wait_ms: int = 0
-    """For how long there will be nothing to do, as far as is known."""
+    """How long there will be nothing to do, as far as is known."""
 
 
 class Stepping:
-    """Repeats steps; what one needs from the disk is fetched in threads before the next."""
+    """Repeats steps; data that a step needs from the disk is fetched in threads before the next."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Stepping:
         *,
         idle_seconds: float,
     ) -> None:
-        """`what` says in the log what cannot be read.
+        """`what` names in the log what cannot be read.
 
-        Behind an idle step pass `idle_seconds`, or what it says that is more.
+        After an idle step comes a pause of `idle_seconds`, or of the step's `wait_ms` if longer.
         """
         self._idle_seconds = idle_seconds
         self._what = what
@@ -56,7 +56,7 @@ class Stepping:
         self._fetched: Fetched | None = None
 
     def run(self) -> float:
-        """Do a step; returns after how many seconds the next should come."""
+        """Do a step; return the seconds until the next should come."""
         if self._is_fetching:
             return self._idle_seconds
         step = self._step(self._fetched)

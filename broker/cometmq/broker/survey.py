@@ -1,13 +1,13 @@
-"""What the metrics page is going to say of topics and groups: the busiest of each, and the rest.
+"""The survey of topics and groups for the metrics page: the busiest of each, and the rest.
 
 A broker may have more topics than a page should have lines. The `metrics_labels_max` busiest get
-lines of their own, and all others share one, `(other)`, which is no name that a topic can have.
-Which these are changes from survey to survey, so the shared counters do not add the others up:
-they grow by what each of the others has counted since the last survey. So they never fall, and a
-rate made of them is right.
+lines of their own; all others share one line, `(other)`, which no topic can have as its name. The
+set of the others changes from survey to survey, so the shared counters are not their sum: they grow
+by what each of the others has counted since the last survey. This way they never fall, and rates
+made of them are right.
 
-A survey looks at every queue of every group. It is taken a slice at a time, and what is not in
-memory is read in a thread.
+A survey looks at every queue of every group. It is taken in slices, and data that is not in memory
+is read in a thread.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class Lag(NamedTuple):
 
     messages: int
     latency_ms: int
-    """How old the oldest message is that it has not consumed; 0 when there is none."""
+    """The age of the oldest message that it has not consumed; 0 if there is none."""
 
 
 class _Shown:
-    """The flows of one kind: which have lines, and what the others have in common."""
+    """The flows of one kind: those with lines, and the shared counter of the others."""
 
     def __init__(self) -> None:
         self.other = Flow()
-        """What flows without a line counted while they had none."""
+        """What flows without a line have counted while they had none."""
         self._told: dict[object, tuple[int, int]] = {}
 
     async def choose(
         self, flows: Mapping[K, Flow], labels_max: int, breather: Breather
     ) -> list[tuple[K, Flow]]:
         """Choose the busiest, and add what the others have counted since the last time."""
-        # No table of all topics is thrown away at once: that takes as long as to go through it.
+        # Tables of all topics are emptied step by step: dropping one at once takes as long.
         keys = list(flows)
         if len(keys) <= labels_max:
             chosen = list(keys)
@@ -92,9 +92,9 @@ class Survey:
         self.put: list[tuple[str, Flow]] = []
         self.got: list[tuple[tuple[str, str], Flow]] = []
         self.lags: list[tuple[tuple[str, str], Lag]] = []
-        """By group and topic: those with the longest lag."""
+        """The longest lags, by group and topic."""
         self.other_lag = 0
-        """Messages that all others are behind."""
+        """The lag of all others together, in messages."""
         self.earliest_ms: int | None = None
         """When the first message of the log was stored; None while there is none."""
         self._state = state
@@ -106,16 +106,16 @@ class Survey:
 
     @property
     def other_put(self) -> Flow:
-        """What was put into topics without a line."""
+        """The messages put into topics without a line."""
         return self._put.other
 
     @property
     def other_got(self) -> Flow:
-        """What was got by groups without a line."""
+        """The messages got by groups without a line."""
         return self._got.other
 
     async def take(self) -> None:
-        """Look at all flows and groups; one survey at a time."""
+        """Survey all flows and groups; one survey at a time."""
         async with self._busy:
             breather = Breather()
             traffic, labels_max = self._state.traffic, self._labels_max
@@ -125,7 +125,7 @@ class Survey:
             await self._find_earliest()
 
     async def _look_for_lags(self, breather: Breather) -> None:
-        """Find who is behind most, and how long each of these is."""
+        """Find the groups with the longest lags, and how old each lag is."""
         behind: dict[tuple[str, str], int] = {}
         for key in self._state.offsets.pairs():
             behind[key] = await self._behind(key, breather)
@@ -159,7 +159,7 @@ class Survey:
         times: dict[tuple[str, int], tuple[int, int]],
         breather: Breather,
     ) -> int:
-        """Find how old the oldest message is that a group has not consumed."""
+        """Return the age of the oldest message that a group has not consumed."""
         _, topic = key
         store = self._state.store
         now_ms = oldest_ms = self._state.now_ms()
@@ -177,7 +177,7 @@ class Survey:
         return now_ms - oldest_ms
 
     async def _stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Find when a message was stored; None when it has just expired."""
+        """Return when a message was stored; None if it has just expired or cannot be read."""
         store = self._state.store
         fetched: list[tuple[Cold, bytes]] = []
         try:
@@ -190,7 +190,7 @@ class Survey:
                 return None
             return read_message(bytes(result.slices[0])).store_timestamp
         except (StoreFilesError, MessageError, OSError):
-            return None  # Whoever pulls it is told.
+            return None  # A pull of it tells the client.
 
     async def _find_earliest(self) -> None:
         """Find when the first message of the log was stored."""
@@ -210,7 +210,7 @@ class Survey:
 
 
 async def _span(store: MessageStore, topic: str, queue_id: int) -> Span:
-    """Where a queue begins and ends; of one that cannot be read nobody knows who is behind."""
+    """Return where a queue begins and ends; an empty span, without any lag, if it is unreadable."""
     try:
         if (cold := store.queues.cold_front(topic, queue_id)) is not None:
             await trio.to_thread.run_sync(store.fetch, cold)
@@ -224,7 +224,7 @@ def _fetch(store: MessageStore, cold: Sequence[Cold]) -> list[tuple[Cold, bytes]
 
 
 async def _largest(weighed: Iterable[tuple[int, K]], count: int, breather: Breather) -> list[K]:
-    """Choose the heaviest."""
+    """Return the `count` heaviest keys."""
     heap: list[tuple[int, int, K]] = []
     for number, (weight, key) in enumerate(weighed):
         if len(heap) < count:

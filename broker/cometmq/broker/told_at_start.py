@@ -1,4 +1,4 @@
-"""What a start tells of a store that it opened: what was missing or torn, or will be a trouble."""
+"""Warnings about a store that a start has opened: what was missing or torn, or will be trouble."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from cometmq.store.message_store import MessageStore
 
 _LOG_FILES_MIN: Final = 20
-"""A disk that has no room for so many files of the log has few percents for the next."""
+"""On a disk with room for fewer files of the log, the next one takes more than 5%."""
 
 _WITHOUT: Final = {
     CHECKPOINT_NAME: "without it this start read the whole log",
     QUEUE_ENDS_NAME: "without it this start could not miss a queue that was lost",
 }
-"""What a note of the store that was lost was needed for."""
+"""By lost note of the store: the consequence of the loss."""
 
 
 def told_at_start(
     store: MessageStore, config: BrokerConfig, filesystem: FileSystem
 ) -> Iterator[str]:
-    """Yield a line for each thing that an operator should know."""
+    """Yield a line for each thing that the operator should know."""
     path = config.store_path
     if store.made_queues:
         yield (

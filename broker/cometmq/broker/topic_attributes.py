@@ -1,6 +1,7 @@
-"""What the attributes of topics and groups may be, and how a request changes them.
+"""The attributes that topics and groups may have, and how a request changes them.
 
-A change comes as `{"+message.type": "FIFO", "-reserve.time": ""}`: a plus sets, a minus deletes.
+A change comes as `{"+message.type": "FIFO", "-reserve.time": ""}`: plus sets a key, minus deletes
+it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MESSAGE_TYPES: Final = (
 class _Attribute(NamedTuple):
     may_change: bool
     problem: Callable[[str], str | None]
-    """Says what is wrong with a value, or None."""
+    """Returns what is wrong with a value, or None."""
 
 
 def _one_of(*values: str) -> Callable[[str], str | None]:
@@ -57,12 +58,12 @@ ATTRIBUTES: Final[Mapping[str, _Attribute]] = {
     "reserve.time": _Attribute(True, _between(-1, _I64_MAX)),
     "lite.topic.expiration": _Attribute(True, _between(-1, _MINUTES_OF_30_DAYS)),
 }
-"""Of topics, by key; those of Apache 5.5.0."""
+"""The attributes of topics by key, as in Apache 5.5.0."""
 
 GROUP_ATTRIBUTES: Final[Mapping[str, _Attribute]] = {
     "priority.factor": _Attribute(True, _between(0, 100)),
 }
-"""Of groups, by key."""
+"""The attributes of groups by key."""
 
 
 def altered(
@@ -70,9 +71,9 @@ def altered(
     changes: Mapping[str, str],
     known: Mapping[str, _Attribute] = ATTRIBUTES,
 ) -> dict[str, str]:
-    """Return attributes after a change; None are those of what is being made.
+    """Return attributes after a change; `current` is None for a new topic or group.
 
-    A RequestError in Apache's words for what may not be.
+    Raises a `RequestError` in Apache's words if the change is not allowed.
     """
     result = dict(current or {})
     seen: set[str] = set()

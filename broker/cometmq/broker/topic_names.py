@@ -1,4 +1,4 @@
-"""Which names topics and groups may have, and which topics are the broker's own."""
+"""The rules for names of topics and groups, and the topics that are the broker's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
 
 TEMPLATE: Final = "TBW102"
-"""The topic that a topic which is made by a send is like."""
+"""The template for topics that are created by a send."""
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -34,7 +34,7 @@ SYSTEM_TOPICS: Final = frozenset(
         "CHECKPOINT_TOPIC",
     }
 )
-"""Beside those that begin with `SYSTEM_PREFIX`."""
+"""System topics, besides those that begin with `SYSTEM_PREFIX`."""
 
 CLOSED_TOPICS: Final = SYSTEM_TOPICS - {
     TEMPLATE,
@@ -42,13 +42,13 @@ CLOSED_TOPICS: Final = SYSTEM_TOPICS - {
     "RMQ_SYS_TRACE_TOPIC",
     "CHECKPOINT_TOPIC",
 }
-"""Clients may not send to these: only the broker itself writes there."""
+"""Topics that clients may not send to: only the broker itself writes there."""
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
 
 def topic_problem(name: str) -> str | None:
-    """Say what is wrong with a topic's name, in Apache's words, or None."""
+    """Return what is wrong with a topic's name, in Apache's words, or None."""
     if not name.strip():
         return "The specified topic is blank."
     if _LEGAL.fullmatch(name) is None:
@@ -64,10 +64,10 @@ def topic_problem(name: str) -> str | None:
 
 
 def own_topic_problem(name: str) -> str | None:
-    """Say what is wrong with the name of a broker or a cluster, or None.
+    """Return what is wrong with the name of a broker or a cluster, or None.
 
-    Each names a topic of the broker's own. Apache checks none of them, and takes the name of the
-    host where none is given, so dots and much else is right that is not for other topics.
+    A topic of the broker's own has this name. Apache does not check it, and uses the host name by
+    default, so it may contain dots and much else that is illegal in other topic names.
     """
     if not name.strip():
         return "is blank"
@@ -82,7 +82,7 @@ def own_topic_problem(name: str) -> str | None:
 
 
 def group_problem(name: str) -> str | None:
-    """Say what is wrong with a group's name, or None."""
+    """Return what is wrong with a group's name, or None."""
     if not name.strip():
         return "The specified group is blank."
     if _LEGAL.fullmatch(name) is None:
@@ -96,15 +96,15 @@ def group_problem(name: str) -> str | None:
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic of what a group is to consume again."""
+    """Return the topic of the messages that a group is to consume again."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic of what a group is not given again."""
+    """Return the topic of the messages that a group does not get any more."""
     return DLQ_PREFIX + group
 
 
 def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
-    """Return the topics of what a group is to pop again of one topic: of 5.2 on, and of before."""
+    """Return the topics for messages of a topic that a group pops again: since 5.2, and before."""
     return f"{RETRY_PREFIX}{group}+{topic}", f"{RETRY_PREFIX}{group}_{topic}"

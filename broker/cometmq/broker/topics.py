@@ -1,7 +1,7 @@
-"""The topics of a broker: their configuration, how they come to be, and their file.
+"""The topics of a broker: their configuration, how they are created, and their file.
 
-Each change counts the data version up, so that name servers see it, and is in the file once
-`saved_version` has reached `version`: a send that made its topic is answered only then.
+Each change increments the data version, so that name servers see it. It is in the file once
+`saved_version` has reached `version`; only then is a send answered that created its topic.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ BATCH_QUEUES: Final = {"queue.type": "BatchCQ"}
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic, with what each send and pull asks of it worked out once."""
+    """A topic, with everything precomputed that each send and pull needs to know."""
 
     config: TopicConfig
     queue_count: int
     """Queue ids below this can be sent to."""
     plain_queue_count: int
-    """And below this without a further look: 0 where a send needs one."""
+    """Queue ids below this can be sent to without further checks; 0 if any are needed."""
     read_queue_count: int
     """Queue ids below this can be pulled from."""
     is_closed: bool
@@ -71,13 +71,13 @@ class Topic:
     flow: Flow
     """Counts what is put into it."""
     is_retry: bool
-    """Whether it holds what a group is to get again."""
+    """Whether it holds the messages that a group is to get again."""
     half_part: bytes
-    """What the properties of its half messages have in common."""
+    """The part that the properties of its half messages have in common."""
 
 
 def topic_of(config: TopicConfig, flow: Flow) -> Topic:
-    """Work out what follows from a configuration."""
+    """Make a topic from its configuration."""
     queue_count = max(config.read_queue_nums, config.write_queue_nums)
     is_closed = config.topic_name in CLOSED_TOPICS
     is_batch = config.attributes.get("queue.type") == "BatchCQ"
@@ -122,7 +122,7 @@ class Topics:
         on_change: Callable[[str], None],
         on_unsaved: Callable[[], None],
     ) -> None:
-        """`on_change` is told each topic that changes, `on_unsaved` that there is work for it."""
+        """Call `on_change` with each topic that changes, `on_unsaved` when the file is due."""
         folder = f"{config.store_path}/config"
         self.file = SavedTable(filesystem, folder, TOPICS, on_change=on_unsaved)
         self.data_version = DataVersion()
@@ -137,9 +137,9 @@ class Topics:
         """The topics that users can neither change nor delete."""
 
     def load(self, now_ms: int) -> None:
-        """Read the file, and add the broker's own topics where they are missing.
+        """Read the file, and add those of the broker's own topics that are missing.
 
-        `StoreFormatError` when the file is damaged.
+        Raises a `StoreFormatError` if the file is damaged.
         """
         table = self.file.load(topic_configs)
         self.data_version = table.data_version
@@ -180,20 +180,20 @@ class Topics:
         return len(self._topics)
 
     def configs(self) -> dict[str, TopicConfig]:
-        """All configurations by name."""
+        """Return all configurations by name."""
         return {name: topic.config for name, topic in self._topics.items()}
 
     def names(self) -> Iterable[str]:
-        """All names."""
+        """Return all names."""
         return self._topics.keys()
 
     def is_batch(self, name: str) -> bool | None:
-        """Whether the batches of a topic stay one record; None where there is no such topic."""
+        """Whether the batches of a topic stay one record; None if there is no such topic."""
         topic = self._topics.get(name)
         return None if topic is None else topic.is_batch
 
     def put(self, config: TopicConfig, now_ms: int) -> Topic:
-        """Make a topic, or change it."""
+        """Create or change a topic."""
         topic = self._topics[config.topic_name] = self._topic_of(config)
         self._count(now_ms)
         self.file.put(_SECTION, config.topic_name, config)
@@ -216,9 +216,9 @@ class Topics:
         self.file.set_member("dataVersion", self.data_version)
 
     def store_opened(self, store: MessageStore) -> None:
-        """Learn of which topics there are queues; say of which without an entry in the file.
+        """Take the store, and warn of topics that have queues there but no entry in the file.
 
-        Such a file was lost: a topic that is made again gets at least the queues that are there.
+        Their file was lost. If such a topic is recreated, it gets at least the existing queues.
         """
         self._store = store
         found = unlisted_topics(
@@ -228,7 +228,7 @@ class Topics:
             log.warning("%s: %s", self.config.store_path, unlisted_text(found))
 
     def has_batches_here(self, name: str) -> bool | None:
-        """Whether the store has batch queues of a topic; None where it has none of either kind."""
+        """Whether a topic's queues in the store are batch queues; None if it has none at all."""
         if self._store is None:
             return None
         return kind_of_those_here(self._store.queues, name, self._store.deletions)
@@ -240,12 +240,13 @@ class Topics:
     def make_like(
         self, template_name: str, name: str, queue_nums: int, *, is_unit: bool, now_ms: int
     ) -> Topic | None:
-        """Make the topic of a send after a template; None when the template allows none.
+        """Create the topic of a send from a template; return None if the template forbids it.
 
-        One of which the store has queues becomes of their kind. `LimitError` beyond `topics_max`.
+        If the store already has queues of the topic, it is created of their kind. Raises a
+        `LimitError` beyond `topics_max`.
         """
         template = self._topics.get(template_name)
-        # It may be there from a time when the setting was another.
+        # The template may be left from a time when the setting was on.
         if template_name == TEMPLATE and not self.config.auto_create_topic_enable:
             return None
         if template is None or not template.config.perm & INHERIT or topic_problem(name):
@@ -273,9 +274,9 @@ class Topics:
         is_order: bool | None = None,
         topic_sys_flag: int = 0,
     ) -> Topic | None:
-        """Find or make the retry or dead-letter topic of a group; None when none may have its name.
+        """Find or create the retry or dead-letter topic of a group; None if its name is illegal.
 
-        `is_order` is set of one that is there, too, unless it is None. `LimitError` beyond
+        Unless it is None, `is_order` is also set on an existing topic. Raises a `LimitError` beyond
         `topics_max`.
         """
         topic = self._topics.get(name)
@@ -295,7 +296,7 @@ class Topics:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more can be made."""
+        """Whether one more topic can be created."""
         return len(self._topics) < self.config.topics_max
 
     def _check_room(self) -> None:

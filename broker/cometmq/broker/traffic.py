@@ -1,12 +1,12 @@
-"""What went through the broker: plain integers by topic and by group, and rates made of them.
+"""Counters of the broker's traffic: plain integers by topic and by group, and rates made of them.
 
-How it works. A `Flow` counts what went one way; the data path adds to it, and does nothing else. A
-topic's flow hangs at the topic, so that a send needs no lookup for it; a pull looks its flow up by
-topic and group. `tick` walks all flows, a slice at a time and each about every 10 s, and notes
-where they stand: `rate` is the difference to what was noted a minute, an hour or a day ago.
+How it works. A `Flow` counts the messages that went one way; the data path only adds to it. A
+topic's flow is a field of the topic, so that a send needs no lookup; a pull looks its flow up by
+topic and group. `tick` goes through all flows, a slice at a time and each about every 10 s, and
+notes their standings: `rate` is the difference to the standing a minute, an hour or a day ago.
 
-A send counts when it is put into the store's turn. When the disk refuses the turn, it is counted
-as refused, too.
+A send is counted when it is put into the store's turn. If the turn is then refused, the send is
+counted as refused, too.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 
 FLOWS_A_TICK: Final = 200
-"""Flows whose standing one tick notes: some 200 µs."""
+"""Flows whose standings one tick notes: some 200 µs."""
 ROUND_MS: Final = 10_000
-"""Time from one standing of a flow to the next, when there are few enough of them."""
+"""Time between two standings of a flow, unless there are too many flows for that."""
 _FIELDS: Final = 4
-"""Of a standing: time, messages, bytes, calls."""
+"""Fields of a standing: time, messages, bytes, calls."""
 
 
 class Window(Enum):
-    """The windows that rates are made for, with the time between two standings that are kept."""
+    """The windows of the rates: place in `_RINGS`, time between kept standings, number of them."""
 
     MINUTE = (0, 10_000, 7)
     HOUR = (1, 600_000, 7)
@@ -46,16 +46,16 @@ class Window(Enum):
 
     @property
     def length_ms(self) -> int:
-        """How far back it goes."""
+        """How far back the window goes."""
         return self.step_ms * (self.kept - 1)
 
 
 _RINGS: Final = [(window.step_ms, window.kept * _FIELDS) for window in Window]
-"""By a window's place, its step and the numbers that are kept: an enum's take longer to look up."""
+"""By a window's place: its step and how many numbers are kept. An enum's would be slower."""
 
 
 class Rate(NamedTuple):
-    """What went through in a window, as far back as it is known."""
+    """The traffic in a window, as far back as it is known."""
 
     messages: int
     size: int
@@ -64,7 +64,7 @@ class Rate(NamedTuple):
 
     @property
     def messages_per_second(self) -> float:
-        """0 while nothing is known."""
+        """Messages; 0 while nothing is known."""
         return self.messages / self.seconds if self.seconds else 0.0
 
     @property
@@ -74,16 +74,16 @@ class Rate(NamedTuple):
 
 
 class Flow:
-    """What went one way since the broker's start."""
+    """The traffic in one direction since the broker's start."""
 
     __slots__ = ("_standings", "followers", "messages", "size")
 
     def __init__(self) -> None:
         self.messages = 0
         self.size = 0
-        """Bytes of whole records, as they are stored."""
+        """Bytes of whole records, as stored."""
         self.followers = 0
-        """Messages that were not the first of their call: calls of one message add nothing."""
+        """Messages that were not the first of their call; a call of one message adds none."""
         self._standings: tuple[array[int], array[int], array[int]] | None = None
 
     def take(self, messages: int, size: int) -> None:
@@ -94,11 +94,11 @@ class Flow:
 
     @property
     def calls(self) -> int:
-        """Requests that it took."""
+        """The number of requests that carried the messages."""
         return self.messages - self.followers
 
     def note(self, now_ms: int, since_ms: int) -> None:
-        """Note where it stands; one that is new began with nothing at `since_ms`."""
+        """Note the standing; a new flow counts as 0 at `since_ms`."""
         standings = self._standings
         if standings is None:
             if not self.messages:
@@ -113,7 +113,7 @@ class Flow:
                     del ring[:_FIELDS]
 
     def rate(self, window: Window, now_ms: int) -> Rate:
-        """Compare with the oldest standing that is within the window."""
+        """Return the difference to the oldest standing within the window."""
         if self._standings is not None:
             ring = self._standings[window.place]
             # A step more than the window, because a standing may be noted a little late.
@@ -130,7 +130,7 @@ class Flow:
         return Rate(0, 0, 0, 0.0)
 
     def add(self, other: Flow) -> None:
-        """Count what went through another one, too."""
+        """Add the counts of another flow."""
         self.messages += other.messages
         self.size += other.size
         self.followers += other.followers
@@ -146,22 +146,22 @@ class Traffic:
         now_ms: int,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Beyond `flows_max` topics, or pairs of topic and group, a new one shares `other`."""
+        """Beyond `flows_max` topics, or pairs of topic and group, new ones share `other`."""
         self.clock_ns = clock_ns
         self.all_put = Flow()
-        """Of all topics, as of the last `sum_up`."""
+        """The sum over all topics, as of the last `sum_up`."""
         self.all_got = Flow()
-        """Of all groups, likewise."""
+        """The sum over all groups, likewise."""
         self.other = Flow()
-        """What topics or groups beyond `flows_max` put and got; in neither sum."""
+        """The traffic of topics and groups beyond `flows_max`; not in the sums."""
         self.missed = 0
         """Pulls that were answered without a message."""
         self.refused: Counter[tuple[int, int]] = Counter()
         """Requests that were refused, by request code and response code."""
         self.send_durations = Durations()
-        """From the first send of a turn to the turn's answers: an upper bound for each of them."""
+        """From the first send of a turn to the turn's answers: an upper bound for each send."""
         self.pull_durations = Durations()
-        """From a pull to its answer; one that was held is left out."""
+        """From a pull to its answer; held pulls are left out."""
         self._flows_max = flows_max
         self._put: dict[str, Flow] = {}
         self._got: dict[tuple[str, str], Flow] = {}
@@ -175,7 +175,7 @@ class Traffic:
     # Counting
 
     def put_flow(self, topic: str) -> Flow:
-        """Find or make the flow of the messages that are put into a topic."""
+        """Find or make the flow of the messages put into a topic."""
         return self._find(self._put, topic)
 
     def got_flow(self, topic: str, group: str) -> Flow:
@@ -183,7 +183,7 @@ class Traffic:
         return self._got.get((topic, group)) or self._find(self._got, (topic, group))
 
     def sent_back_flow(self, topic: str, group: str) -> Flow:
-        """Find or make the flow of the messages of a topic that a group could not consume."""
+        """Find or make the flow of a topic's messages that a group has sent back."""
         return self._find(self._sent_back, (topic, group))
 
     def _find(self, flows: dict[K, Flow], key: K) -> Flow:
@@ -195,13 +195,13 @@ class Traffic:
         return flow
 
     def forget_topic(self, topic: str) -> None:
-        """Let go what is known of a topic that was deleted; the sums keep it."""
+        """Drop the flows of a deleted topic; the sums still count them."""
         if topic in self._put:
             self._gone_put.add(self._put.pop(topic))
         self._forget_got([key for key in self._got if key[0] == topic])
 
     def forget_group(self, group: str) -> None:
-        """Let go what is known of a group that was deleted; the sums keep it."""
+        """Drop the flows of a deleted group; the sums still count them."""
         self._forget_got([key for key in self._got if key[1] == group])
 
     def _forget_got(self, keys: Iterable[tuple[str, str]]) -> None:
@@ -213,21 +213,21 @@ class Traffic:
 
     @property
     def put(self) -> Mapping[str, Flow]:
-        """What was put, by topic."""
+        """The flows of puts, by topic."""
         return self._put
 
     @property
     def got(self) -> Mapping[tuple[str, str], Flow]:
-        """What was got, by topic and group."""
+        """The flows of messages got, by topic and group."""
         return self._got
 
     @property
     def sent_back(self) -> Mapping[tuple[str, str], Flow]:
-        """What could not be consumed, by topic and group."""
+        """The flows of messages sent back, by topic and group."""
         return self._sent_back
 
     def tick(self, now_ms: int) -> None:
-        """Note where some flows stand: a slice of a round, which begins every `ROUND_MS`."""
+        """Note the standings of some flows: a slice of a round, which begins every `ROUND_MS`."""
         for _ in range(FLOWS_A_TICK):
             flow = next(self._round, None)
             if flow is None:
@@ -244,7 +244,7 @@ class Traffic:
         self._round = iter([self.all_put, self.all_got, *flows])
 
     def sum_up(self) -> None:
-        """Bring `all_put` and `all_got` up to date: a millisecond for 10,000 flows."""
+        """Bring `all_put` and `all_got` up to date; takes a millisecond for 10,000 flows."""
         for total, gone, flows in (
             (self.all_put, self._gone_put, self._put.values()),
             (self.all_got, self._gone_got, self._got.values()),
