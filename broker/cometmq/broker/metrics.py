@@ -239,7 +239,7 @@ class BrokerMetrics:
         yield from single(DISK_FREE, space.f_bavail * space.f_frsize)
 
     def _damaged(self) -> list[tuple[dict[str, str], int]]:
-        """Count damaged queues; those of system topics apart, as they stop more than their users."""
+        """Count damaged queues; those of system topics apart, since they stop more than others."""
         topics = [topic for topic, _ in self._state.store.queues.damaged]
         system = sum(map(self._state.topics.is_system, topics))
         return [({"is_system": "true"}, system), ({"is_system": "false"}, len(topics) - system)]

@@ -1,5 +1,5 @@
-"""Rates of messages and pulls over ten seconds, a minute and ten minutes, and the totals at the last
-two midnights, as Apache's tools show them for a broker."""
+"""Rates of messages and pulls over ten seconds, a minute and ten minutes, and the totals at the
+last two midnights, as Apache's tools show them for a broker."""
 
 from __future__ import annotations
 
