@@ -1,4 +1,4 @@
-"""The delivery of one delayed message: from where it waited into its real queue."""
+"""The delivery of one delayed message into its real queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DELIVERED_FROM: Final = property_names.DELAYED_AT.encode()
-"""Property of a delivered message: the level's queue and the offset in it."""
+"""Property of a delivered message: the queue of its level, and its offset there."""
 TARGETS_MAX: Final = 1024
 TARGET_SIZE_MAX: Final = 512
 _find_topic: Final = property_finder(b"REAL_TOPIC")
@@ -27,7 +27,7 @@ _find_queue: Final = property_finder(b"REAL_QID")
 
 
 def _real_queue(properties: bytes) -> tuple[str, int]:
-    """Read which queue a message that waits is for."""
+    """Return the topic and the queue that a waiting message is for."""
     topic, queue = _find_topic(properties), _find_queue(properties)
     if not topic or not queue or not queue.isdigit():
         raise MessageIllegalError("REAL_TOPIC and REAL_QID do not say which queue it is for")
@@ -35,22 +35,22 @@ def _real_queue(properties: bytes) -> tuple[str, int]:
 
 
 def log_undelivered(level_queue: int, queue_offset: int, reason: Exception) -> None:
-    """Tell of a message that no delivery can be made of."""
+    """Log a message that cannot be delivered."""
     log.error(
         "delayed message %d of level %d is not delivered: %s", queue_offset, level_queue + 1, reason
     )
 
 
 class Delivery:
-    """Puts messages that are due, and remembers what those that are alike have in common."""
+    """Puts due messages into their queues, and remembers what similar ones have in common."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._targets: dict[bytes, tuple[str, int]] = {}
-        """By what is behind the unique id, of messages of which nothing is unusual: where to."""
+        """The target by the properties after the unique id, for ordinary messages."""
 
     def deliver(self, level_queue: int, message: StoredMessage, now_ms: int) -> None:
-        """Put one message into its real queue. One that has none can only be logged."""
+        """Put one message into its real queue. If it has none, log that."""
         properties = message.properties_raw
         origin = b"%d:%d" % (level_queue, message.queue_offset)
         pair, _, tail = properties.partition(b"\x02")
@@ -71,7 +71,7 @@ class Delivery:
         raw = message.properties_raw
         first, _, tail = raw.partition(b"\x02")
         is_common = first.startswith(UNIQUE_ID) and raw.endswith(b"\x02") and 0 not in first
-        # Delivered ones are told apart by their origin only, if they were not delivered before.
+        # A message that was delivered before has an origin already, which has to be replaced.
         if is_common and raw.find(DELIVERED_FROM) < 0:
             if len(self._targets) >= TARGETS_MAX:
                 self._targets.clear()
@@ -105,7 +105,7 @@ class Delivery:
         origin: bytes,
         now_ms: int,
     ) -> bool:
-        """Put one that is like those before it; False, and nothing is put, if it is not."""
+        """Put a message that is like earlier ones; return False, and put nothing, if it is not."""
         put = self._store.put_quick(
             topic,
             queue_id,
@@ -124,5 +124,5 @@ class Delivery:
 
 
 def delivered(message: StoredMessage, origin: bytes) -> bytes:
-    """Return the properties that a message is delivered with."""
+    """Return the properties with which a message is delivered."""
     return set_property(message.properties_raw, DELIVERED_FROM, origin)

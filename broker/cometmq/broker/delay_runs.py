@@ -1,12 +1,12 @@
-"""How far the delivery of delayed messages has come, in each stretch that is in order of time.
+"""Progress in the delivery of delayed messages, by runs of messages that are in order of time.
 
 All messages of a level wait equally long, so its queue is in order of time, until the level's delay
-is made shorter: what is put then is due before what waits in front of it. From there on the queue
-has another run, which is delivered beside the one in front of it. A run that is delivered to its
-end is forgotten once the one in front of it is.
+is made shorter: messages put then are due before some that are already waiting. A new run begins
+with them, and is delivered beside the run before it. A run that has been delivered to its end is
+forgotten once the run before it is.
 
-What Apache knows of a level is one offset, in front of which everything is delivered: that of the
-first run.
+Apache knows only one offset for a level, before which everything is delivered: that of its first
+run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 RUNS_MAX: Final = 256
-"""Of a level: behind more messages that cannot be delivered the others wait, too."""
+"""Runs of one level. They also divide it at messages that cannot be delivered; with too many of
+these, later messages have to wait for them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,17 +38,17 @@ class Run:
 
     queue_id: int
     begin: int
-    """The queue offset where it begins, as far as anybody has to know."""
+    """The queue offset where it begins; messages before it are delivered or in earlier runs."""
     delay_ms: int
-    """How long its messages wait, as far as is known: who reads one that waits longer says so."""
+    """How long its messages wait, as far as is known; corrected when one is read that waits."""
     next_offset: int
-    """Of the message that is delivered next."""
+    """The offset of the message to be delivered next."""
     saved_offset: int
-    """The same, as far as the disk has confirmed deliveries."""
+    """The same, counting only deliveries that the disk has confirmed."""
     end: int | None = None
-    """Where the next run begins; None for the last."""
+    """Where the next run begins; None for the last run."""
     due_ms: int = 0
-    """Before when no message is due, as far as it was looked at: one that comes waits, too."""
+    """No message is due before this time, as far as is known; new messages are not, either."""
 
 
 @dataclass(slots=True)
@@ -56,13 +57,13 @@ class DelayRuns:
 
     store: MessageStore
     all: list[Run] = field(default_factory=list[Run])
-    """By level, and in the order of the queue."""
+    """By level, and in the order of its queue."""
 
     def load(self, offsets: Mapping[int, int], ahead: Iterable[tuple[int, int, int]]) -> None:
-        """Begin with what a file says, and with where the store says that delays were changed.
+        """Set up the runs from the file, and from the changes of delays that the store knows.
 
-        `offsets` has that of each level's first run, by the level's number; `ahead` has level,
-        begin and offset of others.
+        `offsets` has the offset of each level's first run, by the number of the level; `ahead` has
+        the level, begin and offset of other runs.
         """
         levels = self.store.delay_levels
         stored = self.store.queues.simple.queues(SCHEDULE_TOPIC)
@@ -78,7 +79,7 @@ class DelayRuns:
                 self._append(queue_id, begin, levels.current, max([begin, *passed]))
 
     def _shortened(self, queue_id: int) -> Iterator[int]:
-        """Give the queue offsets from which on a level waits shorter than in front of them."""
+        """Yield the queue offsets from which on messages of a level wait shorter than before."""
         queue = self.queue(queue_id)
         if queue is not None:
             for before, now in pairwise(self.store.delay_levels.changes):
@@ -95,7 +96,7 @@ class DelayRuns:
         self.all.sort(key=lambda each: (each.queue_id, each.begin))
 
     def change(self) -> None:
-        """Follow the store's levels, whose delays have just changed."""
+        """Follow a change of the delays of the store's levels."""
         *_, before, now = Change(0, ()), *self.store.delay_levels.changes
         for queue_id, delay_ms in enumerate(now.delays_ms):
             runs, queue = self.of_queue(queue_id), self.queue(queue_id)
@@ -110,11 +111,11 @@ class DelayRuns:
                 runs[-1].delay_ms = delay_ms
 
     def queue(self, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue of a level, if it ever had a message and its files are not damaged."""
+        """Return the queue of a level; None if it never had a message or its files are damaged."""
         return self.store.queues.simple.find_sound(SCHEDULE_TOPIC, queue_id)
 
     def damaged(self) -> dict[int, str]:
-        """Why nothing can be delivered of a level, by the numbers of those where it is so."""
+        """Return the levels of which nothing can be delivered, by number, with the reasons."""
         table = self.store.queues.simple
         for queue_id in table.queues(SCHEDULE_TOPIC):
             self.queue(queue_id)
@@ -129,15 +130,16 @@ class DelayRuns:
         return [run for run in self.all if run.queue_id == queue_id]
 
     def delivered(self, run: Run, queue_offset: int) -> None:
-        """Note a message that a start finds delivered: those in front of it that are not, wait."""
+        """Note a message that a start finds delivered; undelivered ones before it still wait."""
         behind = run if queue_offset <= run.next_offset else self.divide(run, queue_offset)
         if behind is not None:
             behind.next_offset = max(behind.next_offset, queue_offset + 1)
 
     def divide(self, run: Run, begin: int) -> Run | None:
-        """End a run in front of a message, so that what cannot be delivered now keeps no others.
+        """End a run before a message, so that those now undeliverable do not hold up the rest.
 
-        Returns the run that begins there; None if there is one, or its level has too many.
+        Returns the new run, which begins there; None if one does already, or the level has too
+        many.
         """
         is_end = run.end is not None and begin >= run.end
         if is_end or len(self.of_queue(run.queue_id)) >= RUNS_MAX:
@@ -149,14 +151,14 @@ class DelayRuns:
         return rest
 
     def at(self, queue_id: int, queue_offset: int) -> Run | None:
-        """Return the run that a message is in; None for one that was delivered long ago."""
+        """Return the run of a message; None for one that was delivered long ago."""
         for run in self.of_queue(queue_id):
             if run.begin <= queue_offset and (run.end is None or queue_offset < run.end):
                 return run
         return None
 
     def forget_done(self) -> None:
-        """Forget the runs in front of which, and in which, everything is delivered for good."""
+        """Forget the first runs of levels, as far as everything in them is delivered for good."""
         for run, following in pairwise(list(self.all)):
             is_first = self.of_queue(run.queue_id)[0] is run
             is_done = run.end is not None and run.saved_offset >= run.end
@@ -164,7 +166,7 @@ class DelayRuns:
                 self.all.remove(run)
 
     def offsets(self) -> dict[int, int]:
-        """How far each level has come that ever had a message, by its number."""
+        """Return the progress of each level that ever had a message, by its number."""
         return {
             queue_id + 1: self.of_queue(queue_id)[0].next_offset
             for queue_id in sorted({run.queue_id for run in self.all})
@@ -172,7 +174,7 @@ class DelayRuns:
         }
 
     def saved(self) -> tuple[dict[int, int], list[list[int]]]:
-        """Give what `load` takes: the deliveries that the disk has confirmed."""
+        """Return the arguments of a later `load`: deliveries that the disk has confirmed."""
         offsets: dict[int, int] = {}
         ahead: list[list[int]] = []
         for run in self.all:
@@ -185,7 +187,7 @@ class DelayRuns:
 
 
 def _is_shorter(queue_id: int, before: Change, now: Change) -> bool:
-    """Whether a level may wait shorter since a change; one that was none meanwhile, too."""
+    """Whether a change may have shortened a level's delay; also true for a level that is new."""
     if queue_id >= len(now.delays_ms):
         return False
     return queue_id >= len(before.delays_ms) or (
@@ -194,7 +196,7 @@ def _is_shorter(queue_id: int, before: Change, now: Change) -> bool:
 
 
 def _first_from(queue: ConsumeQueue, physical_offset: int) -> int:
-    """Return the queue offset of the first message that is not in front of a place in the log."""
+    """Return the queue offset of the first message at or after a place in the log."""
     low, high = queue.min_offset, queue.max_offset
     while low < high:
         middle = (low + high) // 2

@@ -1,19 +1,19 @@
-"""Delayed messages, delivered: put into their queue when they are due.
+"""Delivery of delayed messages: each is put into its real queue when it is due.
 
 How it works. A message with a delay waits in the queue of its level, where `setting_aside` puts it;
-the store writes into its entry there when it is due. A queue is in order of time, or a few runs of
-it are (`delay_runs`), and all that is remembered is how far each has come: a message that waits
-costs no memory. `step` delivers what is due, a slice at a time: it reads the messages back, puts
-them into their real queues, and goes on behind them once that is written.
+the store writes its due time into its entry there. Such a queue is in order of time, or consists of
+a few runs that are (`delay_runs`). Only the progress of each run is remembered, so a waiting
+message costs no memory. `step` delivers due messages, a slice at a time: it reads them back, puts
+them into their real queues, and moves on once these are written.
 
-Never early: what a message's entry says counts, and not the level's delay by now, which may have
-been changed. Only a message that was stored in what is still the future, because somebody set the
-clock back, does not wait for it.
+Never early: the due time in a message's entry counts, not the present delay of its level, which may
+have been changed. The one exception is a message whose store time is in the future because the
+clock was set back: it does not wait.
 
-Never twice: the file with the levels' offsets is written now and then, but each delivered message
-names in a property of its own where it came from. After an unclean stop the log is read
-from where the file's knowledge ends, and `recovered` finds what was delivered since. The file never
-claims a delivery that the disk has not confirmed.
+Never twice: the file with the levels' offsets is written only now and then, but each delivered
+message says in a property where it waited. After an unclean stop the log is read from the place up
+to which the file is complete, and `recovered` finds the deliveries since. The file never claims a
+delivery that the disk has not confirmed.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLICE: Final = 64
-"""Messages of a level that one step delivers: some 500 µs of the loop's time."""
+"""Messages of a run that one step delivers: some 500 µs of the loop's time."""
 LOOK_EVERY_MS: Final = 100
-"""How long nobody looks at the clock at most: it may be set."""
+"""The longest time between two looks at the clock, which may be set."""
 STUCK_MS: Final = 60_000
-"""How long a level rests whose queue has lost what comes next."""
+"""How long a run rests if its next message cannot be found."""
 SAVE_EVERY_SIZE: Final = 64 << 20
-"""Bytes of the log after which the offsets are saved though nothing was delivered, so that
-a start never has much to read."""
+"""Bytes of the log after which the offsets are saved even if nothing was delivered, so that a start
+never has much to read."""
 
 _RECORD_CRC: Final = CRC32.encode()
 _find_origin: Final = property_finder(DELIVERED_FROM)
@@ -76,7 +76,7 @@ class _Delivered(NamedTuple):
     """Deliveries that the disk has not confirmed yet."""
 
     begin: int
-    """Of the log in front of them."""
+    """The end of the log before them."""
     end: int
     offsets: dict[Run, int]
 
@@ -91,7 +91,7 @@ class Delays:
         store: MessageStore,
         end_turn: Callable[[], None],
     ) -> None:
-        """`end_turn` writes, and answers for, what others have put in a turn."""
+        """`end_turn` writes what others have put into the turn, and answers them."""
         self.file = SavedTable(
             filesystem, f"{config.store_path}/config", DELAY_OFFSETS, on_change=lambda: None
         )
@@ -102,16 +102,16 @@ class Delays:
         self.offsets = self._runs.offsets
         self.follow_levels = self._runs.change
         self._stuck: dict[Run, int] = {}
-        """Runs whose next message cannot be found, and when they were looked at."""
+        """Runs whose next message could not be found, and when that was tried."""
         self._unconfirmed: deque[_Delivered] = deque()
         self._log_offset = 0
         self._is_known_later = False
         self.damaged_levels: dict[int, str] = {}
-        """Levels of which nothing can be delivered until their queues are made again, and why."""
+        """Levels that deliver nothing until their queues are rebuilt, and why."""
         self.tail_offset = -1
 
     def load(self) -> int:
-        """Read the file; returns up to where in the log it knows of all deliveries, -1 of none."""
+        """Read the file; return up to where in the log it has all deliveries, -1 for none."""
         saved = self.file.load(delay_offsets)
         self.file.set_member("dataVersion", DataVersion())
         self.tail_offset = saved.tail_offset
@@ -123,13 +123,13 @@ class Delays:
         return saved.log_offset
 
     def keep_tail(self, offset: int) -> None:
-        """Keep in this file, too, from where on messages that were sent once are looked for."""
+        """Keep another offset in this file: where `idempotence` begins to read the log."""
         if offset != self.tail_offset:
             self.tail_offset = offset
             self.file.set_member(TAIL_OFFSET, offset)
 
     def recovered(self, message: StoredMessage) -> None:
-        """Look whether a record of the log's tail was delivered from here."""
+        """Check whether a record of the log's tail is the delivery of a delayed message."""
         origin = _find_origin(message.properties_raw)
         place = None if origin is None else _PLACE.fullmatch(origin)
         if origin is None or place is None:
@@ -138,7 +138,7 @@ class Delays:
         run = self._runs.at(queue_id, queue_offset)
         if run is None or queue_id + 1 in self.damaged_levels:
             return
-        # Any producer can write such a property: only what is the same otherwise counts.
+        # Any producer can write such a property: it counts only if everything else matches.
         waiting = messages_from(self._store, SCHEDULE_TOPIC, queue_id, queue_offset, 1)
         for waited in waiting:
             expected = remove_property(delivered(waited, origin), _RECORD_CRC)
@@ -146,9 +146,10 @@ class Delays:
                 self._runs.delivered(run, queue_offset)
 
     def start(self, log_offset: int, *, is_known_later: bool = False) -> None:
-        """Begin, with all deliveries known up to a place in the log.
+        """Begin, with all deliveries known up to `log_offset`.
 
-        If the rest `is_known_later` only, the next start begins to look there, too.
+        With `is_known_later`, the rest cannot be known yet, and the next start begins to look there
+        again.
         """
         self._log_offset, self._is_known_later = log_offset, is_known_later
         self.file.set_member(TAIL_OFFSET, self.tail_offset)
@@ -157,9 +158,9 @@ class Delays:
     # Delivering
 
     def step(self, now_ms: int, fetched: Fetched | None = None) -> Step:
-        """Deliver messages that are due, up to a slice of each run.
+        """Deliver due messages, up to a slice of each run.
 
-        What an earlier step had to have fetched is given to the next.
+        `fetched` is the data that the step before asked for.
         """
         done = Step()
         due: list[tuple[Run, StoredMessage]] = []
@@ -174,7 +175,7 @@ class Delays:
             next_ms = min((run.due_ms for run in self._runs.all), default=now_ms + LOOK_EVERY_MS)
             done.wait_ms = max(0, min(next_ms - now_ms, LOOK_EVERY_MS))
             return done
-        # Whatever else is put in this turn is answered for by others.
+        # Others answer for whatever else is in this turn.
         self._end_turn()
         begin = self._store.end_offset
         offsets: dict[Run, int] = {}
@@ -196,7 +197,7 @@ class Delays:
         return done
 
     def _try(self, run: Run, message: StoredMessage, now_ms: int, offsets: dict[Run, int]) -> None:
-        """Deliver a message; one whose queue is damaged waits, and those behind it do not."""
+        """Deliver a message; if its queue is damaged it waits, but messages after it do not."""
         try:
             self._deliver(run.queue_id, message, now_ms)
         except StoreFilesError as error:
@@ -211,7 +212,7 @@ class Delays:
         log.error(text, run.queue_id + 1, offset, STUCK_MS // 1000, error)
 
     def _is_stuck(self, run: Run, now_ms: int) -> bool:
-        """Whether what a run comes to could not be found just now."""
+        """Whether the next message of a run could not be found a short time ago."""
         since_ms = self._stuck.get(run)
         if since_ms is None:
             return False
@@ -228,7 +229,7 @@ class Delays:
         done: Step,
         due: list[tuple[Run, StoredMessage]],
     ) -> None:
-        """Find the messages of a run that are due."""
+        """Collect the due messages of a run."""
         queue = self._runs.queue(run.queue_id)
         if queue is None:
             run.due_ms = now_ms + run.delay_ms
@@ -240,7 +241,7 @@ class Delays:
         end = queue.max_offset if run.end is None else min(run.end, queue.max_offset)
         offset = run.next_offset = min(max(run.next_offset, queue.min_offset), end)
         if offset >= end:
-            if queue.next_offset == queue.max_offset:  # Nothing is on its way to the disk either.
+            if queue.next_offset == queue.max_offset:  # Nor is anything on its way to the disk.
                 run.due_ms = now_ms + run.delay_ms
             return
         times = self._due_times(run, queue, min(end - offset, SLICE), now_ms, fetched, done)
@@ -256,10 +257,10 @@ class Delays:
         done: Step,
         due: list[tuple[Run, StoredMessage]],
     ) -> None:
-        """Read the next messages of a run, which are due at these times."""
+        """Read the next messages of a run, whose due times are `times`."""
         offset = run.next_offset
         end = offset + len(times)
-        while offset < end:  # A read gives half a slice, as a client's does.
+        while offset < end:  # Like a client's, one read returns half a slice.
             result = self._store.read(
                 SCHEDULE_TOPIC, run.queue_id, offset, end - offset, fetched=fetched
             )
@@ -291,7 +292,7 @@ class Delays:
         fetched: Fetched | None,
         done: Step,
     ) -> list[int]:
-        """Return when the next messages of a run are due, up to the first that surely waits."""
+        """Return the due times of a run's next messages, up to the first that surely waits."""
         offset = run.next_offset
         entries = queue.read_cached(offset, count) if fetched is None else queue.read(offset, count)
         if entries is None:
@@ -312,7 +313,7 @@ class Delays:
     # Saving
 
     def flush(self, *, is_last: bool = False) -> None:
-        """Put into the table what the disk has confirmed; in the end even if it is little."""
+        """Put the deliveries confirmed by the disk into the table; with `is_last` in any case."""
         synced = self._store.advance()
         confirmed: dict[Run, int] = {}
         while self._unconfirmed and self._unconfirmed[0].end <= synced:
@@ -337,7 +338,7 @@ class Delays:
 def _come(
     run: Run, messages: list[StoredMessage], times: list[int], now_ms: int
 ) -> Iterator[StoredMessage]:
-    """Give those of a run's next messages that are due."""
+    """Yield a run's next messages as far as they are due."""
     for message in messages:
         due_ms = times[message.queue_offset - run.next_offset]
         if due_ms > now_ms >= message.store_timestamp:

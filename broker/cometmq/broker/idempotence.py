@@ -1,21 +1,21 @@
 """Sends that are repeated because their answer was lost: each message is stored once.
 
-How it works. A producer that wants it says so (property `IDEMPOTENT`), and makes its unique ids so
-that they count: the last 12 characters grow from message to message, those in front of them are its
-own. Of each such producer the places of its last messages are remembered; a message that is among
-them is answered with its place instead of being stored. One that is older than all that is
-remembered is refused, for nobody can tell.
+How it works. A producer asks for this with the property `IDEMPOTENT`, and numbers its messages by
+their unique ids: the last 12 characters increase from message to message, and those before them
+identify the producer. The places of each such producer's last messages are remembered. A message
+among them is answered with its place instead of being stored again. One that is older than all
+remembered ones is refused, because nobody can tell whether it is stored.
 
-What is remembered is rebuilt from the log: a stored message has the property `SENT_ONCE` instead,
-so that who sends a message on that it has received does not repeat what its producer said. A start
-reads the last `TAIL_SIZE` bytes of the log, and what more it reads anyway.
+A start rebuilds this memory from the log. A stored message has the property `SENT_ONCE` in place of
+`IDEMPOTENT`, so that a client that forwards a received message does not repeat the request of its
+producer. A start reads the last `TAIL_SIZE` bytes of the log, and uses what more it reads anyway.
 
-A topic that is deleted takes what was sent to it along: a message that stood there in front of the
-store's mark of the deletion is new when it comes again, also behind a start.
+When a topic is deleted, the messages sent to it are forgotten: a message that is in the log before
+the store's mark of the deletion is new when it comes again, even after a restart.
 
-Each producer has two generations of places, so that nothing is removed one by one: when the younger
-one is full, the older one is forgotten. The producers stand in the order in which they were heard
-last, so that those who have been silent for the longest are found without a look at the others.
+Each producer has two generations of places, so that they need not be removed one by one: when the
+younger generation is full, the older one is forgotten. The producers are kept in the order in which
+they were last heard, so that the ones silent for longest are found without a search.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ if TYPE_CHECKING:
 ASKED: Final = b"IDEMPOTENT\x01"
 STORED: Final = b"SENT_ONCE\x011\x02"
 MARKS: Final = (b"IDEMPOTENT", b"SENT_ONCE")
-"""The names of both."""
+"""The names of both properties."""
 TAIL_SIZE: Final = 16 << 20
-"""Bytes of the log, at least, in which a start finds what was sent."""
+"""Bytes at the end of the log, at least, that a start reads for what was sent."""
 _BEGINS_A_TAIL: Final = 16
-"""Places in so much of the log at which the next start may begin, as this one notes them."""
+"""Places noted in a tail of this size at which the next start may begin to read."""
 EXPIRED_MAX: Final = 10_000
-"""Messages that are forgotten at a time, because their producers are silent: some 10 ms."""
+"""Messages forgotten at a time because their producers are silent: some 10 ms."""
 
 _NUMBER_SIZE: Final = 12
 _ID_SIZE_MIN: Final = 32
-"""Of a producer with an IPv4 address; with an IPv6 address it is 56."""
+"""The size for a producer with an IPv4 address; with an IPv6 address it is 56."""
 _ID_SIZE_MAX: Final = 64
 _ASIDE: Final = (SCHEDULE_TOPIC.encode(), HALF_TOPIC.encode())
 _find_unique_id: Final = property_finder(b"UNIQ_KEY")
 _find_queue: Final = property_finder(b"REAL_QID")
 _find_topic: Final = property_finder(b"REAL_TOPIC")
 
-# Where a message is: its physical offset, its queue, its offset in there. A plain tuple, made for
-# each send.
+# Where a message is: its physical offset, its queue id, its queue offset. A plain tuple, because
+# one is made for each send.
 Place: TypeAlias = "tuple[int, int, int]"
 
-# What `find` found: the producer, the number of its message, and where that is; None if it is new.
+# The result of `find`: the producer, the number of its message, and its place, None if it is new.
 Found: TypeAlias = "tuple[_Producer, bytes, Place | None]"
 
-# The same of many that come together: the producer of each, None if it came before; its number.
-# Two lists, and no tuple for each, which the garbage collection would look at.
+# The same for a batch: the producer of each message, None if it came before; and its number. These
+# are two lists, because the garbage collector would look at a tuple for each message.
 FoundAll: TypeAlias = "tuple[list[_Producer | None], list[bytes]]"
 
 
 class _Producer:
-    """What is remembered of one producer."""
+    """The remembered messages of one producer."""
 
     __slots__ = ("floor", "heard_ms", "last", "name", "old", "old_last", "young")
 
@@ -80,9 +80,9 @@ class _Producer:
         self.young: dict[bytes, Place] = {}
         self.old: dict[bytes, Place] = {}
         self.old_last = self.last = b""
-        """The highest counts, in the older generation and at all."""
+        """The highest number in the older generation, and of all."""
         self.floor = b""
-        """Of what counts no higher nothing is known."""
+        """Nothing is known of messages with this number or a lower one."""
         self.heard_ms = -1
 
     def __len__(self) -> int:
@@ -100,12 +100,12 @@ def _new_producer(unique_id: bytes) -> _Producer:
 
 
 def _below(number: bytes) -> bytes:
-    """Return the number in front of this one; there are no smaller ones than zero bytes."""
+    """Return the number before this one; zero bytes are the smallest."""
     return max(int.from_bytes(number, "big") - 1, 0).to_bytes(_NUMBER_SIZE, "big")
 
 
 class Idempotence:
-    """What the producers have sent lately."""
+    """The messages that producers have sent lately."""
 
     def __init__(
         self,
@@ -116,37 +116,37 @@ class Idempotence:
     ) -> None:
         self.configure(config)
         self.tail_offset = -1
-        """From where in the log a start has to read it; -1 while nothing was sent once."""
+        """Where in the log a start has to begin to read; -1 while nothing was sent once."""
         self._store = store
         self._acknowledgements = acknowledgements
         self._alive_ms = alive_ms
         self._heard_ms = alive_ms()
-        """When this turn began. What a start finds counts as heard then."""
+        """When this turn began. Messages found by a start count as heard at the start."""
         self._producers: OrderedDict[bytes, _Producer] = OrderedDict()
         self._count = 0
         self._turn: list[Found] = []
         self._turn_batches: list[tuple[list[_Producer], list[bytes]]] = []
         self._begins: deque[int] = deque()
-        """Where records begin, of which the first is far enough from the end of the log for a start
-        to begin at."""
+        """Starts of records; the first one is far enough from the end of the log for a start to
+        begin reading there."""
 
     def __len__(self) -> int:
-        """How many messages are remembered."""
+        """Return how many messages are remembered."""
         return self._count
 
     def configure(self, config: BrokerConfig) -> None:
         """Remember as much as these settings say from now on."""
         self._messages_max = config.idempotent_messages_max
-        # Of a producer that is alone there is room for both generations.
+        # A single producer must have room for both its generations.
         self._window_max = max(min(config.idempotent_window_max, self._messages_max // 2), 1)
 
-    # What handlers call.
+    # Called by handlers.
 
     def find(self, unique_id: bytes, topic: str) -> Found:
-        """Look for a message that was sent before. Who then puts it, as it is new, must `note` it.
+        """Look for a message that was sent before. If it is new, the caller puts and `note`s it.
 
-        What was sent to the topic before that was deleted is new.
-        A `RequestError` when that cannot be told any more, or the id is none that counts.
+        A message sent to the topic before its deletion counts as new. Raises a `RequestError` if
+        it can no longer be told whether the message is new, or if its id carries no number.
         """
         producer = self._producers.get(unique_id[:-_NUMBER_SIZE])
         number = unique_id[-_NUMBER_SIZE:]
@@ -167,9 +167,9 @@ class Idempotence:
         return producer, number, place
 
     def find_all(self, unique_ids: Sequence[bytes], topic: str) -> FoundAll:
-        """Look for messages that come together, each of which may also come twice among them.
+        """Look for the messages of a batch, which may also repeat each other.
 
-        Who then puts those that are new, in this order, must `note_all` them.
+        The caller puts the new ones, in this order, and passes them to `note_all`.
         """
         producers: list[_Producer | None] = []
         numbers: list[bytes] = []
@@ -202,7 +202,7 @@ class Idempotence:
     def note_all(
         self, found: FoundAll, physical_offsets: Sequence[int], queue_id: int, first: int
     ) -> None:
-        """Note where the new ones are put, with this turn, in a queue from `first` on."""
+        """Note where the new messages are put in this turn: in a queue, from `first` on."""
         self._begin_turn()
         producers = [each for each in found[0] if each is not None]
         numbers = found[1]
@@ -216,7 +216,7 @@ class Idempotence:
         while at < count:
             producer = producers[at]
             if self._producers.get(producer.name) is not producer:
-                producer.heard_ms = -1  # It is not known yet, or had to make room for another.
+                producer.heard_ms = -1  # It is new, or had to make room for another one.
             room = min(count, at + self._window_max - len(producer.young))
             end = at + 1
             while end < room and producers[end] is producer:
@@ -226,7 +226,7 @@ class Idempotence:
             at = end
 
     def note(self, new: Found, place: Place) -> None:
-        """Note where a message is put, with this turn, that `find` just found to be new."""
+        """Note where a message is put in this turn that `find` has just found to be new."""
         turn = self._turn
         if not turn:
             self._begin_turn()
@@ -254,7 +254,7 @@ class Idempotence:
             self._shed(producer)
 
     def _remembered(self, producer: _Producer, highest: bytes, count: int) -> None:
-        """Take note of messages that were just put among the places of a producer."""
+        """Count messages that were just added to the places of a producer."""
         if producer.heard_ms != self._heard_ms:
             self._hear(producer)
         if highest > producer.last:
@@ -266,7 +266,7 @@ class Idempotence:
             self._shed(producer)
 
     def _hear(self, producer: _Producer) -> None:
-        """Make this the producer that was heard last."""
+        """Make this the most recently heard producer."""
         producer.heard_ms = self._heard_ms
         self._producers[producer.name] = producer
         self._producers.move_to_end(producer.name)
@@ -280,17 +280,17 @@ class Idempotence:
         producer.young = {}
 
     def _shed(self, heard: _Producer) -> None:
-        """Make room by forgetting who has been silent for the longest, but not who is heard."""
+        """Make room: forget the producers silent for longest, but not the one just heard."""
         self._hear(heard)
         while self._count > self._messages_max and len(self._producers) > 1:
             self._forget_first()
 
     def _forget_first(self) -> int:
-        """Forget who has been silent for the longest; return how many messages that were."""
+        """Forget the producer silent for longest; return how many messages it had."""
         _, producer = self._producers.popitem(last=False)
         count = len(producer)
         self._count -= count
-        # Messages of it may be in the turn: `refused` must not find them.
+        # Some of its messages may be in the turn: `refused` must not find them.
         producer.young, producer.old = {}, {}
         return count
 
@@ -299,7 +299,7 @@ class Idempotence:
             self._count -= places.pop(number, None) is not None
 
     def expire(self, before_ms: int) -> None:
-        """Forget the producers that have not been heard since, `EXPIRED_MAX` messages at a time."""
+        """Forget the producers not heard since then, `EXPIRED_MAX` messages at a time."""
         producers, count = self._producers, 0
         while producers and count < EXPIRED_MAX:
             if next(iter(producers.values())).heard_ms >= before_ms:
@@ -333,7 +333,7 @@ class Idempotence:
     # Over restarts.
 
     def recovered(self, message: StoredMessage) -> None:
-        """Look at a record of the log's tail: whether it was sent once, and is the first one."""
+        """Look at a record of the log's tail, and remember it if it is the first with its id."""
         begins, physical_offset = self._begins, message.physical_offset
         if not begins or physical_offset - begins[-1] >= TAIL_SIZE // _BEGINS_A_TAIL:
             begins.append(physical_offset)
@@ -349,7 +349,7 @@ class Idempotence:
             return
         producer = self._producers.get(unique_id[:-_NUMBER_SIZE])
         number = unique_id[-_NUMBER_SIZE:]
-        # What was delayed, committed or sent back comes again with the same id.
+        # A delayed, committed or sent-back message is in the log again with the same id.
         if producer is None:
             producer = _Producer(unique_id[:-_NUMBER_SIZE])
         elif number <= producer.floor or number in producer.young or number in producer.old:
@@ -361,10 +361,10 @@ class Idempotence:
         self._remember(producer, number, place)
 
     def recovered_from(self, begin: int) -> None:
-        """Take note that a start has read the log from here: what is in front, it cannot tell.
+        """Note that a start has read the log from `begin` on: it knows of nothing before that.
 
-        Unless this was not sent once: see `flush`, which moves the tail's begin only when there is
-        more than the tail behind it.
+        If the tail is shorter than `TAIL_SIZE`, nothing was sent once before it: `flush` moves the
+        tail's begin only once there is more than that after it.
         """
         store, tail = self._store, self.tail_offset
         if begin <= 0 or (tail >= store.first_offset and store.end_offset - tail < TAIL_SIZE):
@@ -374,10 +374,10 @@ class Idempotence:
                 producer.floor = _below(min([*producer.young, *producer.old]))
 
     def flush(self) -> int:
-        """Return from where a start has to read the log, -1 while nothing was sent once.
+        """Return where a start has to begin to read the log; -1 while nothing was sent once.
 
-        Counted from what is synced: a power cut may take the rest, and a tail that is left shorter
-        looks as if it had never moved.
+        The tail is measured from the synced end. A power cut may take the rest, and a tail that it
+        left shorter would look as if it had never moved.
         """
         if self.tail_offset < 0:
             return -1

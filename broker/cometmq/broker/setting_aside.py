@@ -1,6 +1,6 @@
-"""A message with a delay when it is sent: where it waits, and with which properties.
+"""Where a message with a delay waits, and with which properties.
 
-It is stored in `SCHEDULE_TOPIC_XXXX`, in the queue of its level, with its own topic and queue in
+It is stored in `SCHEDULE_TOPIC_XXXX`, in the queue of its level, with its real topic and queue in
 two properties. `delays` delivers it when it is due.
 """
 
@@ -20,8 +20,8 @@ from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.store.errors import MessageIllegalError
 
 _DELIVERY_SIZE: Final = len(DELIVERED_FROM) + len(b"\x01000:\x02") + 19 + RECORD_CRC_SIZE + 1
-"""What the property that a delivery adds takes at most, with the checksum of a record and what ends
-the property in front of it."""
+"""Bytes that a delivery may add: its property, the checksum of a record, and a separator for the
+property before it."""
 _find_delay: Final = property_finder(b"DELAY")
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,40}")
 _TIMERS: Final = (b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS")
@@ -31,14 +31,14 @@ class Aside(NamedTuple):
     """Where a delayed message waits."""
 
     queue_id: int
-    """Of `SCHEDULE_TOPIC_XXXX`."""
+    """The queue of `SCHEDULE_TOPIC_XXXX`."""
     properties: bytes
 
 
 def delay_level(properties: bytes) -> int:
     """Return the delay level that a message asks for, 0 for none.
 
-    Raises a `ValueError` for one that is no number as Java reads it.
+    Raises a `ValueError` if Java would not read it as a number.
     """
     text = _find_delay(properties)
     if text is None:
@@ -51,10 +51,10 @@ def delay_level(properties: bytes) -> int:
 def set_aside(
     topic: str, queue_id: int, properties: bytes, level: int, levels: int, *, more: int = 0
 ) -> Aside:
-    """Return where a message with a delay level waits; one outside of the levels is the nearest.
+    """Return where a message with a delay level waits; a level out of range becomes the nearest.
 
-    Raises a `MessageIllegalError` where there is no room for what its delivery adds to these
-    properties, and to `more` bytes of others.
+    Raises a `MessageIllegalError` if these properties and `more` bytes of others leave no room for
+    those that the delivery adds.
     """
     level = max(1, min(level, levels))
     properties = set_property(properties, b"DELAY", b"%d" % level)

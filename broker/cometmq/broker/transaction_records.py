@@ -1,4 +1,4 @@
-"""What the messages of transactions look like in the log: Apache's layouts, and what we add.
+"""The layouts of the messages of transactions in the log: Apache's, and our additions.
 
 ==================  =============================================  ===============================
 message             where                                          what marks it
@@ -9,16 +9,16 @@ its copy            the same, once it was asked about or moved     `TRAN_PREPARE
                                                                    `TRANSACTION_CHECK_TIMES`
 committed message   its real topic and queue                       type committed, and the physical
                                                                    offset of its half message
-op message          `RMQ_SYS_TRANS_OP_HALF_TOPIC`, queue 0         tag `d`; its body are offsets in
-                                                                   the half queue that are over:
+op message          `RMQ_SYS_TRANS_OP_HALF_TOPIC`, queue 0         tag `d`; its body lists offsets
+                                                                   in the half queue that are over:
                                                                    `12,13,15,`
 given up            `TRANS_CHECK_MAX_TIME_TOPIC`, queue 0          a copy of the half message
 resumed             as a half message                              `RESUMED_FROM`, where it was
                                                                    given up in the log: ours
 ==================  =============================================  ===============================
 
-An op message of ours says in property `ENDS` how each of its offsets ended, a letter each. Apache
-overlooks it; we do without it where Apache wrote.
+In our op messages the property `ENDS` says how each of the offsets ended, by a letter each. Apache
+ignores it; op messages written by Apache do not have it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Under its name the progress in both queues is kept, as in Apache's stores."""
+"""The group under which the progress of both queues is kept, as in Apache's stores."""
 OP_BODY_MAX: Final = 4096
 """Bytes of an op message's body: Apache's `transactionOpMsgMaxSize`."""
 OFFSET_DIGITS: Final = 19
@@ -58,7 +58,7 @@ _ROOT: Final = b"TRAN_PREPARED_QUEUE_OFFSET"
 _CHECKS: Final = b"TRANSACTION_CHECK_TIMES"
 _RESUMED: Final = b"RESUMED_FROM"
 COPY_ROOM: Final = sum(len(name) + 2 + OFFSET_DIGITS for name in (_ROOT, _CHECKS, _RESUMED))
-"""Bytes that the properties of a copy need at most on top of those of the half message."""
+"""Bytes that a copy's properties may need in addition to those of the half message."""
 _find_prepared: Final = property_finder(b"TRAN_MSG")
 _find_delay: Final = property_finder(b"DELAY")
 _find_root: Final = property_finder(_ROOT)
@@ -73,22 +73,22 @@ find_unique_id: Final = property_finder(b"UNIQ_KEY")
 
 
 class Outcome(IntEnum):
-    """What became of a half message: the letter in `ENDS`."""
+    """The outcome of a half message; the values are the letters in `ENDS`."""
 
     OPEN = 0
     COMMITTED = ord("c")
     ROLLED_BACK = ord("r")
     MOVED = ord("m")
-    """Put again, behind others, as another half message."""
+    """Put again, at the end of the queue, as another half message."""
     GIVEN_UP = ord("g")
     OVER = ord("?")
-    """How is not known: Apache's op messages do not say."""
+    """Over, but it is not known how: Apache's op messages do not say."""
 
 
 def is_half(properties: bytes, reconsume_times: int) -> bool:
-    """Whether a send is the first half of a transaction, as Apache tells it.
+    """Whether a send is the first half of a transaction, by Apache's rule.
 
-    A committed message that its consumer could not take comes back with the same mark.
+    A committed message that its consumer sends back has the same mark, but is none.
     """
     if (_find_prepared(properties) or b"").lower() != b"true":
         return False
@@ -96,12 +96,12 @@ def is_half(properties: bytes, reconsume_times: int) -> bool:
 
 
 def is_unmarked(properties: bytes) -> bool:
-    """Whether there is nothing in them that `half_properties` or `committed` would take off."""
+    """Whether properties have nothing that `half_properties` or `committed` would remove."""
     return not any(properties.find(name) >= 0 for name in (_ROOT, _CHECKS, _RESUMED, b"REAL_"))
 
 
 def half_properties(topic: str, queue_id: int, properties: bytes, unique_id: bytes) -> bytes:
-    """Return the properties that a half message waits with."""
+    """Return the properties of a half message while it waits."""
     for name in (_ROOT, _CHECKS, _RESUMED):  # These are not the producer's to set.
         if name in properties:
             properties = remove_property(properties, name)
@@ -114,16 +114,16 @@ def half_properties(topic: str, queue_id: int, properties: bytes, unique_id: byt
 
 
 def half_part(topic: str) -> bytes:
-    """Return what stands in the properties of a topic's half messages, but for the queue id."""
+    """Return the end of the properties of a topic's half messages, up to the queue id."""
     return b"REAL_TOPIC\x01%b\x02REAL_QID\x01" % topic.encode()
 
 
 def quick_half_properties(
     pair: bytes, tail: bytes, unique_id: bytes, part: bytes, queue_id: int
 ) -> bytes:
-    """Return the same, of a unique id's pair and a tail with nothing to be taken off.
+    """Return `half_properties` of a unique id's pair and a tail that has nothing to be removed.
 
-    `part` is the topic's `half_part`. In front of it are those of the message that it becomes.
+    `part` is the topic's `half_part`; before it are the properties of the message it becomes.
     """
     return b"%b\x02%b__transactionId__\x01%b\x02%b%d\x02" % (
         pair,
@@ -141,15 +141,15 @@ def copy_properties(properties: bytes, root: int, checks: int) -> bytes:
 
 
 def resumed_properties(properties: bytes, given_up_at: int) -> bytes:
-    """Return the properties of one that was given up, as those of a new half message."""
+    """Return the properties of a given-up half message for a new half message."""
     properties = set_property(remove_property(properties, _ROOT), _CHECKS, b"0")
     return set_property(properties, _RESUMED, b"%d" % given_up_at)
 
 
 def alike(properties: bytes) -> bytes | None:
-    """Return what a committed message has in common with others, all in front of its own id.
+    """Return the part of a committed message's properties before its transaction id.
 
-    None where something may stand behind that, as in what Apache wrote.
+    None if anything may follow that id, as in messages written by Apache.
     """
     before, found, rest = properties.rpartition(_TRANSACTION_ID)
     is_last = found and rest.find(b"\x02") == len(rest) - 1 and 0 not in properties
@@ -157,7 +157,7 @@ def alike(properties: bytes) -> bytes | None:
 
 
 class Committed(NamedTuple):
-    """What a half message becomes."""
+    """The target and the properties of the message that a half message becomes."""
 
     topic: str
     queue_id: int
@@ -165,7 +165,7 @@ class Committed(NamedTuple):
 
 
 def committed(properties: bytes) -> Committed:
-    """Return what a half message with these properties becomes; `ValueError` where it cannot."""
+    """Return what a half message with these properties becomes; `ValueError` if it cannot."""
     found = _REAL.search(properties)
     if found is not None and properties.find(b"REAL_", 0, found.start()) < 0:  # As we put it.
         return Committed(found[1].decode(), int(found[2]), properties[: found.start() + 1])
@@ -176,17 +176,17 @@ def committed(properties: bytes) -> Committed:
 
 
 def group_of(properties: bytes) -> str:
-    """Return the producer group that a half message is of, and that is asked about it."""
+    """Return the producer group of a half message, which is asked about it."""
     return intern((_find_group(properties) or b"").decode("utf-8", "replace"))
 
 
 def root_of(message: StoredMessage, properties: bytes) -> int:
-    """Return the offset of the half message that this one is a copy of, or its own."""
+    """Return the offset of the half message of which this one is a copy, or its own offset."""
     return _number(_find_root(properties), message.queue_offset)
 
 
 def resumed_from(properties: bytes) -> int:
-    """Return where in the log a half message was given up that was resumed; -1 for any other."""
+    """Return where in the log a resumed half message was given up; -1 for any other."""
     return _number(_find_resumed(properties), -1)
 
 
@@ -196,7 +196,7 @@ def checks_of(properties: bytes) -> int:
 
 
 def immunity_ms(properties: bytes) -> int:
-    """Return how long nobody is to be asked about a half message; 0 for as long as any other."""
+    """Return how long nobody is to be asked about a half message; 0 for the usual time."""
     return _number(_find_immunity(properties), 0) * 1000
 
 
@@ -205,7 +205,7 @@ def _number(raw: bytes | None, default: int) -> int:
 
 
 def question_record(half: StoredMessage, put: Appended, checks: int) -> bytes:
-    """Return a half message, put again, as its producer is shown it: with its real topic."""
+    """Return the record by which its producer is shown a half message: with its real topic."""
     properties = set_property(half.properties_raw, _CHECKS, b"%d" % checks)
     return encode_record(
         topic=_find_topic(properties) or b"",
@@ -227,7 +227,7 @@ def question_record(half: StoredMessage, put: Appended, checks: int) -> bytes:
 def question(
     half: StoredMessage, put: Appended, checks: int, store_host: bytes, config: BrokerConfig
 ) -> Command:
-    """Return what a producer is asked about a half message that was put again."""
+    """Return the request by which a producer is asked about a half message."""
     key = find_unique_id(half.properties_raw)
     unique_id = None if key is None else key.decode("utf-8", "replace")
     header = CheckTransactionState(
@@ -247,7 +247,7 @@ def question(
 
 
 def op_messages(ends: Iterable[tuple[int, Outcome]]) -> Iterator[tuple[bytes, bytes, int]]:
-    """Give the bodies and properties of op messages for these ends, and their highest offsets."""
+    """Yield the body, properties and highest offset of each op message for these ends."""
     offsets: list[int] = []
     outcomes: list[Outcome] = []
     for offset, outcome in ends:
@@ -264,7 +264,7 @@ def op_messages(ends: Iterable[tuple[int, Outcome]]) -> Iterator[tuple[bytes, by
 
 
 def read_op(message: StoredMessage) -> list[tuple[int, Outcome]]:
-    """Return the offsets of an op message and how each ended; of any message, what it says."""
+    """Return the offsets in an op message and how each ended; works for any message."""
     properties = message.properties_raw
     offsets = [int(part) for part in message.body.split(b",") if _OFFSET.fullmatch(part)]
     letters = _find_ends(properties) or b""

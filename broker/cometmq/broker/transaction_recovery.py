@@ -1,8 +1,9 @@
-"""What a start finds out about transactions: what is open, what is over, what is half written.
+"""Recovery of transactions at a start: which are open, which are over, which ends are half written.
 
-It reads the half queue and the op queue from their saved progress on. A half message without an op
-message is open, unless a later one is its copy. Then `recovered` is shown the tail of the log: a
-committed message whose op message is missing tells of an end that a crash cut in two.
+A start reads the half queue and the op queue from their saved progress on. A half message without
+an op message is open, unless a later half message is its copy. Then each record of the log's tail
+is passed to `recovered`: a committed message without its op message is an end that a crash cut in
+two.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     from cometmq.store.message_store import MessageStore
 
 OPS_BACK: Final = 1_000
-"""Op messages in front of the progress that are read, too: an end may come again."""
+"""Op messages before the progress that are read, too, because an end may be repeated."""
 _EVERYTHING: Final = 1 << 62
 _COMMITTED: Final = int(SysFlag.TRANSACTION_COMMITTED)
 
 
 class TransactionRecovery:
-    """Fills the table of transactions at a start."""
+    """Fills the transaction table at a start."""
 
     def __init__(
         self, transactions: Transactions, store: MessageStore, offsets: ConsumerOffsets
@@ -52,19 +53,19 @@ class TransactionRecovery:
         self._op = self._saved(offsets, OP_TOPIC)
         self._over: dict[int, Outcome] = {}
         self._found: dict[int, tuple[Open, int, int]] = {}
-        """By the offset of the first of its half messages, the newest one of a transaction: how it
-        stands, when it was made and how long nobody is to be asked."""
+        """By the offset of a transaction's first half message: the transaction as its newest half
+        message has it, its born time, and how long nobody is to be asked."""
         self._open: dict[int, Open] = {}
         """By physical offset."""
 
     def _saved(self, offsets: ConsumerOffsets, topic: str) -> int:
-        """Where a queue is to be read from; a power cut may have taken what was behind it."""
+        """Return where to read a queue from: its progress, unless a power cut has shortened it."""
         saved = offsets.find(GROUP, topic, 0) or 0
         store = self._store
         return min(max(saved, store.min_offset(topic, 0)), store.max_offset(topic, 0))
 
     def load(self) -> int | None:
-        """Read the queues; returns where in the log the oldest that is open lies."""
+        """Read the queues; return the place in the log of the oldest open half message, or None."""
         self._table.start_at(self._half, self._op)
         for message in messages_from(
             self._store, OP_TOPIC, 0, max(self._op - OPS_BACK, 0), _EVERYTHING
@@ -108,7 +109,7 @@ class TransactionRecovery:
         self._found[root] = opened, message.born_timestamp, immunity_ms(properties)
 
     def _first_place(self, root: int) -> Place:
-        """Find a half message in front of what is read; where there is none any more, none fits."""
+        """Find a half message before those read; if it is gone, a place of -1, which never fits."""
         queue = self._store.queues.simple.find(HALF_TOPIC, 0)
         if queue is None or root < queue.min_entry:
             return Place(root, -1)
@@ -116,11 +117,11 @@ class TransactionRecovery:
         return Place(root, physical_offset if size else -1)
 
     def recovered(self, message: StoredMessage) -> None:
-        """Look at a record of the log's tail."""
+        """Look at a record of the log's tail for an end that is half written."""
         if message.sys_flag & TRANSACTION_MASK != _COMMITTED:
             return
         opened = self._open.get(message.prepared_transaction_offset)
-        # Any producer can say such a thing, and what was committed once may be put again.
+        # Any producer can write this, and a message that was committed before may be put again.
         if opened is not None and self._is_end(opened, message):
             del self._open[opened.physical_offset]
             opened.end = Outcome.COMMITTED
@@ -128,7 +129,7 @@ class TransactionRecovery:
             self._transactions.unwritten.append(opened)
 
     def _is_end(self, opened: Open, message: StoredMessage) -> bool:
-        """Whether a committed message is what the half message of a transaction becomes."""
+        """Whether a committed message is the one that a transaction's half message becomes."""
         for half in messages_from(self._store, HALF_TOPIC, 0, opened.offset, 1):
             try:
                 name, queue_id, properties = committed(half.properties_raw)

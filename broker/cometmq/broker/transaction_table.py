@@ -1,9 +1,10 @@
-"""The transactions that are not over, how the last ones ended, and from where a start must read.
+"""The open transactions, the outcomes of the last ones, and the place from which a start must read.
 
-What is over costs a byte, while it is among the `REMEMBERED`. Each open one stands in one of five
-lines: who has waited long enough is found at a line's head. Three of them are in the order of their
-half messages. Out of order are those whose immunity is over, and those of whom nobody was there to
-be asked: they wait for somebody where they lie, so their half queue does not grow with the time.
+A transaction that is over costs a byte, while it is among the `REMEMBERED`. An open one stands in
+one of five lines, and those that have waited long enough are found at the heads of the lines. Three
+lines are in the order of the half messages. Two are not: the line of transactions whose immunity is
+over, and the line of those for which nobody was there to be asked. These wait without being put
+again, so that the half queue does not grow with time.
 """
 
 from __future__ import annotations
@@ -22,34 +23,35 @@ if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
 
 REMEMBERED: Final = 1 << 20
-"""Half messages, the newest, of which it is known how they ended: a byte each."""
+"""The newest half messages whose outcomes are remembered, in a byte each."""
 RESUMED_MAX: Final = 10_000
-"""Half messages that were given up, the newest, of which it is known that they were resumed."""
+"""The newest given-up half messages of which it is remembered that they were resumed."""
 SLICE: Final = 64
-"""Transactions that one step deals with."""
+"""Transactions of a line that one step deals with."""
 SPAN_MAX: Final = 100_000
-"""How many half messages a start should have to read."""
+"""The half messages that a start should have to read at most."""
 OPS_A_NOTE: Final = 64
-"""Op messages that are noted together."""
+"""Op messages that share one note."""
 
 _OPEN: Final = int(Outcome.OPEN)
 
 KEPT: Final = 1024
-"""Half messages, the newest, that are kept in memory: most end soon, and need no reading then."""
+"""The newest half messages that are kept in memory: most end soon, and then need not be read."""
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
-    """What becomes a message when a half message is committed."""
+    """The message that a half message becomes when it is committed."""
 
     topic: str
     queue_id: int
     body: bytes
     half_properties: bytes
-    """The half message's: its own first, and then what `REAL_TOPIC` and `REAL_QID` say."""
+    """Properties of the half message: first those of the message, then `REAL_TOPIC` and
+    `REAL_QID`."""
     properties_size: int
-    """Bytes of its own."""
+    """Bytes of the message's own properties."""
     tail: bytes
-    """Of the properties: what the store knows of half messages that are alike."""
+    """The part of the properties by which the store recognizes similar half messages."""
     born_host: bytes
     sys_flag: int
     flag: int
@@ -66,42 +68,43 @@ class Place(NamedTuple):
     """Where a half message is."""
 
     offset: int
-    """In the half queue."""
+    """Its offset in the half queue."""
     physical_offset: int
 
 
 class Open(msgspec.Struct, eq=False, gc=False):
-    """A transaction that is not over.
+    """An open transaction.
 
-    The collector need not look at it: it stands in a line, which it knows, until it is over.
+    Hidden from the garbage collector, though it and its line refer to each other: it leaves the
+    line when it is over.
     """
 
     offset: int
-    """Of its newest half message, in the half queue."""
+    """The offset of its newest half message in the half queue."""
     physical_offset: int
     since_ms: int
-    """When that was stored, and where it waits that it is due."""
+    """When that half message was stored, or since when the transaction waits for a member."""
     due_ms: int = 0
-    """When its producer allows a first question, where it says so; 0 where it does not."""
+    """When its producer allows a first question; 0 if the producer does not say."""
     checks: int = 0
     """How often its producers were asked."""
     aliases: tuple[Place, ...] = ()
-    """Its earlier half messages by which it may be ended: the first one, which its producer was
-    told of, and then those that somebody was asked about."""
+    """Its earlier half messages by which it may be ended: the first, whose place its producer was
+    told, and then those that a producer was asked about."""
     is_asked: bool = False
-    """Whether somebody was asked about its newest half message."""
+    """Whether a producer was asked about its newest half message."""
     group: str = ""
-    """Of its producers."""
+    """The group of its producers."""
     born_ms: int = 0
     """When its producer made it."""
     resumed_from: int = -1
-    """Where in the log it was given up, if it was, and resumed since."""
+    """The place in the log where it was given up, if it has been resumed since; else -1."""
     end: Outcome = Outcome.OPEN
-    """How it ends, while that is not written."""
+    """How it ends, while that is not yet written."""
     kept: Kept | None = None
-    """What it becomes, while that is in memory, and its half message is the first and only one."""
+    """The message that it becomes, if that is in memory; only while it has one half message."""
     line: Line | None = None
-    """Where it stands."""
+    """The line in which it stands."""
 
     @property
     def root(self) -> int:
@@ -114,7 +117,7 @@ class Open(msgspec.Struct, eq=False, gc=False):
         return Place(self.offset, self.physical_offset)
 
     def places_behind(self) -> tuple[Place, ...]:
-        """Return what `aliases` are once there is a newer half message."""
+        """Return the `aliases` that it will have once there is a newer half message."""
         is_known = self.is_asked or not self.aliases
         return (*self.aliases, self.place) if is_known else self.aliases
 
@@ -124,29 +127,29 @@ class Line:
 
     def __init__(self) -> None:
         self.waiting: dict[int, Open] = {}
-        """By the offset of their half messages."""
+        """By the offsets of their newest half messages."""
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def add(self, opened: Open) -> None:
-        """Put one at the end."""
+        """Add a transaction at the end."""
         self.waiting[opened.offset] = opened
         opened.line = self
 
     def discard(self, opened: Open) -> None:
-        """Take one out, wherever it stands."""
+        """Take a transaction out, wherever it stands."""
         waiting = self.waiting
         opened.line = None
         if waiting.pop(opened.offset, None) is not None and not waiting:
-            waiting.clear()  # Otherwise the room of those that were here is walked through.
+            waiting.clear()  # Otherwise iteration walks over the slots of all removed ones.
 
     def first(self) -> Open | None:
-        """The one that has stood here for the longest."""
+        """Return the transaction that has stood here for longest."""
         return next(iter(self.waiting.values()), None)
 
     def take_due(self, now_ms: int, delay_ms: int, count: int) -> list[Open]:
-        """Return those that have waited so long; a clock that was set back lets none wait more."""
+        """Return up to `count` that have waited `delay_ms`, or whose clock was set back."""
         due: list[Open] = []
         for opened in self.waiting.values():
             if len(due) >= count or opened.since_ms <= now_ms < opened.since_ms + delay_ms:
@@ -156,33 +159,34 @@ class Line:
 
 
 class TransactionTable:
-    """All transactions of one broker, as far as they are remembered."""
+    """All remembered transactions of one broker."""
 
     def __init__(self) -> None:
         self.next_offset = 0
-        """Of the half queue, behind what is known of it."""
+        """The offset in the half queue after all known half messages."""
         self._open: dict[int, Open] = {}
-        """By the offset of each of its half messages."""
+        """By the offsets of all its half messages."""
         self.count = 0
-        """Of open transactions."""
+        """The number of open transactions."""
         self._kept: list[Open | None] = [None] * KEPT
-        """By the offset of its half message."""
+        """By the offset of its half message, modulo `KEPT`."""
         self._new, self._asked, self._immune, self._ready = Line(), Line(), Line(), Line()
         self._unheard = Line()
         self.resumed: dict[int, int] = {}
-        """By where it was given up in the log, the offset of the half message that it became."""
+        """By the place in the log where it was given up: the offset of its new half message."""
         self._immune_due: list[tuple[int, int]] = []
         self._outcomes = bytearray(REMEMBERED)
         self._ops: deque[list[int]] = deque()
-        """Of each some op messages: the first's offset, how many, the highest half offset."""
+        """Notes of some op messages each: the first's offset, their count, the highest offset in
+        the half queue that they end."""
         self._op_offset = 0
 
     def find(self, offset: int) -> Open | None:
-        """The open transaction that has this half message."""
+        """Return the open transaction that has this half message."""
         return self._open.get(offset)
 
     def outcome(self, offset: int) -> Outcome:
-        """How the transaction of a half message ended; `OVER` when that is not remembered."""
+        """Return how the transaction of a half message ended; `OVER` if that is not remembered."""
         if not max(0, self.next_offset - REMEMBERED) <= offset < self.next_offset:
             return Outcome.OVER
         return Outcome(self._outcomes[offset % REMEMBERED] or Outcome.OVER)
@@ -204,9 +208,9 @@ class TransactionTable:
         self.stand(opened)
 
     def add_kept(self, opened: Open) -> None:
-        """Add a new transaction with what it becomes, instead of what an earlier one does.
+        """Add a new transaction with its `kept` message, in place of an earlier one's.
 
-        Most are added so: it is what `add` does, of one that may be asked about like any other.
+        Most are added like this: it does the same as `add`, for one without immunity.
         """
         offset = opened.offset
         self.count += 1
@@ -223,7 +227,7 @@ class TransactionTable:
         self._kept[number] = opened
 
     def move(self, opened: Open, to: Place) -> None:
-        """Note that a transaction has a newer half message; `stand` has it wait again."""
+        """Note that a transaction has a newer half message; call `stand` to let it wait again."""
         self.leave(opened)
         opened.kept = None
         self.remember(opened.offset, Outcome.MOVED)
@@ -234,7 +238,7 @@ class TransactionTable:
         opened.is_asked = False
 
     def stand(self, opened: Open) -> None:
-        """Have a transaction wait behind the others."""
+        """Let a transaction wait at the end of its line."""
         offset = opened.offset
         self._open[offset] = opened
         if offset >= self.next_offset:
@@ -254,7 +258,7 @@ class TransactionTable:
             self.next_offset = max(self.next_offset, offset + 1)
 
     def note_op(self, op_offset: int, highest: int) -> None:
-        """Note an op message: a start needs it until the half queue's progress is behind it."""
+        """Note an op message, which a start needs until the half queue has progressed past it."""
         self._op_offset = op_offset + 1
         if self._ops and self._ops[-1][1] < OPS_A_NOTE:
             last = self._ops[-1]
@@ -264,27 +268,27 @@ class TransactionTable:
             self._ops.append([op_offset, 1, highest])
 
     def start_at(self, half: int, op: int) -> None:
-        """Say where both queues go on that nothing more is known of."""
+        """Set where both queues continue if nothing more is read of them."""
         self.next_offset = max(self.next_offset, half)
         self._op_offset = max(self._op_offset, op)
 
     def leave(self, opened: Open) -> None:
-        """Have a transaction wait no more."""
+        """Take a transaction out of its line: it no longer waits."""
         if opened.line is not None:
             opened.line.discard(opened)
 
     def wait_unheard(self, opened: Open, now_ms: int) -> None:
-        """Have a transaction wait, where it lies, for somebody who can be asked about it."""
+        """Let a transaction wait, without being put again, for a producer that can be asked."""
         self.leave(opened)
         opened.since_ms = now_ms
         self._unheard.add(opened)
 
     def is_far_behind(self, opened: Open) -> bool:
-        """Whether its half message has so many behind it that a start should not begin there."""
+        """Whether so many half messages follow this one that a start should not begin there."""
         return self.next_offset - opened.offset > max(SPAN_MAX, 4 * self.count)
 
     def remove(self, opened: Open, outcome: Outcome) -> None:
-        """Take out a transaction that ended like this."""
+        """Remove a transaction, and remember how it ended."""
         self.leave(opened)
         opened.kept = None
         if self._open.pop(opened.offset, None) is None:
@@ -296,7 +300,7 @@ class TransactionTable:
             self.remember(alias.offset, outcome)
 
     def remove_ended(self, ended: Iterable[Open]) -> None:
-        """Take out transactions that ended as each says: `remove`, for less where it is simple."""
+        """Remove transactions that ended as their `end` says: `remove`, but cheaper for most."""
         find, outcomes, next_offset = self._open, self._outcomes, self.next_offset
         for opened in ended:
             offset, line = opened.offset, opened.line
@@ -312,22 +316,22 @@ class TransactionTable:
             self.count -= 1
 
     def take_back(self, opened: Open) -> None:
-        """Take out a transaction whose half message was not written."""
+        """Remove a transaction whose half message was not written."""
         next_offset = min(self.next_offset, opened.offset)
         self.remove(opened, Outcome.OPEN)
         self.resumed.pop(opened.resumed_from, None)
         self.next_offset = next_offset
 
     def immune_until(self, opened: Open) -> None:
-        """Have a transaction wait for when its producer allows a question."""
+        """Let a transaction wait until its producer allows a question."""
         heapq.heappush(self._immune_due, (opened.due_ms, opened.offset))
 
     def due(self, config: BrokerConfig, now_ms: int) -> list[Open]:
-        """Return who has waited long enough, up to a slice of each line."""
+        """Return the transactions that have waited long enough, up to a slice of each line."""
         while self._immune_due and self._immune_due[0][0] <= now_ms:
             due_ms, offset = heapq.heappop(self._immune_due)
             opened = self._open.get(offset)
-            # It may stand where one was that was taken back.
+            # It may have the offset of an earlier one that was taken back.
             if opened is not None and not opened.checks and opened.due_ms == due_ms:
                 self._immune.discard(opened)
                 self._ready.add(opened)
@@ -341,7 +345,7 @@ class TransactionTable:
         return due
 
     def progress(self) -> Progress:
-        """Work out from where a start must read both queues."""
+        """Return the offsets from which a start must read both queues."""
         heads = [line.first() for line in (self._new, self._asked, self._immune)]
         offsets = [head.offset for head in heads if head is not None]
         offsets += [*self._ready.waiting, *self._unheard.waiting]

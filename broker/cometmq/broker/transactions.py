@@ -1,18 +1,19 @@
-"""Transactions: messages that are kept aside until their producer says commit or rollback.
+"""Transactions: messages that are kept aside until their producer commits or rolls back.
 
-How it works. A half message lies in a queue of its own; what is remembered of it is an `Open`. Its
-end puts two records into one turn: the message in its real queue, which names the half message's
-place, and an op message, which says that the half message is over. A producer that says nothing is
-asked: the half message is put again, behind the others, with a count, and a question about it goes
-to a member of its group. So the open ones are always among the last of the half queue, and that
-queue's progress, kept as offsets of a group as in Apache's stores, moves on. Where the group has no
-member, it stays where it lies until there is one, or until so much lies behind it that it must be
-moved for the start's or its segment's sake: nothing is written for as long as nothing happens.
+How it works. A half message is stored in the half queue, and remembered in memory as an `Open`. A
+commit puts two records into one turn: the message in its real queue, with the place of its half
+message, and an op message, which says that the half message is over. A rollback puts only the
+latter. If a producer says nothing, it is asked: the half message is put again at the end of the
+half queue, with a count, and a question about it goes to a member of its group. So the open
+transactions stay near the end of the half queue, and the progress of that queue, kept as a group's
+offsets as in Apache's stores, moves on. If the group has no member, the half message stays in its
+place until there is one, or until so much follows it that it must be moved, for the next start or
+because its segment is about to expire. So nothing is written while nothing happens.
 
-Once: an end that comes again finds what became of the first, while that is remembered. A crash
-between the two records of an end leaves the first of them in the tail of the log, where the next
-start looks: see `transaction_recovery`. A start reads both queues from their progress on, which is
-never ahead of what the disk has confirmed.
+Once: a repeated end finds the outcome of the first, while that is remembered. A crash between the
+two records of an end leaves the first in the tail of the log, where the next start looks (see
+`transaction_recovery`). A start reads both queues from their progress on, which is never ahead of
+what the disk has confirmed.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ _HOUR_MS: Final = 3_600_000
 
 
 class _Move(NamedTuple):
-    """What one step does with one transaction."""
+    """What a step does with one transaction."""
 
     opened: Open
     half: StoredMessage
     put: Appended | None
-    """Where it is now; None where no copy of it can be."""
+    """The new place of the half message; None if it could not be put again."""
     outcome: Outcome
     peer: Peer | None
     checks: int
@@ -77,7 +78,7 @@ class _Move(NamedTuple):
 
 class _Ask(NamedTuple):
     end: int
-    """Of the log behind the half message that is asked about: it can be read then."""
+    """The end of the log after the half message in question, which can be read from then on."""
     peer: Peer
     question: Command
 
@@ -109,39 +110,39 @@ class Transactions:
         self._put_ops: list[tuple[int, int]] = []
         self._asks: deque[_Ask] = deque()
         self._claim_end, self._claim = 0, Progress(0, 0)
-        """Progress that may be saved once the log is synced so far."""
+        """Progress that may be saved once the log is synced up to the first of these."""
         self.unwritten: list[Open] = []
-        """Ends that an earlier process left half written: the next turn makes them whole."""
+        """Ends that an earlier process left half written; the next turn completes them."""
         self.damage: str | None = None
         """Why all transactions stand still; None if they do not."""
 
     def recovered(self, now_ms: int) -> None:
-        """Take note that all is read that a start reads."""
+        """Finish the recovery, once a start has read everything."""
         given_up = self._store.queues.span(GIVEN_UP_TOPIC, 0)
         if given_up is None or given_up.max_offset:
             self._show_given_up(now_ms)  # A crash may have come before the topic was saved.
 
     def stand_still(self, error: StoreFilesError) -> None:
-        """Do nothing for transactions: their queues cannot be read until they are made again."""
+        """Stop all transactions: their queues cannot be read until they are rebuilt."""
         self.damage = f"transactions stand still, and no new ones are taken: {error}"
         log.error("%s", self.damage)
         self.table, self.unwritten = TransactionTable(), []
         for topic in (HALF_TOPIC, OP_TOPIC):
-            self._store.queues.span(topic, 0)  # Damaged ones are counted.
+            self._store.queues.span(topic, 0)  # So that damaged ones are counted.
 
     def _show_given_up(self, now_ms: int) -> None:
-        with suppress(LimitError):  # The store takes it without.
+        with suppress(LimitError):  # The store takes the messages without the topic.
             self._topics.make_derived(GIVEN_UP_TOPIC, 1, now_ms)
 
-    # What handlers call.
+    # Called by handlers.
 
     def check_works(self) -> None:
-        """Refuse whatever is asked of transactions while they stand still."""
+        """Refuse a request about transactions while they stand still."""
         if self.damage is not None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, self.damage)
 
     def check_room(self) -> None:
-        """Refuse one more transaction where there are too many, or they stand still."""
+        """Refuse a new transaction if too many are open, or all stand still."""
         self.check_works()
         if self.table.count >= self.config.open_transactions_max:
             raise LimitError(
@@ -157,7 +158,7 @@ class Transactions:
         immune_ms: int,
         resumed_from: int = -1,
     ) -> None:
-        """Note a half message of this turn; `resumed_from` is where one was given up before."""
+        """Note a half message of this turn; `resumed_from` is where it was given up, if it was."""
         offset, physical_offset = place
         opened = Open(offset, physical_offset, since_ms, group=group, resumed_from=resumed_from)
         self.table.add(opened, born_timestamp, immune_ms)
@@ -166,7 +167,7 @@ class Transactions:
         self._begun.append(opened)
 
     def begin_kept(self, opened: Open) -> None:
-        """Note a half message of this turn, with what it becomes."""
+        """Note a half message of this turn that has `kept` the message it becomes."""
         self.table.add_kept(opened)
         if not self._begun:
             self._acknowledgements.join(self)
@@ -182,7 +183,7 @@ class Transactions:
     # The turn: see `acknowledgements.TurnPart`.
 
     def complete(self, now_ms: int) -> None:
-        """Add to the turn that its ends are over."""
+        """Add the op messages for the ends of this turn."""
         ends = [(opened.offset, opened.end) for opened in (*self.unwritten, *self._ending)]
         self._put_op_messages(ends, now_ms)
 
@@ -195,7 +196,7 @@ class Transactions:
         self._forget_turn()
 
     def refused(self) -> None:
-        """Take everything back: the turn is not written."""
+        """Undo everything: the turn is not written."""
         for opened in self._ending:
             opened.end = Outcome.OPEN
         for opened in self._begun:
@@ -214,7 +215,7 @@ class Transactions:
     # Asking.
 
     def step(self, now_ms: int, fetched: Fetched | None = None) -> Step:
-        """Ask about those that are due, up to a slice of them."""
+        """Ask about due transactions, up to a slice of them."""
         done = Step()
         if self.unwritten:
             self._acknowledgements.join(self)
@@ -222,14 +223,14 @@ class Transactions:
         halves = self._collect(now_ms, fetched, done)
         if not halves:
             return done
-        # Whatever else is put in this turn is answered for by others, and may end what is due.
+        # Others answer for whatever else is in this turn, and it may end a due transaction.
         self._acknowledgements.commit()
         halves = [each for each in halves if self.table.find(each[0].offset) is each[0]]
         moves: list[_Move] = []
         try:
             for opened, half in halves:
                 moves.append(self._move(opened, half, now_ms))
-        except PutRefusedError:  # What was moved so far may still be written.
+        except PutRefusedError:  # What has been moved so far may still be written.
             done.refused = True
         try:
             self._put_op_messages([(m.opened.offset, m.outcome) for m in moves], now_ms)
@@ -251,7 +252,7 @@ class Transactions:
     def _collect(
         self, now_ms: int, fetched: Fetched | None, done: Step
     ) -> list[tuple[Open, StoredMessage]]:
-        """Find the half messages that are due, as many as half a turn has room for."""
+        """Read the half messages that are due, as many as fit into half a turn."""
         store, settings = self._store, self.config.store
         room = min(settings.turn_size_max, settings.unsynced_size_max) // 2
         halves: list[tuple[Open, StoredMessage]] = []
@@ -285,7 +286,7 @@ class Transactions:
         self.table.remove(opened, Outcome.GIVEN_UP)
 
     def _waits_for_somebody(self, opened: Open, now_ms: int) -> bool:
-        """Whether nothing can be done about a transaction until its group has a member."""
+        """Whether a due transaction has to wait until its group has a member."""
         store = self._store
         segment_size = self.config.store.segment_size
         is_next_to_go = (
@@ -293,7 +294,7 @@ class Transactions:
             and store.end_offset - opened.physical_offset > segment_size
         )
         return not (
-            opened.due_ms > now_ms  # It is only to be put behind others.
+            opened.due_ms > now_ms  # Nobody is asked yet; it is only put again.
             or self._producers.members(opened.group)
             or self._is_given_up(opened, now_ms)
             or self.table.is_far_behind(opened)
@@ -308,20 +309,20 @@ class Transactions:
         )
 
     def _move(self, opened: Open, half: StoredMessage, now_ms: int) -> _Move:
-        """Put a half message again behind the others, or where those are that are given up."""
+        """Put a half message again at the end of its queue, or into the topic of given-up ones."""
         members = [] if opened.due_ms > now_ms else list(self._producers.members(opened.group))
         origin = Origin(
             now_ms, half.born_timestamp, half.born_host, half.sys_flag, half.reconsume_times
         )
         if self._is_given_up(opened, now_ms):
             return self._give_up(opened, half, origin)
-        # A question that reaches nobody is none: it does not count.
+        # A question that reaches nobody does not count.
         peer = members[opened.checks % len(members)] if members else None
         checks = opened.checks + (peer is not None)
         copied = copy_properties(half.properties_raw, opened.root, checks)
         try:
             put = self._store.put(HALF_TOPIC, 0, half.body, copied, origin, half.flag)
-        except MessageIllegalError as error:  # Of another broker: ours leave room for a copy.
+        except MessageIllegalError as error:  # From another broker: ours leave room for a copy.
             log.error("half message %d cannot be asked about: %s", opened.offset, error)
             return self._give_up(opened, half, origin)
         return _Move(opened, half, put, Outcome.MOVED, peer, checks)
@@ -338,7 +339,7 @@ class Transactions:
         return _Move(opened, half, put, Outcome.GIVEN_UP, None, opened.checks)
 
     def _follow(self, move: _Move, end: int) -> None:
-        """Do in memory what was done in the log."""
+        """Repeat in memory what was done in the log."""
         opened, put = move.opened, move.put
         if put is None or move.outcome is Outcome.GIVEN_UP:
             key = (find_unique_id(move.half.properties_raw) or b"").decode("utf-8", "replace")
@@ -365,7 +366,7 @@ class Transactions:
         table.stand(opened)
 
     def release(self) -> None:
-        """Ask about what can be read now: called when a sync is done, too."""
+        """Ask about the half messages that can be read by now; also called after a sync."""
         readable = self._store.readable_offset
         while self._asks and self._asks[0].end <= readable:
             ask = self._asks.popleft()
@@ -374,7 +375,7 @@ class Transactions:
     # Saving.
 
     def flush(self) -> None:
-        """Put into the table of offsets what the disk has confirmed."""
+        """Put the progress that the disk has confirmed into the table of offsets."""
         if self.unwritten:
             return
         synced = self._store.advance()
@@ -389,7 +390,7 @@ class Transactions:
             return
         with suppress(LimitError):  # Then a start reads more.
             for topic, offset in zip((HALF_TOPIC, OP_TOPIC), self._claim, strict=True):
-                # Whatever is wrong in memory, what is yet to come is not passed over.
+                # Even if memory were wrong, messages yet to come must not be passed over.
                 reached = min(offset, self._store.max_offset(topic, 0))
                 if self._offsets.find(GROUP, topic, 0) != reached:
                     self._offsets.commit(GROUP, topic, 0, reached)
