@@ -149,7 +149,10 @@ class Line:
         return next(iter(self.waiting.values()), None)
 
     def take_due(self, now_ms: int, delay_ms: int, count: int) -> list[Open]:
-        """Return up to `count` that have waited `delay_ms`, or whose clock was set back."""
+        """Return up to `count` that have waited `delay_ms`.
+
+        If the clock was set back to before their time, they wait no longer.
+        """
         due: list[Open] = []
         for opened in self.waiting.values():
             if len(due) >= count or opened.since_ms <= now_ms < opened.since_ms + delay_ms:

@@ -1,1 +1,1 @@
-"""Which messages a consumer wants."""
+"""Filters: which messages a consumer wants."""

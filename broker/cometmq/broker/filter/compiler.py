@@ -1,8 +1,8 @@
-"""The compiler of SQL92 expressions, which is loaded when the first one comes.
+"""The compiler of SQL92 expressions, which is loaded when the first expression comes.
 
-To load it takes a tenth of a second and 10 MiB, and few brokers need it. It happens in a thread,
-so that nobody else waits: `compiler` raises `CompilerLoadingError` until then, and `Loading` keeps
-the requests that met it and has them served again.
+Loading takes a tenth of a second and 10 MiB, and few brokers need it. It is done in a thread, so
+that nobody else waits: until it is done `compiler` raises `CompilerLoadingError`, and `Loading`
+keeps the requests that raised it and has them served again.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _loaded = threading.Event()
 
 
 class CompilerLoadingError(Exception):
-    """Nothing is wrong with a request, but it has to be served again, a moment later."""
+    """The compiler is being loaded: the request is sound, but has to be served again later."""
 
 
 def load() -> None:
-    """Load the compiler with its grammar; whoever calls this waits."""
+    """Load the compiler with its grammar; blocks until that is done."""
     try:
         from cometmq.broker.filter.sql import compile_sql  # on first use
 
         compile_sql("TRUE", 1)
     finally:
-        _loaded.set()  # What failed fails again, with a traceback, where it is needed.
+        _loaded.set()  # A failure repeats, with a traceback, where the compiler is used.
 
 
 def compiler() -> Callable[[str, int], SqlFilter]:
-    """Give what compiles an expression of a depth; `CompilerLoadingError` until that is there."""
+    """Return the compiler of an expression and a depth; `CompilerLoadingError` until loaded."""
     if not _loaded.is_set():
         raise CompilerLoadingError
-    from cometmq.broker.filter.sql import compile_sql  # `load` has done the work
+    from cometmq.broker.filter.sql import compile_sql  # `load` has imported it
 
     return compile_sql
 
@@ -59,7 +59,7 @@ class Loading:
         self._waiting: list[tuple[Command, Peer]] = []
 
     def wait(self, request: Command, peer: Peer) -> None:
-        """Have a request served when the compiler is there."""
+        """Have a request served once the compiler is loaded."""
         self._waiting.append((request, peer))
         if len(self._waiting) == 1:
             threading.Thread(target=self._load, name="cometmq-sql", daemon=True).start()
@@ -68,7 +68,7 @@ class Loading:
         try:
             load()
         finally:
-            with suppress(RuntimeError):  # The loop is closed: there is nobody to answer.
+            with suppress(RuntimeError):  # The loop may be closed: then there is nobody to answer.
                 self._soon(self._serve_all)
 
     def _serve_all(self) -> None:

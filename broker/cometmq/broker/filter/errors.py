@@ -1,8 +1,8 @@
-"""What can be wrong with a subscription.
+"""The errors of a subscription.
 
 ::
 
-    FilterError               theirs: what they want cannot be found out
+    FilterError               the client's: its subscription cannot be served
     ├── FilterSyntaxError     the expression cannot be compiled
     └── FilterTypeError       expressions of this type are not served
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 
 class FilterError(ValueError):
-    """A subscription that no message can be compared with; the text says why."""
+    """A subscription to which no message can be compared; the text says why."""
 
 
 class FilterSyntaxError(FilterError):
@@ -19,7 +19,7 @@ class FilterSyntaxError(FilterError):
 
 
 class FilterTypeError(FilterError):
-    """A type of expression that this broker does not serve, or not as it is set."""
+    """A type of expression that this broker, or its settings, do not allow."""
 
     def __init__(self, expression_type: str) -> None:
         """Say it in Apache's words."""

@@ -1,8 +1,8 @@
-"""Values as Java reads and orders them: what a comparison in a filter makes of a property.
+"""Values as Java parses and orders them, for the comparisons of properties in filters.
 
-Properties are strings. Compared with a number they are read as a number of its type, by Java's
-rules: no blanks around an integer but any around a real, the digits of any script in an integer,
-hexadecimal reals, and `NaN` as the greatest of all.
+Properties are strings. When compared with a number, they are parsed as a number of its type by
+Java's rules: an integer may have digits of any script but no blanks around it; a real may have
+blanks around it and may be hexadecimal; `NaN` is the greatest of all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEX_REAL: Final = re.compile(
 
 
 class UnfitValueError(ValueError):
-    """A value that does not compare with what it is compared with."""
+    """A value that cannot be compared with the other one."""
 
 
 def to_i32(text: str) -> int:
@@ -47,11 +47,11 @@ def to_i64(text: str) -> int:
 
 def _to_int(text: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # Java looks at UTF-16 units, so it knows no digits beyond the first plane.
+    # Java looks at UTF-16 code units, so it knows no digits outside the Basic Multilingual Plane.
     if digits.isdecimal() and (digits.isascii() or max(digits) <= "\uffff"):
         try:
             return int(text)
-        except ValueError:  # Thousands of digits.
+        except ValueError:  # Too many digits, thousands of them.
             raise UnfitValueError(text[:64]) from None
     raise UnfitValueError(text)
 
@@ -76,7 +76,7 @@ def to_boolean(text: str) -> bool:
 
 
 def double_order(number: float) -> tuple[bool, float, float]:
-    """Return a key that sorts as Java's doubles do: -0.0 before 0.0, NaN behind all and itself."""
+    """Return a key that sorts like Java's doubles: -0.0 before 0.0, NaN last, equal to itself."""
     if math.isnan(number):
         return (True, 0.0, 0.0)
     return (False, number, math.copysign(1.0, number))

@@ -1,8 +1,8 @@
-"""Filters in SQL92: an expression is read once, and then asked about each message's properties.
+"""Filters in SQL92: an expression is compiled once, and then applied to each message's properties.
 
-The dialect is Apache's, to the letter, as programs were written against it: see `sql.lark` for its
-grammar and `sql_nodes` for its meaning. One thing there is that nobody would guess: an expression
-ends where it can go on no more, and what follows the word that it cannot take is not looked at.
+The dialect is exactly Apache's, because programs were written for it: see `sql.lark` for the
+grammar and `sql_nodes` for the meaning. One rule is surprising: parsing stops at the first token
+that cannot continue the expression, and everything from there on is ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LENGTH_CACHED_MAX: Final = 1024
 """Longer expressions are compiled each time, so that a peer cannot fill the cache."""
 
 _NAMES_FOUND_MAX: Final = 4
-"""Of more properties than these, it is quicker to decode all."""
+"""With more properties than this in an expression, it is faster to decode all of them."""
 
 _KEYWORDS: Final = {
     word: f"_{word}"
@@ -44,7 +44,7 @@ _KEYWORDS: Final = {
         *("CONTAINS", "STARTSWITH", "ENDSWITH"),
     )
 }
-"""The words of the language, and their tokens."""
+"""The keywords of the language, and their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SqlFilter:
     """A compiled expression."""
 
     terms: int
-    """How many values it looks at, at most."""
+    """How many values it looks at, at most: its cost."""
     evaluate: Evaluate
     properties_of: Callable[[bytes], Properties]
 
@@ -61,7 +61,7 @@ class SqlFilter:
         return self.takes(self.properties_of(message.properties_raw))
 
     def takes(self, properties: Properties) -> bool:
-        """Whether it is true of these properties."""
+        """Whether the expression is true for these properties."""
         try:
             return self.evaluate(properties) is True
         except UnfitValueError:
@@ -82,7 +82,7 @@ def compile_sql(expression: str, depth_max: int) -> SqlFilter:
 
 
 def _compiled(expression: str) -> tuple[Node, SqlFilter] | str:
-    """Compile, or say what is wrong: both are worth remembering."""
+    """Compile, or return what is wrong: both results are worth caching."""
     try:
         node = nodes.condition(_parse(expression))
     except FilterSyntaxError as error:
@@ -94,7 +94,7 @@ _cached = lru_cache(maxsize=1024)(_compiled)
 
 
 def _picker(names: frozenset[str]) -> Callable[[bytes], Properties]:
-    """Return what takes the properties that are asked for out of a record's."""
+    """Return a function that extracts the named properties from those of a record."""
     if len(names) > _NAMES_FOUND_MAX:
         return decode_properties
     finders = [(name, property_finder(name.encode())) for name in sorted(names)]
@@ -111,7 +111,7 @@ def _picker(names: frozenset[str]) -> Callable[[bytes], Properties]:
 
 
 def _parse(expression: str) -> Node:
-    """Parse as far as Apache's parser does."""
+    """Parse an expression as far as Apache's parser does."""
     parser: Any = _parser().parse_interactive(expression)  # pyright: ignore[reportUnknownMemberType]  # lark's
     try:
         parser.exhaust_lexer()
@@ -161,7 +161,7 @@ def _keyword(token: Token) -> Token:
 
 
 def _text(token: Node | Token) -> str:
-    """What a string says: two quotes in it are one."""
+    """Return the text of a string literal: two quotes in it stand for one."""
     return str(token)[1:-1].replace("''", "'")
 
 
@@ -183,7 +183,7 @@ def _with_text(
 
 
 class _Nodes(Transformer[Token, Node]):
-    """Makes a node of each rule of the grammar, which has their names, as the parser goes."""
+    """Makes the nodes while parsing; each method is named after a rule of the grammar."""
 
     greater = _ordered(operator.gt)
     greater_or_equal = _ordered(operator.ge)

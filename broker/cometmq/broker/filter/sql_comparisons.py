@@ -39,13 +39,13 @@ _STRINGS: Final = frozenset({Kind.PROPERTY, Kind.STRING})
 
 
 def is_null(node: Node) -> Node:
-    """IS NULL: always known."""
+    """IS NULL: never unknown."""
     part = node.evaluate
     return condition_over(lambda properties: part(properties) is None, node)
 
 
 def equal(left: Node, right: Node) -> Node:
-    """`=`: of two that are missing it is true, of one it is unknown if that is the left one."""
+    """`=`: true if both sides are missing; if only one is, unknown for the left, else false."""
     for each in (left, right):
         if each.kind is Kind.NULL and each.is_literal:
             raise FilterSyntaxError("NULL cannot be compared: write IS NULL")
@@ -71,7 +71,7 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def _is(name: str, same: Callable[[Value, Value], bool], wanted: Value) -> Evaluate:
-    """Compare a property with a value that is always there: what most filters are made of."""
+    """Compare a property with a value that is always there: the most common comparison."""
 
     def evaluate(properties: Properties) -> bool | None:
         text = properties.get(name)
@@ -81,7 +81,7 @@ def _is(name: str, same: Callable[[Value, Value], bool], wanted: Value) -> Evalu
 
 
 def _sameness(left: Node, right: Node) -> Callable[[Value, Value], bool]:
-    """Choose how two values that are there compare."""
+    """Choose the comparison for two values that are not missing."""
     one, other = left.kind, right.kind
     if one in _STRINGS and other in NUMBERS:
         return _converted(other)
@@ -110,7 +110,7 @@ def _unfit(one: Value, other: Value) -> bool:
 
 
 def ordered(compare: Compare, left: Node, right: Node) -> Node:
-    """`<` and the like: of numbers, and of properties read as numbers; unknown of what is missing.
+    """`<` and the like, of numbers and of properties read as numbers; unknown if one is missing.
 
     Two properties are compared as doubles.
     """
@@ -134,7 +134,7 @@ def _never_ordered(one: Evaluate, other: Evaluate) -> Evaluate:
 
 
 def _order(compare: Compare, left: Node, right: Node) -> Evaluate:
-    """Compare what is a property on one side at least."""
+    """Compare two sides of which at least one is a property."""
     if left.kind in NUMBERS:
         return _order(_SWAPPED[compare], right, left)
     name = str(left.value)
@@ -161,7 +161,7 @@ def _order_of_properties(compare: Compare, one: str, other: str) -> Evaluate:
 
 
 def between(value: Node, low: Node, high: Node) -> Node:
-    """BETWEEN, both ends included; bounds that are written the wrong way round are refused."""
+    """BETWEEN, both ends included; literal bounds in the wrong order are refused."""
     least = ordered(operator.ge, value, low)
     most = ordered(operator.le, value, high)
     if low.is_literal and high.is_literal:
@@ -179,7 +179,7 @@ def not_between(value: Node, low: Node, high: Node) -> Node:
 
 
 def is_in(node: Node, strings: Sequence[str]) -> Node:
-    """IN: a property is one of these; unknown where it is missing."""
+    """IN: a property is one of these strings; unknown if it is missing."""
     if node.kind is not Kind.PROPERTY:
         raise FilterSyntaxError(f"IN looks for a property in strings, {shown(node)} is none")
     name, wanted = str(node.value), frozenset(strings)
@@ -192,9 +192,9 @@ def is_in(node: Node, strings: Sequence[str]) -> Node:
 
 
 def with_text(test: Callable[[str, str], bool], node: Node, wanted: str, *, is_not: bool) -> Node:
-    """CONTAINS and the like, and their NOT forms: always known, and false of what is no string.
+    """CONTAINS and the like, and their NOT forms: never unknown, and false for any non-string.
 
-    To look for nothing is false, too.
+    Looking for the empty string is false, too.
     """
     part = node.evaluate
 
@@ -214,7 +214,7 @@ _SWAPPED: Final[Mapping[Compare, Compare]] = {
 
 
 def _to_ordered_double(text: str) -> float:
-    """Read a Double; NaN as infinity, as no number that can be written is greater."""
+    """Read a Double, NaN as infinity: no number that can be written in a filter is greater."""
     number = to_double(text)
     return math.inf if math.isnan(number) else number
 

@@ -1,12 +1,12 @@
-"""The parts of a compiled SQL92 filter: each a function of a message's properties.
+"""The parts of a compiled SQL92 filter: each is a function of a message's properties.
 
-The truth of a condition is True, False or None, which is unknown: what it asks for is missing.
-Types are known when a filter is compiled, but for a property, that is a string or missing. So a
-comparison is chosen once, and a message meets nothing but closures: no look at a type, no tree.
+The truth of a condition is True, False or None; None means unknown, because a property is missing.
+Types are known at compile time, except that a property is a string or missing. So each comparison
+is chosen once, and evaluation only calls closures: it checks no types and walks no tree.
 
-What Apache's brokers refuse when they compile is refused here with `FilterSyntaxError`; where they
-fail while they look at a message (a property that is no number is compared with one), the message
-does not match, whatever else the filter says: `UnfitValueError` goes through all of it.
+What Apache's brokers refuse at compile time is refused here with a `FilterSyntaxError`. Where they
+fail while evaluating a message (a property that is not a number is compared with one), the message
+does not match, whatever the rest of the filter says: `UnfitValueError` ends the whole evaluation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What a part of an expression is; the numbers are Java's types."""
+    """The kind of a part of an expression; numbers have Java's types."""
 
     PROPERTY = auto()
     STRING = auto()
@@ -38,9 +38,9 @@ class Kind(Enum):
     BOOLEAN = auto()
     """`TRUE` or `FALSE`."""
     NULL = auto()
-    """`NULL`, and what is always missing: the negative of what is no number."""
+    """`NULL`, and anything that is always missing: the negative of something not a number."""
     CONDITION = auto()
-    """Anything with a truth."""
+    """Anything that has a truth."""
 
 
 NUMBERS: Final = frozenset({Kind.I32, Kind.I64, Kind.DOUBLE})
@@ -54,25 +54,25 @@ class Node:
     kind: Kind
     evaluate: Evaluate
     value: Value = None
-    """The value where it is the same for every message; the name of a property."""
+    """The value, if it is the same for every message; for a property, its name."""
     is_literal: bool = False
     depth: int = 1
     terms: int = 1
-    """How many leaves it has: what it costs."""
+    """The number of its leaves, which is its cost."""
     names: frozenset[str] = frozenset()
-    """The properties that it looks at."""
+    """The properties that it reads."""
 
 
 # Leaves.
 
 
 def literal(kind: Kind, value: Value) -> Node:
-    """Return a value as it is written."""
+    """Return a literal."""
     return Node(kind, lambda _: value, value, is_literal=True)
 
 
 def integer(text: str) -> Node:
-    """Return a whole number: of 32 bits where it fits."""
+    """Return an integer literal, of 32 bits if it fits."""
     digits = text.rstrip("lL")
     number = int(digits) if len(digits) < 20 else I64_MAX + 1
     if number > I64_MAX:
@@ -81,7 +81,7 @@ def integer(text: str) -> Node:
 
 
 def real(text: str) -> Node:
-    """Return a real number; 0.0 is none: it is below the least that Apache's dialect has."""
+    """Return a real literal; 0.0 is refused, as it is below the least one in Apache's dialect."""
     number = float(text)
     if math.isinf(number) or number == 0:
         raise FilterSyntaxError(f"{text[:40]} is not between 4.9E-324 and 1.7976931348623157E308")
@@ -96,14 +96,14 @@ def named(name: str) -> Node:
 
 
 def negative(operand: Node) -> Node:
-    """Return the negative of a number; of anything else it is missing."""
+    """Return the negative of a number; of anything else, a value that is always missing."""
     if operand.kind in NUMBERS:
         value = -number_of(operand)
         return Node(operand.kind, lambda _: value, value, depth=operand.depth + 1)
     part = operand.evaluate
 
     def evaluate(properties: Properties) -> None:
-        part(properties)  # Its values may be unfit.
+        part(properties)  # It may raise `UnfitValueError`.
 
     return replace(condition_over(evaluate, operand), kind=Kind.NULL)
 
@@ -112,7 +112,7 @@ def negative(operand: Node) -> Node:
 
 
 def condition(node: Node) -> Node:
-    """Return what has a truth; a property has that of a Java Boolean, and a string is none."""
+    """Return a node with a truth. A property, a string and no Java Boolean, is never true."""
     if node.kind is Kind.PROPERTY:
         evaluate = node.evaluate
         return condition_over(
@@ -124,7 +124,7 @@ def condition(node: Node) -> Node:
 
 
 def all_of(nodes: Sequence[Node]) -> Node:
-    """AND: false as soon as one is; unknown when one is unknown."""
+    """AND: false if any part is false; otherwise unknown if any is unknown."""
     nodes = [condition(node) for node in nodes]
     parts = tuple(node.evaluate for node in nodes)
 
@@ -142,7 +142,7 @@ def all_of(nodes: Sequence[Node]) -> Node:
 
 
 def any_of(nodes: Sequence[Node]) -> Node:
-    """OR: true as soon as one is; unknown when one is unknown."""
+    """OR: true if any part is true; otherwise unknown if any is unknown."""
     nodes = [condition(node) for node in nodes]
     parts = tuple(node.evaluate for node in nodes)
 
@@ -171,7 +171,7 @@ def negation(node: Node) -> Node:
     return condition_over(evaluate, node)
 
 
-# What the comparisons are made with, too.
+# Also used by the comparisons.
 
 
 def condition_over(evaluate: Evaluate, *parts: Node) -> Node:
@@ -186,13 +186,13 @@ def condition_over(evaluate: Evaluate, *parts: Node) -> Node:
 
 
 def shown(node: Node) -> str:
-    """Return how a refusal names a part."""
+    """Return how an error message names a part."""
     if node.kind is Kind.PROPERTY:
         return f"the property {node.value}"
     return "a condition" if node.kind is Kind.CONDITION else repr(node.value)[:40]
 
 
 def number_of(node: Node) -> float:
-    """Return the value of a number."""
+    """Return the value of a number literal."""
     assert isinstance(node.value, int | float)
     return node.value

@@ -1,4 +1,4 @@
-"""From the expression of a subscription, of any type, to what the store is asked for."""
+"""Compilation of a subscription's expression, of any type, into a filter for the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENTRIES_MIN: Final = 8
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether a subscription is by tag: also one that does not say."""
+    """Whether a subscription is by tag, which is the default."""
     return expression_type in (None, "", "TAG")
 
 
@@ -26,7 +26,7 @@ def filter_of(
 ) -> Filter | None:
     """Compile a subscription; None takes everything. A `FilterError` says what is wrong with it.
 
-    `CompilerLoadingError` when it has to be asked again, for the first expression of a process.
+    Raises a `CompilerLoadingError` while the compiler is being loaded: the caller has to ask again.
     """
     if is_tag_type(expression_type):
         _check_length(expression, "tag_expression_length_max", config.tag_expression_length_max)

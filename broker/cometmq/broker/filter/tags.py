@@ -16,7 +16,7 @@ EXPRESSION_LENGTH_CACHED_MAX: Final = 1024
 def tag_filter(expression: str | None) -> Filter | None:
     """Compile an expression; None takes everything. `FilterSyntaxError` if it names no tag.
 
-    Brokers compare the tags' hash codes only: a client looks at the tags themselves again.
+    Brokers compare only the hash codes of tags: the client compares the tags themselves.
     """
     if expression is None or len(expression) > EXPRESSION_LENGTH_CACHED_MAX:
         return _compile(expression or "")

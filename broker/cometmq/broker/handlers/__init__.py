@@ -1,1 +1,1 @@
-"""What each request does: plain functions of a request and who asks."""
+"""The request handlers: plain functions of a request and the session that it came from."""

@@ -1,7 +1,7 @@
-"""For who reads a broker in bulk: our own requests (31001 to 31004).
+"""Reading a broker in bulk, by our own requests (31001 to 31004).
 
-None of them holds up the loop for more than a few ms: what is not in memory is read in a thread,
-and whatever a request could make long has a limit, behind which it is asked again.
+None of them holds up the loop for more than a few ms: data that is not in memory is read in a
+thread, and anything that a request could make long has a limit, after which the client asks again.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALIKE_MAX: Final = 32
-"""Records that are looked at for one unique key: all but one have another key of the same hash, or
-are copies of the message."""
+"""Records looked at for one unique key: all but one have another key with the same hash, or are
+copies of the message."""
 
 _NOT_FOUND: Final = {ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.OFFSET_FOUND_NULL}
 _TO_REPEAT: Final = {ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING}
 _NO_LIMIT: Final = 1 << 62
-"""Bytes, or a time in ms, that nothing reaches."""
+"""A number of bytes, or a time in ms, that nothing reaches."""
 
 
 def get_queue_ranges(request: Command, session: Session) -> Command | Later:
-    """31001: the ends of every queue of a topic that can be read.
+    """31001: both ends of every readable queue of a topic.
 
-    Of all or none: who reads in bulk must not take a part, without a damaged one, for all there is.
+    All or none: a bulk reader must not mistake the sound queues for all there is.
     """
     name = request.read(GetQueueRanges).topic
     state = session.state
@@ -134,7 +134,7 @@ def bulk_pull_message(request: Command, session: Session) -> Command | Later:
 
 
 def get_range_size(request: Command, session: Session) -> Command | Later:
-    """31003: how many bytes the messages of a range have, as far as one look goes."""
+    """31003: the size in bytes of the messages of a range, as far as one look goes."""
     header = request.read(GetRangeSize)
     state = session.state
     _check_queue(header.queue_id, _topic(header.topic, state))
@@ -160,7 +160,7 @@ def get_range_size(request: Command, session: Session) -> Command | Later:
 
 
 def find_unique_keys(request: Command, session: Session) -> Command | Later:
-    """31004: which of these messages are stored; by the index, so that of the last second too."""
+    """31004: which of these unique keys are stored. The index knows the last second's, too."""
     header = request.read(FindUniqueKeys)
     keys = UniqueKeys.decode(request.body).keys
     state = session.state
@@ -169,7 +169,7 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, f"{len(keys)} keys are more than unique_keys_max, {most}"
         )
-    if state.topics.find(header.topic) is None:  # Who only writes to it may ask, too.
+    if state.topics.find(header.topic) is None:  # It need not be readable: writers ask, too.
         raise no_topic(header.topic)
     begun = {key: _begin(key, header, state) for key in keys}
     topic, deletions = header.topic.encode(), state.store.deletions
@@ -211,13 +211,13 @@ def _begin(key: str, header: FindUniqueKeys, state: State) -> KeySearch:
 def _records(
     offsets: Sequence[int], state: State, fetched: Fetched, cold: list[Cold]
 ) -> Iterator[StoredMessage]:
-    """Yield the records at these places; what must be fetched for that is noted."""
+    """Yield the records at these places; add the data to be fetched to `cold`."""
     for offset in offsets:
         record = state.store.find_record(offset, fetched)
         if isinstance(record, Cold):
             cold.append(record)
         elif record is not None:
-            with suppress(MessageError):  # The index names a place, and not what is there.
+            with suppress(MessageError):  # The index names a place, whatever is there.
                 yield read_message(bytes(record))
 
 
@@ -232,7 +232,7 @@ def _found(key: str, record: StoredMessage) -> FoundMessage:
 
 
 def _code(status: ReadStatus, queue_offset: int) -> ResponseCode:
-    """Return what a pull would be answered with."""
+    """Return the code that a pull would be answered with."""
     if status is ReadStatus.FOUND:
         return ResponseCode.SUCCESS
     if status in _TO_REPEAT:
@@ -264,7 +264,7 @@ def _check_queue(queue_id: int, topic: Topic) -> None:
 
 
 def _check_group(header: BulkPullMessage, state: State) -> None:
-    """Refuse a group that may not consume; one that there is not reads as any other."""
+    """Refuse a group that may not consume; a group that does not exist may."""
     group = state.groups.find(header.consumer_group)
     if group is not None and not group.consume_enable:
         raise forbidden(

@@ -1,8 +1,8 @@
-"""What an administrator asks of a client, through the broker that it is connected to: what it is
-doing (307), to consume a message now (309), how far it is (223).
+"""Questions of an administrator to a client, through the broker: what it is doing (307), to consume
+a message now (309), how far it has come (223).
 
-The broker has the client's connection and the administrator has not; it passes the question on, and
-the answer back, or says why there is none.
+Only the broker has a connection to the client. It passes the question on and the answer back, or
+says why there is none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VERSION_STATUS_MIN: Final = 28
 
 
 def get_consumer_running_info(request: Command, session: Session) -> Later:
-    """307: what a consumer is doing."""
+    """307: the running info of a consumer."""
     header = request.read(GetConsumerRunningInfo)
     question = Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
     return _relay(request, session, header.consumer_group, header.client_id, question)
@@ -78,7 +78,7 @@ def consume_message_directly(request: Command, session: Session) -> Command | La
 def _fields_of_direct(
     request: Command, header: ConsumeMessageDirectly, state: State
 ) -> dict[str, str]:
-    """The fields of 309 with what the broker adds for the client."""
+    """Return the fields of 309, with those that the broker adds for the client."""
     fields = request.ext_fields_as(ConsumeMessageDirectly)
     fields["brokerName"] = state.config.broker_name
     topic = state.topics.find(header.topic or "")
@@ -93,7 +93,7 @@ def _fields_of_direct(
 def _relay(
     request: Command, session: Session, group_name: str, client_id: str, question: Command
 ) -> Later:
-    """Ask a client, and answer with what it says."""
+    """Pass a question to a client, and its answer back."""
     group = session.state.consumers.find(group_name)
     found = None if group is None else group.find(client_id)
     if found is None:
@@ -139,7 +139,7 @@ def _unanswered(request: Command, group: str, client_id: str, error: NetError) -
 
 
 def get_consumer_status(request: Command, session: Session) -> Command | Later:
-    """223: how far each member of a group is, or one of them."""
+    """223: the progress of each member of a group, or of one of them."""
     header = request.read(GetConsumerStatus)
     group = session.state.consumers.find(header.group)
     if group is None:
@@ -158,7 +158,7 @@ def get_consumer_status(request: Command, session: Session) -> Command | Later:
 
 
 def refuse_old_clients(group: ConsumerGroup) -> None:
-    """Refuse what the oldest member of a group does not understand."""
+    """Refuse a request if any member of a group is too old to understand it."""
     for member in group.members.values():
         if member.version < VERSION_STATUS_MIN:
             raise RequestError(
@@ -168,7 +168,7 @@ def refuse_old_clients(group: ConsumerGroup) -> None:
 
 
 class _Survey:
-    """One question to many clients, answered when each has answered or failed to."""
+    """One question to many clients, answered once each has answered or failed to."""
 
     def __init__(self, request: Command, session: Session, header: GetConsumerStatus) -> None:
         self._request = request

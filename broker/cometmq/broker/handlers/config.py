@@ -1,4 +1,4 @@
-"""The settings of a running broker: changing some (25), and telling all (26)."""
+"""The settings of a running broker: changing some (25), and reading all (26)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 def update_broker_config(request: Command, session: Session) -> Command:
-    """25: change settings of this broker, all that are asked for or none, until it ends.
+    """25: change settings of this broker, all that are asked for or none, until it stops.
 
-    Keys that nobody knows are ignored, as Apache does: its tools send what they like.
+    Unknown keys are ignored, as Apache does, whose tools send all kinds of keys.
     """
     state = session.state
     peer = session.peer.host

@@ -1,5 +1,5 @@
-"""Who is connected: the members of a consumer group (203), of a producer group (204), and all
-producers (328)."""
+"""Who is connected: the members of a consumer group (203), of a producer group (204), and of all
+producer groups (328)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def get_consumer_connection_list(request: Command, session: Session) -> Command:
-    """203: the members of a consumer group, and what it wants."""
+    """203: the members of a consumer group, and its subscriptions."""
     name = request.read(GetConsumerConnectionList).consumer_group
     group = session.state.consumers.find(name)
     if group is None:

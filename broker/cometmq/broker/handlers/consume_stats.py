@@ -1,4 +1,4 @@
-"""How far groups are behind: one group (208), all groups (317), and in time (303)."""
+"""The lag of groups: of one group (208), of all groups (317), and in time (303)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def get_consume_stats(request: Command, session: Session) -> Command | Later:
-    """208: how far a group is in each queue of its topics, or of those that are named."""
+    """208: the progress of a group in each queue of its topics, or of the named topics."""
     header = request.read(GetConsumeStats)
     state = session.state
     group = header.consumer_group
@@ -63,7 +63,7 @@ def get_consume_stats(request: Command, session: Session) -> Command | Later:
 
 
 def get_broker_consume_stats(request: Command, session: Session) -> Command | Later:
-    """317: how far every group is, topic by topic."""
+    """317: the progress of every group, topic by topic."""
     is_order = request.read(GetBrokerConsumeStats).is_order
     state = session.state
 
@@ -94,7 +94,7 @@ def get_broker_consume_stats(request: Command, session: Session) -> Command | La
 
 
 def _broker_stats(groups: Sequence[bytes], behind: int, in_flight: int, state: State) -> bytes:
-    """Encode the answer to 317 around what is encoded of it: all at once takes 0.1 s."""
+    """Encode the answer to 317 around its encoded parts: encoding all at once takes 0.1 s."""
     body = BrokerConsumeStats(
         broker_addr=str(state.address), total_diff=behind, total_inflight_diff=in_flight
     )
@@ -104,7 +104,7 @@ def _broker_stats(groups: Sequence[bytes], behind: int, in_flight: int, state: S
 
 
 def _topics_of(group: str, state: State, *, is_order: bool) -> Iterator[str]:
-    """Give the topics that a group has offsets in, or those of them that are ordered."""
+    """Yield the topics in which a group has offsets; with `is_order`, only the ordered ones."""
     for name in state.offsets.topics_of(group):
         topic = state.topics.find(name)
         is_meant = topic is not None and (topic.config.order or not is_order)
@@ -113,7 +113,7 @@ def _topics_of(group: str, state: State, *, is_order: bool) -> Iterator[str]:
 
 
 def _may_want(group: str, topic: str, state: State) -> bool:
-    """Whether a group subscribes to a topic, as far as it is there to say so."""
+    """Whether a group subscribes to a topic; true if it has no members that say so."""
     found = state.consumers.find(group)
     return found is None or not found.subscriptions or topic in found.subscriptions
 
@@ -131,9 +131,9 @@ def _reached(
     state: State,
     times: StoreTimes,
 ) -> Iterator[tuple[MessageQueue, OffsetWrapper]]:
-    """Tell of each queue of a topic, that it may read, how far a group is in it.
+    """Yield each readable queue of a topic with the progress of a group.
 
-    One that is damaged is left out, and noted in `times`.
+    Damaged queues are left out, and noted in `times`.
     """
     topic = state.topics.find(topic_name)
     for queue_id in range(0 if topic is None else topic.read_queue_count):
@@ -153,7 +153,7 @@ def _reached(
 
 
 def query_consume_time_span(request: Command, session: Session) -> Command | Later:
-    """303: from when to when the messages of each queue are, and where a group is in that."""
+    """303: the time span of the messages in each queue, and where a group is in it."""
     header = request.read(QueryConsumeTimeSpan)
     state = session.state
     topic = state.topics.find(header.topic)
@@ -199,7 +199,7 @@ def _time_span(
 
 
 def _said(time_ms: int) -> str:
-    """A time as Apache's tools print it, in the broker's zone."""
+    """Return a time as Apache's tools print it, in the broker's time zone."""
     seconds, milliseconds = divmod(time_ms, 1000)
     return f"{time.strftime('%Y-%m-%d#%H:%M:%S', time.localtime(seconds))}:{milliseconds:03d}"
 

@@ -1,4 +1,4 @@
-"""Clients and their groups: heartbeats (34), leaving (35), who is there (38), filters (46)."""
+"""Clients and their groups: heartbeats (34), leaving (35), members (38), filters (46)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cometmq.proto.commands.consumer import (
 )
 
 _UNIT_SUBSCRIPTION: Final = 2
-"""The bit of a topic's system flags that says that a group of a unit consumes it."""
+"""The bit of a topic's system flags for consumption by a group of a unit."""
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def heart_beat(request: Command, session: Session) -> Command:
-    """34: a client is there, in these groups, and wants these topics."""
+    """34: a client is alive, is a member of these groups, and subscribes to these topics."""
     data = HeartbeatData.decode(request.body or b"")
     state = session.state
     fingerprint = data.heartbeat_fingerprint
     known = state.consumers.fingerprint(session.peer)
-    # A short one of a stranger leaves nothing known: it is asked for again, until it is whole.
+    # A heartbeat without subscriptions from an unknown client is asked for again, in full.
     is_lacking = data.without_sub and not known
     changed = fingerprint == 0 or is_lacking or (bool(known) and known != fingerprint)
     memberships = len(data.consumer_data_set) + len(data.producer_data_set)
@@ -59,7 +59,7 @@ def heart_beat(request: Command, session: Session) -> Command:
 def _consumer_beat(
     data: ConsumerData, member: Member, session: Session, *, without_subscriptions: bool
 ) -> None:
-    """Take one group of a heartbeat; a group that may not be is passed over, as Apache does."""
+    """Take one group of a heartbeat; ignore a group that may not be created, as Apache does."""
     state = session.state
     now_ms = state.now_ms()
     group = state.groups.find_or_make(data.group_name, now_ms)
@@ -120,7 +120,7 @@ def _check_filter(subscription: SubscriptionData, config: BrokerConfig) -> None:
 
 
 def notify_members(group: ConsumerGroup | None, state: State) -> None:
-    """Tell the members of a group to share its queues anew (40)."""
+    """Tell the members of a group to share its queues again (40)."""
     if group is None or group.is_broadcasting:
         return
     config = state.groups.find(group.name)

@@ -1,5 +1,5 @@
-"""Administration of groups: making and changing them (200, 225), deleting them (207), what they may
-not read (353), and reading their configuration (201, 352)."""
+"""Administration of groups: creating and changing (200, 225), deleting (207), forbidding topics
+(353), and reading their configuration (201, 352)."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ log = logging.getLogger(__name__)
 
 
 def update_and_create_group(request: Command, session: Session) -> Command | Later:
-    """200: make a group, or change it."""
+    """200: create or change a group."""
     return _put(request, session, [SubscriptionGroupConfig.decode(request.body)])
 
 
 def update_and_create_group_list(request: Command, session: Session) -> Command | Later:
-    """225: make or change several; none of them if one may not be."""
+    """225: create or change several groups, or none if one of them is refused."""
     return _put(request, session, SubscriptionGroupList.decode(request.body).group_config_list)
 
 
 def _put(
     request: Command, session: Session, wanted: Sequence[SubscriptionGroupConfig]
 ) -> Command | Later:
-    """Check all, make or change all, and answer when they are saved."""
+    """Check all, create or change all, and answer once they are saved."""
     state = session.state
     groups = state.groups
     made = [_checked(config, state) for config in wanted]
@@ -84,7 +84,7 @@ def _checked(config: SubscriptionGroupConfig, state: State) -> SubscriptionGroup
 
 
 def delete_group(request: Command, session: Session) -> Command | Later:
-    """207: delete a group, and its offsets if that is wanted; one that there is not is, too."""
+    """207: delete a group, and its offsets if asked to; succeeds if there is no such group."""
     header = request.read(DeleteSubscriptionGroup)
     state = session.state
     state.groups.discard(header.group_name, state.now_ms())
@@ -127,7 +127,7 @@ def get_all_group_config(request: Command, session: Session) -> Command:
 
 
 def get_group_config(request: Command, session: Session) -> Command:
-    """352: one group; it is made by the question, as by any use, where that is allowed."""
+    """352: one group; like any use, the request creates the group if that is allowed."""
     name = request.read(GetSubscriptionGroupConfig).group
     group = session.state.groups.find_or_make(name, session.state.now_ms())
     if group is None:
@@ -136,7 +136,7 @@ def get_group_config(request: Command, session: Session) -> Command:
 
 
 def update_and_get_group_forbidden(request: Command, session: Session) -> Command | Later:
-    """353: let a group read a topic, or not, or only ask."""
+    """353: allow a group to read a topic, forbid it, or only ask."""
     header = request.read(UpdateAndGetGroupForbidden)
     state = session.state
     groups = state.groups

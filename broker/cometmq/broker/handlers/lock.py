@@ -1,4 +1,4 @@
-"""Queues of ordered consumers: locking them (41) and giving them back (42)."""
+"""Locking queues for consumption in order (41), and giving them back (42)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def lock_batch(request: Command, session: Session) -> Command:
-    """41: lock queues for a client, or renew its locks; not those that are not there."""
+    """41: lock queues for a client, or renew its locks; queues that do not exist are left out."""
     body = LockBatch.decode(request.body)
     state = session.state
     if (problem := group_problem(body.consumer_group)) is not None:

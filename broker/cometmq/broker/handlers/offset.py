@@ -1,4 +1,4 @@
-"""Offsets: where a group goes on (14, 15), and where a queue begins and ends (29 to 32)."""
+"""Offsets: where a group continues (14, 15), and where a queue begins and ends (29 to 32)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 
 def query_consumer_offset(request: Command, session: Session) -> Command:
-    """14: where a group goes on.
+    """14: where a group continues.
 
-    Without an offset a client decides itself (22), but in a young queue a group begins at its first
-    message whatever it wants: clients lean on it. With Apache's that is so from the first message
-    on; before, a message may come between this question and that for the queue's end.
+    Without an offset the client decides itself (answer 22). But in a young queue a group begins at
+    the first message whatever it wants, because clients rely on that. Apache's brokers do so once
+    the queue has a message; this one does so before, too, when a message might otherwise come
+    between this question and the one for the queue's end.
     """
     header = request.read(QueryConsumerOffset)
     state = session.state
@@ -57,7 +58,7 @@ def query_consumer_offset(request: Command, session: Session) -> Command:
 
 
 def _is_young(topic: str, queue_id: int, state: State) -> bool:
-    """Whether a queue still has its first message, and that in memory, or has yet to get it."""
+    """Whether a queue still has its very first message in memory, or has yet to get it."""
     if not state.config.offset_from_zero_enable:
         return False
     found = state.topics.find(topic)
@@ -69,7 +70,7 @@ def _is_young(topic: str, queue_id: int, state: State) -> bool:
 
 
 def update_consumer_offset(request: Command, session: Session) -> Command:
-    """15: a group goes on there."""
+    """15: set where a group continues."""
     try:
         header = request.read(UpdateConsumerOffset)
     except FieldError as error:
@@ -89,7 +90,7 @@ def update_consumer_offset(request: Command, session: Session) -> Command:
 
 
 def _null(request: Command, error: FieldError) -> Exception:
-    """Refuse a missing number as Apache does; anything else as what it is."""
+    """Refuse a missing number as Apache does; any other error as it is."""
     fields = request.ext_fields
     for name, word in (("queueId", "QueueId"), ("commitOffset", "Offset")):
         if "topic" in fields and name not in fields:
@@ -114,7 +115,7 @@ def get_min_offset(request: Command, session: Session) -> Command | Later:
     def answer(_: Fetched) -> Command:
         offset = state.store.min_offset(header.topic, header.queue_id)
         if state.topics.is_batch(header.topic):
-            # Apache's batch queues have no first message until they have one, and clients see it.
+            # As with Apache, an empty batch queue begins at -1, and clients see that.
             has_any = state.store.max_offset(header.topic, header.queue_id) > 0
             offset = offset if has_any else -1
         return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
@@ -123,7 +124,7 @@ def get_min_offset(request: Command, session: Session) -> Command | Later:
 
 
 def search_offset_by_timestamp(request: Command, session: Session) -> Command | Later:
-    """29: the offset at a store time."""
+    """29: the offset for a store time."""
     header = request.read(SearchOffsetByTimestamp)
     is_upper = (header.boundary_type or "").upper() == "UPPER"
     boundary = Boundary.UPPER if is_upper else Boundary.LOWER

@@ -1,5 +1,5 @@
-"""Administration of offsets: all of them (43, 45), comparing (308) and copying them (314), and
-having a group begin elsewhere (222)."""
+"""Administration of offsets: listing all (43, 45), comparing (308) and copying them (314), and
+resetting those of a group (222)."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def get_all_delay_offset(request: Command, session: Session) -> Command:
 
 
 def query_correction_offset(request: Command, session: Session) -> Command | Later:
-    """308: by queue, the least offset of all groups but some; the greatest number where the group
-    that is compared is behind it. Without queues that are damaged."""
+    """308: by queue, the least offset of all groups but the filtered ones, or the greatest number
+    if the compared group is behind that. Damaged queues are left out."""
     header = request.read(QueryCorrectionOffset)
     state = session.state
     topic, offsets = header.topic, state.offsets
@@ -94,7 +94,7 @@ def _corrections(request: Command, header: QueryCorrectionOffset, state: State) 
 
 
 def clone_group_offset(request: Command, session: Session) -> Command:
-    """314: have one group go on where another does, in one topic or in all."""
+    """314: have one group continue where another does, in one topic or in all."""
     header = request.read(CloneGroupOffset)
     state = session.state
     source = state.consumers.find(header.src_group)
@@ -108,10 +108,10 @@ def clone_group_offset(request: Command, session: Session) -> Command:
 
 
 def reset_offset(request: Command, session: Session) -> Command | Later:
-    """222: have a group begin where its messages were stored at a time, or at an offset.
+    """222: have a group continue at the offsets for a store time, or at an offset.
 
-    The broker tells each member with the answer to its next pull. Where it must not, it tells them
-    at once (220), and they do it.
+    The broker tells each member in the answer to its next pull. If `server_side_reset_enable` is
+    off, it tells all members at once (220), and they reset their offsets.
     """
     header = request.read(ResetOffset)
     if session.state.config.server_side_reset_enable:
@@ -271,9 +271,9 @@ def _search(
     queue_ids: Iterable[int],
     then: Callable[[Mapping[int, int]], Command],
 ) -> Command | Later:
-    """Find the offsets of a time in these queues, and answer with what `then` makes of them.
+    """Find the offsets for a time in these queues, and answer with what `then` makes of them.
 
-    If that is all of a topic's, one that is damaged is passed over.
+    If these are all queues of the topic, damaged ones are left out.
     """
     store = session.state.store
     topic, timestamp = header.topic, header.timestamp

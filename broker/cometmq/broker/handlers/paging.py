@@ -1,4 +1,4 @@
-"""Tables that are read page by page (21, 201): the pages of one version of a table fit together."""
+"""Tables read page by page (21, 201); the pages of one version of a table fit together."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def page_of(
     size: int | None,
     version: str | None,
 ) -> dict[str, T]:
-    """Return the entries of a page, in the order of their names; without a question, all.
+    """Return the entries of a page, in the order of their names; all if no page is asked for.
 
-    Who asks with another version than the table's gets the first page again.
+    A request with another version than the table's gets the first page again.
     """
     if (sequence, size, version) == (None, None, None):
         return dict(table)

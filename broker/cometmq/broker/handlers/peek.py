@@ -1,4 +1,4 @@
-"""Peeking (200052): what a group would get next, without moving or hiding anything."""
+"""Peeking (200052): the messages that a group would get next, without moving or hiding any."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRIES_FIRST: Final = 5
-"""One peek in so many looks at the group's retries first, so that they are seen at all."""
+"""One peek in this many looks at the group's retries first, so that they are seen at all."""
 
 _ELSEWHERE: Final = frozenset({ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_OVERFLOW_BADLY})
 
@@ -75,7 +75,7 @@ def _check(header: PeekMessage, topic: Topic, session: Session) -> None:
 
 
 class _Peek:
-    """One peek past its checks: goes from queue to queue, also when one has to come from disk."""
+    """One peek that has passed its checks. It goes on from queue to queue after a fetch, too."""
 
     __slots__ = (
         "_count",
@@ -105,7 +105,7 @@ class _Peek:
         self._rest = 0
 
     def run(self) -> Command | Later:
-        """Look at the queues that are left; one that is damaged keeps nobody from the others."""
+        """Look at the remaining queues; a damaged one does not keep a peek from the others."""
         for topic, queue_id in self._places:
             span = self._session.state.store.queues.span(topic, queue_id)
             if span is None:
@@ -124,11 +124,11 @@ class _Peek:
         return self._answer()
 
     def _is_asked_for(self, topic: str) -> bool:
-        """Whether it is just one queue that is to be looked at, and this is of its topic."""
+        """Whether the request names a single queue, and this topic is the one it names."""
         return self._header.queue_id >= 0 and topic == self._header.topic
 
     def _offset(self, topic: str, queue_id: int) -> int:
-        """Where the group goes on, or where the queue begins if that is elsewhere."""
+        """Return where the group continues; where the queue begins if the group has no offset."""
         state = self._session.state
         found = state.offsets.find(self._header.consumer_group, topic, queue_id)
         return state.store.min_offset(topic, queue_id) if found is None else found
@@ -136,7 +136,7 @@ class _Peek:
     def _read(
         self, topic: str, queue_id: int, offset: int, fetched: Fetched | None
     ) -> ReadResult | None:
-        """Read from one queue; None when enough was found in others, or this one is damaged."""
+        """Read from one queue; None if enough was found in others, or this one is damaged."""
         state = self._session.state
         limits = state.config.store
         wanted = min(self._header.max_msg_nums, limits.read_count_max) - self._count
@@ -200,7 +200,7 @@ class _Peek:
 
 
 def _places(header: PeekMessage, topic: Topic, state: State) -> Iterator[tuple[str, int]]:
-    """Give the queues to look at: each time from another on, so that none is always the last."""
+    """Yield the queues to look at, from a different one each time, so that none is always last."""
     chance = random.randrange(100)
     retries = _retry_places(header, chance, state)
     if chance % _RETRIES_FIRST == 0:

@@ -1,4 +1,4 @@
-"""Pulling messages (11, 361): the read, its answer, and holding the request."""
+"""Pulling messages (11, 361): reading, answering, and holding the request."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _CODES: Final = {
 _WAITING: Final = frozenset(
     {ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.NO_MESSAGE_IN_QUEUE}
 )
-"""What a held pull may meet when it looks again, and still be held."""
+"""The results of another look after which a pull is still held."""
 
 
 def pull_message(request: Command, session: Session) -> Command | Frame | Later:
-    """11, and 361: messages of one queue from an offset on."""
+    """11 and 361: messages of one queue, from an offset on."""
     header = request.read(PullMessage)
     state = session.state
     group = state.groups.find(header.consumer_group) or made_group(header, state)
@@ -98,7 +98,7 @@ def _elsewhere(
     group: SubscriptionGroupConfig,
     ends: tuple[int, int] = (0, 0),
 ) -> Command:
-    """Tell a consumer to go on at another offset; `ends` are the queue's, where they are told."""
+    """Tell a consumer to continue at another offset; `ends` are the queue's, if they are sent."""
     fields = PullMessageResponse(
         group.broker_id,
         offset,
@@ -127,7 +127,7 @@ def _read(
             fetched=fetched,
         )
     except (CorruptionError, MessageError) as error:
-        # Who comes again and again is told of once, with the message that is damaged.
+        # A client that comes again and again is logged once, with the damaged message.
         if not session.state.damage.look(header.topic, header.queue_id, queue_offset):
             log.error("a pull of %r from %s: %s", header.topic, session.peer.host, error)
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
@@ -142,7 +142,7 @@ def _found(
     result: ReadResult,
     since_ns: int,
 ) -> Command | Frame:
-    """Answer with messages; a pull that was held has no time since which it is being served."""
+    """Answer with messages; `since_ns` is 0 for a pull that was held."""
     state = session.state
     name, group_name = header.topic, header.consumer_group
     queue_id, end = header.queue_id, result.next_begin_offset
@@ -156,8 +156,8 @@ def _found(
 
 
 class _Pull:
-    """One pull past its checks: reads, and comes back to it when it is held or what it reads is
-    not in memory."""
+    """One pull that has passed its checks. It reads, and reads again after it was held or after
+    data was fetched that was not in memory."""
 
     __slots__ = (
         "_group",
@@ -187,12 +187,12 @@ class _Pull:
         self._group = group
         self._wanted = wanted
         self._since_ns = since_ns  # 0 once it is held.
-        self._offset = header.queue_offset  # A held one goes on behind what it does not want.
+        self._offset = header.queue_offset  # A held pull moves past messages it does not want.
 
     def first(self, result: ReadResult | None) -> Command | Frame | Later:
-        """Answer, or hold the request when there is nothing and the client waits.
+        """Answer, or hold the request if there is nothing and the client is ready to wait.
 
-        `result` is what has been read, None while a reset of some group is pending.
+        `result` is the read made already; None while a reset of any group is pending.
         """
         if result is None:
             if (told := self._reset()) is not None:
@@ -205,7 +205,7 @@ class _Pull:
         return self._answer(result)
 
     def _reset(self) -> Command | None:
-        """Tell the group to go on elsewhere, if an operator wants that."""
+        """Tell the group to continue at another offset, if an operator has reset it."""
         header, state = self._header, self._session.state
         offset = state.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if offset is None:
@@ -244,7 +244,7 @@ class _Pull:
         )
 
     def _keep_little(self) -> None:
-        """Let go what no answer needs: a peer may hold many requests, of 16 MiB each."""
+        """Drop what no answer needs: a peer may have many requests held, of 16 MiB each."""
         request, header = self._request, self._header
         self._request = Command(
             request.code, None, request.flag, request.opaque, codec=request.codec
@@ -255,7 +255,7 @@ class _Pull:
             )
 
     def again(self, is_last: bool) -> Command | Frame | Later | None:
-        """Look again; None while there is nothing and it is not the last time."""
+        """Look again; None if there is nothing yet and this is not the last time."""
         if self._session.state.offsets.resets and (told := self._reset()) is not None:
             return told
         try:

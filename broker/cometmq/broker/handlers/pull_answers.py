@@ -1,6 +1,6 @@
-"""What a pull that found messages is told: where it stands, and the messages.
+"""The answer to a pull that found messages: where it stands, and the messages.
 
-Most pulls ask in JSON, so that answer is a form that is filled in. Others are encoded as usual.
+Most pulls ask in JSON, so their answer is a form to be filled in. Others are encoded as usual.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _REMARK: Final = ReadStatus.FOUND.name
 _MARKS: Final = (13579111, 24681012, 35791113, 46810214, None, 57911135, 68102146)
-"""The fields of the specimen; none of them stands in another one."""
+"""The fields of the specimen; none of them is a part of another."""
 
 
 def _form() -> JsonAnswerForm:
@@ -37,7 +37,7 @@ _before: Final = _form().before
 def answer_fields(
     result: ReadResult, topic: Topic, group: SubscriptionGroupConfig
 ) -> PullMessageResponse:
-    """Say where a pull stands, whether it found messages or not."""
+    """Return where a pull stands, whether it found messages or not."""
     return PullMessageResponse(
         group.broker_id,
         result.next_begin_offset,
@@ -52,7 +52,7 @@ def answer_fields(
 def found_answer(
     request: Command, peer: Peer, result: ReadResult, topic: Topic, group: SubscriptionGroupConfig
 ) -> Command | Frame:
-    """Answer with what a read found."""
+    """Answer with the messages that a read found."""
     if request.codec is JSON and peer.connection.takes_frames and not request.flag & ONEWAY_FLAG:
         head = _before(
             result.size,

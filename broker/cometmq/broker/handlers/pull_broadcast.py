@@ -1,4 +1,4 @@
-"""What a pull for a broadcasting group leaves in the broker's record, and is told from it."""
+"""Pulls for broadcasting groups: recording their offsets, and answering from that record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BY_PROXY: Final = 1
 
 
 def first_offset(header: PullMessage, session: Session) -> int | None:
-    """Note from where a member pulls; returns where it is to go on instead, if it is told so."""
+    """Note the offset that a member pulls from; return the one to continue at instead, if any."""
     state = session.state
     reset = state.offsets.resets.get((header.consumer_group, header.topic, header.queue_id))
-    if reset is not None:  # It is told of that.
+    if reset is not None:  # The answer tells the member of the reset.
         note_pull(header, session, reset)
         return None
     client_id = _client_id(header, session)
@@ -37,7 +37,7 @@ def first_offset(header: PullMessage, session: Session) -> int | None:
 
 
 def note_pull(header: PullMessage, session: Session, offset: int) -> None:
-    """Note from where a member pulls, or is told to."""
+    """Note the offset that a member pulls from, or is told to."""
     state = session.state
     client_id = _client_id(header, session)
     if client_id is None or offset < 0 or not state.config.broadcast_offsets_enable:
@@ -54,7 +54,7 @@ def note_pull(header: PullMessage, session: Session, offset: int) -> None:
 
 
 def _client_id(header: PullMessage, session: Session) -> str | None:
-    """Return who pulls; None for one who is no member."""
+    """Return the id of the client that pulls; None if it is not a member."""
     if header.request_source == BY_PROXY:
         return header.proxy_forward_client_id
     group = session.state.consumers.find(header.consumer_group)

@@ -1,4 +1,4 @@
-"""What a pull has to pass before anything is read for it, in Apache's order, with its words."""
+"""The checks of a pull before anything is read for it, in Apache's order, with its words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def made_group(header: PullMessage, state: State) -> SubscriptionGroupConfig:
-    """Make the group of a pull, where that is allowed."""
+    """Create the group of a pull if that is allowed; refuse the pull otherwise."""
     group = state.groups.find_or_make(header.consumer_group, state.now_ms())
     if group is None:
         raise RequestError(
@@ -33,7 +33,7 @@ def made_group(header: PullMessage, state: State) -> SubscriptionGroupConfig:
 
 
 def unreadable(header: PullMessage, topic: Topic, session: Session) -> RequestError:
-    """Refuse a queue that may not be read, or is not there."""
+    """Refuse a queue that may not be read or does not exist."""
     if not topic.config.perm & READ:
         return forbidden(
             ForbiddenType.TOPIC, f"the topic[{header.topic}] pulling message is forbidden"
@@ -47,10 +47,10 @@ def unreadable(header: PullMessage, topic: Topic, session: Session) -> RequestEr
 
 
 def wanted_by(header: PullMessage, group: SubscriptionGroupConfig, state: State) -> Filter | None:
-    """Find which messages the consumer wants: by its request, or by its group's heartbeats."""
+    """Return the filter of a consumer, from its request or from its group's heartbeats."""
     if header.has_subscription:
         if header.subscription == "*" and header.expression_type == "TAG":
-            return None  # As `_compiled` would find after six calls.
+            return None  # The result of `_compiled`, without its six calls.
         return _compiled(header.expression_type, header.subscription, state.config)
     found = state.consumers.find(header.consumer_group)
     if found is None:
@@ -88,10 +88,9 @@ def _check_group(
 def _filter_of_group(
     found: ConsumerGroup, subscription: SubscriptionData, config: BrokerConfig
 ) -> Filter | None:
-    """Compile what a group's heartbeats say: what is not by tag once, when a pull first needs it.
+    """Compile a subscription of a group; one not by tag only once, when a pull first needs it.
 
-    A heartbeat is answered in the same way whatever is in it, so that one with thousands of
-    expressions holds nobody up.
+    Heartbeats compile nothing, so that one with thousands of expressions holds nobody up.
     """
     kind, topic = subscription.expression_type, subscription.topic
     if subscription.class_filter_mode:
@@ -138,7 +137,7 @@ def _unserved(error: FilterTypeError) -> RequestError:
 
 
 def forbidden(kind: ForbiddenType, remark: str) -> RequestError:
-    """Refuse what somebody may not do."""
+    """Refuse something that is forbidden."""
     return RequestError(
         ResponseCode.NO_PERMISSION, remark, PullMessageRefusal(forbidden_type=int(kind))
     )

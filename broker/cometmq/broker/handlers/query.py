@@ -1,4 +1,4 @@
-"""Finding messages: by their place (33) and by key (12)."""
+"""Finding messages by place (33) and by key (12)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNIQUE_QUERY_COUNT: Final = 32
 
 
 def view_message_by_id(request: Command, session: Session) -> Command | Later:
-    """33: the message at a physical offset. A peer may name any place, also one in a body."""
+    """33: the message at a physical offset. A peer may name any place, even within a body."""
     offset = request.read(ViewMessageById).offset
 
     def attempt(fetched: Fetched) -> Command | Sequence[Cold]:
@@ -42,7 +42,7 @@ def view_message_by_id(request: Command, session: Session) -> Command | Later:
 
 
 def indexed(begun: KeySearch | None) -> KeySearch:
-    """Refuse a search without an index: "nothing" would have who asks send it once more."""
+    """Refuse a search without an index: "nothing found" would make the client send it again."""
     if begun is None:
         remark = "messages are not found by key: the index of this broker is off (index=false)"
         raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
@@ -50,7 +50,7 @@ def indexed(begun: KeySearch | None) -> KeySearch:
 
 
 def go_on_with(searches: Iterable[KeySearch]) -> Generator[None, None, list[Cold]]:
-    """Take searches as far as they go in slices; returns what has to be fetched for the rest."""
+    """Advance searches as far as they go, in slices; return the data to fetch for the rest."""
     cold: list[Cold] = []
     for each in searches:
         for needs in each:
@@ -62,7 +62,7 @@ def go_on_with(searches: Iterable[KeySearch]) -> Generator[None, None, list[Cold
 
 
 def query_message(request: Command, session: Session) -> Command | Later:
-    """12: the messages that may have a key, newest first: only hashes are compared."""
+    """12: the messages that may have a key, newest first; only hashes are compared."""
     header = request.read(QueryMessage)
     state = session.state
     count = UNIQUE_QUERY_COUNT if header.unique_key_query else min(header.max_num, QUERY_COUNT_MAX)

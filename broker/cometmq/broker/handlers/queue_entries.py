@@ -1,4 +1,4 @@
-"""The raw entries of a queue, and what a group's filter makes of them (321)."""
+"""The raw entries of a queue, and a group's filter for them (321)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
 
 ENTRIES_MAX: Final = 10_000
-"""Of one answer, some 1 MB; who wants more asks again behind them."""
+"""Entries of one answer, some 1 MB; a client that wants more asks again from there."""
 
 
 def query_consume_queue(request: Command, session: Session) -> Command | Later:
-    """321: entries of a queue from an offset on; an operator looks at few of them."""
+    """321: entries of a queue, from an offset on, for an operator."""
     header = request.read(QueryConsumeQueue)
     topic, queue_id = header.topic, header.queue_id
     queues = session.state.store.queues
@@ -84,7 +84,7 @@ def _said(physical_offset: int, size: int, code: int) -> ConsumeQueueData:
 def _filter_of(
     header: QueryConsumeQueue, state: State
 ) -> tuple[str | None, SubscriptionData | None]:
-    """What a group wants of the topic: as text, and as it said."""
+    """Return a group's filter as text, and its subscription to the topic."""
     group = header.consumer_group
     if group is None:
         return None, None

@@ -1,6 +1,6 @@
-"""Handlers that need what may be only on the disk: they try, have it fetched, and try again.
+"""Support for handlers that need data from the disk: they try, have it fetched, and try again.
 
-Those that look at many queues do so in slices, between which the loop has its turn.
+Handlers that look at many queues do so in slices, so that the loop can work in between.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
 
 
 def answered(request: Command, session: Session, attempt: Attempt) -> Command | Later:
-    """Answer with what `attempt` gives, now or when what it asks for has been fetched.
+    """Answer with the result of `attempt`, now or when the data that it asks for is fetched.
 
-    `attempt` gets all that was fetched so far, and gives the answer, LATER when that comes by
-    another way, or what it needs beside what it got.
+    `attempt` gets everything fetched so far. It returns the answer, LATER if that comes by another
+    way, or the data that it needs in addition.
     """
 
-    # First without the functions below, which know each other: only the collector ends that.
+    # First without the functions below: they are a reference cycle, left to the collector.
     first = attempt(())
     if first is LATER or isinstance(first, Command):
         return first
@@ -68,7 +68,7 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
             response = refuse(request, session, error)
         if response is not LATER:
             session.peer.answer(request, response)
-        session.peer.peers.turn.end()  # Of what was put into the store: no request comes to end it.
+        session.peer.peers.turn.end()  # For puts into the store: no request comes to end the turn.
 
     def failed(error: OSError) -> None:
         session.peer.answer(request, read_failed(request, error))
@@ -82,7 +82,7 @@ def answered_of_queues(
     queues: Iterable[tuple[str, int]],
     attempt: Attempt,
 ) -> Command | Later:
-    """Answer as `answered` does, once it is known without waiting where these queues begin."""
+    """Answer as `answered` does, once looking up where these queues begin need not wait."""
     of = session.state.store.queues
 
     def look(fetched: Fetched) -> Command | Sequence[Cold] | Later:
@@ -99,9 +99,9 @@ def with_message(
     missing: str,
     use: Callable[[StoredMessage], Later],
 ) -> Command | Later:
-    """Read a message, from the disk if need be, and do something with it.
+    """Read a message, from the disk if need be, and pass it to `use`.
 
-    `missing` is what the request is refused with where there is none.
+    `missing` is the remark of the refusal if there is no such message.
     """
     state = session.state
 
@@ -113,7 +113,7 @@ def with_message(
             raise RequestError(ResponseCode.SYSTEM_ERROR, missing)
         try:
             return use(read_intact(record))
-        except PutRefusedError as error:  # Without the fields, which only senders are given.
+        except PutRefusedError as error:  # Without the fields, which only senders get.
             refusal = put_refusal(error, state.config)
             raise RequestError(refusal.code, refusal.remark) from error
 
@@ -121,7 +121,7 @@ def with_message(
 
 
 class _Sliced:
-    """An attempt that is made a slice at a time."""
+    """An attempt that is made in slices."""
 
     def __init__(self, request: Command, session: Session, attempt: SlicedAttempt) -> None:
         self._request = request
@@ -131,7 +131,7 @@ class _Sliced:
         self._work = attempt(())
 
     def step(self) -> Command | Later:
-        """Do the next slice; the answer, or LATER when there is more to do."""
+        """Do the next slice; return the answer, or LATER if there is more to do."""
         until_ns = time.perf_counter_ns() + SLICE_NS
         try:
             next(self._work)
@@ -168,27 +168,27 @@ class _Sliced:
 def answered_in_slices(
     request: Command, session: Session, attempt: SlicedAttempt
 ) -> Command | Later:
-    """Answer as `answered` does, with what a generator returns, which yields where it may wait."""
+    """Answer as `answered` does, with the result of a generator that yields where it may pause."""
     return _Sliced(request, session, attempt).step()
 
 
 class StoreTimes:
     """Looks up when messages of many queues were stored.
 
-    It notes what has to be fetched for that, and which queues are damaged.
+    It notes the data to be fetched for that, and the damaged queues.
     """
 
     def __init__(self, store: MessageStore, fetched: Fetched) -> None:
         self.cold: list[Cold] = []
-        """What is missing: the times given until it is there are of no use."""
+        """Data to be fetched: until that is done, the returned times are of no use."""
         self._store = store
         self._fetched = fetched or None
         self._damaged: list[str] = []
 
     def span(self, topic: str, queue_id: int) -> Span | None:
-        """Return where a queue begins and ends; None of one that is damaged, which is noted.
+        """Return where a queue begins and ends; None if it is damaged, which is noted.
 
-        Where it begins, 0 is given while that is to be fetched.
+        The begin is 0 while it has to be fetched.
         """
         queues = self._store.queues
         if not self._fetched and (front := queues.cold_front(topic, queue_id)) is not None:
@@ -200,14 +200,14 @@ class StoreTimes:
         return span
 
     def left_out(self) -> str | None:
-        """The remark of an answer about many queues, without those that are damaged."""
+        """Return a remark that names the damaged queues left out; None if there are none."""
         if not self._damaged:
             return None
         names = some_of(self._damaged)
         return f"left out, because files are damaged (the broker's log says which): {names}"
 
     def at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When the message at a queue offset was stored; -1 where there is none, or damage."""
+        """Return when the message at a queue offset was stored; -1 if there is none or damage."""
         try:
             result = self._store.read(topic, queue_id, queue_offset, 1, fetched=self._fetched)
         except StoreFilesError:
@@ -220,12 +220,12 @@ class StoreTimes:
         return store_time_of(result.slices[0])
 
     def earliest(self, topic: str, queue_id: int) -> int:
-        """When a queue's first message was stored; -1 when there is none."""
+        """Return when the first message of a queue was stored; -1 if there is none."""
         return self.at(topic, queue_id, self._store.min_offset(topic, queue_id))
 
 
 def store_time_of(record: bytes | bytearray | memoryview) -> int:
-    """Read a record's store timestamp."""
+    """Read the store timestamp of a record."""
     (flag,) = _SYS_FLAG.unpack_from(record, _SYS_FLAG_AT)
     shift = 12 if flag & _BORN_HOST_IPV6 else 0
     (time,) = _TIME.unpack_from(record, STORE_TIMESTAMP_AT + shift)

@@ -1,8 +1,8 @@
-"""Replies (324, 325): handed to the client that asked, over the connection that it keeps here.
+"""Replies (324, 325): handed to the requester over its connection to this broker.
 
-The client that asked is a member of a producer group, and its request names it. It is handed the
-reply (326) and says that it has it, and only then who replied is answered. Replies are kept in a
-topic too, as Apache's brokers do, for who looks into what went on; nobody consumes them.
+The requester is a member of a producer group, and its request carries its client id. It is handed
+the reply (326) and confirms it; only then is the replier answered. As with Apache's brokers,
+replies are also stored in a topic, for later inspection; nobody consumes them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _find_unique_id = property_finder(b"UNIQ_KEY")
 
 
 def send_reply_message(request: Command, session: Session) -> Command | Later:
-    """324: a reply whose fields have their long names."""
+    """324: a reply; its fields have their long names."""
     return _Reply(request, request.read(SendMessage), session).push()
 
 
 def send_reply_message_v2(request: Command, session: Session) -> Command | Later:
-    """325: a reply whose fields have one letter each."""
+    """325: a reply; its fields have names of one letter."""
     return _Reply(request, request.read(SendMessageV2), session).push()
 
 
@@ -64,7 +64,7 @@ class _Reply:
         self._properties = set_property(raw, b"PUSH_REPLY_TIME", b"%d" % self._now_ms)
 
     def push(self) -> Command | Later:
-        """Hand it to who asked."""
+        """Hand the reply to the requester."""
         state = self._session.state
         client = _find_client(self._properties)
         if client is None:
@@ -114,12 +114,12 @@ class _Reply:
         )
 
     def _finish(self, failed: str | None) -> None:
-        """Keep the reply, and answer who sent it."""
+        """Store the reply, and answer its sender."""
         state, request = self._session.state, self._request
         place, queue_offset = _NOT_STORED, 0
-        # An empty one is handed on, but is no message that a topic can hold.
+        # An empty reply is handed on, but no topic can store a message without a body.
         if state.config.store_replies and self._body:
-            with suppress(PutRefusedError):  # It is handed on all the same.
+            with suppress(PutRefusedError):  # The reply is handed on all the same.
                 place, queue_offset = self._store()
         fields = SendMessageResponse(
             place,

@@ -1,5 +1,5 @@
-"""Sends to the retry topic of a group: by a consumer that could not send a message back (36), or
-that consumes in order and gives a message up."""
+"""Sends to the retry topic of a group, by a consumer that could not send a message back (36), or
+that consumes in order and gives up on a message."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cometmq.proto.commands.send import SendMessage
 
 VERSION_WITH_MAX: Final = 121
-"""V3_4_9: clients from here on say themselves how often a message may come back."""
+"""V3_4_9: since then clients say themselves how often a message may come back."""
 
 
 def dead_letters(request: Command, header: SendMessage, state: State) -> Topic | None:
-    """Find or make the topic of dead letters for a send that must not be retried; else None.
+    """Find or create the dead-letter topic for a send that must not be retried; else None.
 
-    It came back too often, or its group consumes in order: what holds a queue up is not retried
-    beside it. `RequestError` when there is no such group.
+    It must not if it has come back too often, or if its group consumes in order: then a message
+    that holds up its queue is not retried beside it. Raises a `RequestError` without such a group.
     """
     name = header.topic[len(RETRY_PREFIX) :].partition("+")[0]
     group = state.groups.find_or_make(name, state.now_ms())
@@ -43,7 +43,7 @@ def dead_letters(request: Command, header: SendMessage, state: State) -> Topic |
 
 
 def writeable(name: str, queues: int, state: State) -> Topic:
-    """Find or make a topic of a group, for its retries or its dead letters."""
+    """Find or create a topic of a group, for its retries or its dead letters."""
     topic = state.topics.make_derived(name, queues, state.now_ms())
     if topic is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
@@ -55,9 +55,9 @@ def writeable(name: str, queues: int, state: State) -> Topic:
 
 
 def retries_max(request: Command, wanted: int | None, group: SubscriptionGroupConfig) -> int:
-    """How often a message may come back: as a newer client says, or as its group is set.
+    """Return how often a message may come back, as newer clients or else the group's config say.
 
-    A group that is set to no retries has none, whatever its clients say: Java's always say 16.
+    If the group is configured for no retries, there are none: Java clients always ask for 16.
     """
     if request.version >= VERSION_WITH_MAX and wanted is not None and group.retry_max_times:
         return wanted

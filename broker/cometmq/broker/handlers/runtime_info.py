@@ -1,7 +1,8 @@
 """How the broker is doing, under the names that Apache's tools look for (28).
 
-Queues of thread pools are what Apache's brokers are judged by; there are none here. What comes
-closest stands in their place: sends that wait for the disk. What has no counterpart is 0.
+Apache's brokers are judged by the queues of their thread pools, which do not exist here. The
+closest thing stands in their place: sends that wait for the disk. Values without a counterpart are
+0.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _TIMES: Final = (
     ("5~10s", 10_000),
     ("10s~", None),
 )
-"""Apache's classes of the time that a send takes, and where each ends in ms."""
+"""Apache's classes of send durations, and the end of each in ms."""
 
 _SENDS: Final = (
     RequestCode.SEND_MESSAGE,
@@ -70,7 +71,7 @@ _NOTHING: Final = {
     "timerOffsetBehind": "0",
     "timerReadBehind": "0",
 }
-"""What there is none of."""
+"""Values that have no counterpart here."""
 
 
 def get_broker_runtime_info(request: Command, session: Session) -> Command | Later:
@@ -96,7 +97,7 @@ def get_broker_runtime_info(request: Command, session: Session) -> Command | Lat
 
 
 def _broker(state: State) -> Iterator[tuple[str, str]]:
-    """What is known of the process and of what goes through it."""
+    """Yield the values about the process and its traffic."""
     yield "brokerActive", "true"
     yield "brokerVersion", str(CURRENT_VERSION)
     yield "brokerVersionDesc", version_name(CURRENT_VERSION)
@@ -113,7 +114,7 @@ def _broker(state: State) -> Iterator[tuple[str, str]]:
     put, got, found, missed = state.recent.per_second()
     yield "putTps", _rates(put)
     yield "getTransferredTps", _rates(got)
-    yield "getTransferedTps", _rates(got)  # So spelt up to 4.9.
+    yield "getTransferedTps", _rates(got)  # Spelt like this up to 4.9.
     yield "getFoundTps", _rates(found)
     yield "getMissTps", _rates(missed)
     yield "getTotalTps", _rates([sum(pair) for pair in zip(found, missed, strict=True)])
@@ -163,12 +164,12 @@ def _store(state: State) -> Mapping[str, str]:
 
 
 def _rates(rates: Sequence[float]) -> str:
-    """Rates as Apache writes them; it has 0.0 when no time has passed."""
+    """Return rates as Apache writes them; 0.0 before any time has passed."""
     return " ".join(map(str, rates)) if rates else "0.0"
 
 
 def _distribution(times: Durations) -> str:
-    """How many sends took how long; each stands where its class of powers of two ends."""
+    """Return the counts of sends by duration; each counts at the end of its power-of-two bucket."""
     counts = dict.fromkeys([name for name, _ in _TIMES], 0)
     for bucket, count in enumerate(times.counts):
         longest_ms = (1 << bucket) / 1024
@@ -185,7 +186,7 @@ def _lasting(time_ms: int) -> str:
 
 
 def _bytes(size: int) -> str:
-    """A size as Apache writes it."""
+    """Return a size as Apache writes it."""
     if size < 1024:
         return f"{size} B"
     power = min((size.bit_length() - 1) // 10, len(_UNITS))

@@ -1,8 +1,8 @@
 """Sending: one message (10, 310) or a batch (320).
 
-The checks come in Apache's order, with its codes and words, so that a client that sends something
-wrong in two ways hears of the same one. A send is put into the store's turn here and answered by
-`acknowledgements` when the turn is written, and synced if that is promised.
+The checks come in Apache's order, with its codes and words, so that a client with two mistakes in
+one send hears of the same one. A send is put into the store's turn here; `acknowledgements` answers
+it once the turn is written, and synced if that is promised.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 _V2_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _BATCH_CODE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _PLAIN_FLAGS: Final = ~int(TRANSACTION_MASK)
-"""A message is of a transaction by its property, whatever else it says."""
+"""Without the transaction flags: only the property makes a message part of a transaction."""
 _UNIQUE_ID_SIZE: Final = len("UNIQ_KEY") + 2 + 56
-"""What the property takes that a message without one gets, at most."""
+"""The largest size of the property given to a message that has no unique id."""
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEEDS_UNWRAP)
-"""Of a batch that stays one record: without both of them consumers get it as one message."""
+"""Flags of a batch that stays one record; without both, consumers get it as one message."""
 
 _find_times = [
     property_finder(name) for name in (b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS")
@@ -64,20 +64,21 @@ _find_times = [
 
 
 def send_message(request: Command, session: Session) -> Command | Later:
-    """10: a message whose fields have their long names."""
+    """10: a message; its fields have their long names."""
     return _send(request, request.read(SendMessage), session)
 
 
 def send_message_v2(request: Command, session: Session) -> Command | Later:
-    """310, and 320: a message, or a batch of them, whose fields have one letter each.
+    """310 and 320: a message or a batch; its fields have names of one letter.
 
-    The way of nearly all: single messages to topics that are known, with properties that were seen
-    before but for the unique id; in one function because each call is a tenth of a microsecond.
-    Whatever is different in anything, or wrong, goes through `_send`, with every check.
+    This is the fast path of nearly all sends: a single message to a known topic, with properties
+    that were seen before except for the unique id. It is one function because each call costs a
+    tenth of a microsecond. A send that is different in any way, or wrong, goes through `_send`,
+    which makes all checks.
     """
     fields = request.fields
     header = fields.header if type(fields) is TypedFields else None
-    if type(header) is not SendMessageV2:  # Else `read` would only give it.
+    if type(header) is not SendMessageV2:  # Otherwise `read` would just return it.
         header = request.read(SendMessageV2)
     state = session.state
     body = request.body
@@ -187,7 +188,7 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
 
 
 def _as_before(request: Command, place: Place, session: Session, sent: Sent) -> Later:
-    """Answer a message that came before as it was then, or will be."""
+    """Answer a repeated message as the first one was, or will be."""
     _, unique_id, waits, _ = sent
     physical_offset, queue_id, queue_offset = place
     state = session.state
@@ -207,7 +208,7 @@ def _send_batch(
     queue_id: int,
     sent: Sent,
 ) -> Command | Later:
-    """Put the messages of a batch: each as a record, or all as one where the topic says so."""
+    """Put the messages of a batch: each as a record, or all as one if the topic is for batches."""
     state = session.state
     name = header.topic
     check_batch_topic(name, state)
@@ -218,7 +219,7 @@ def _send_batch(
     put = state.store.put_raw_batch(name, queue_id, body, more, origin) if more else None
     if put is None:
         try:
-            for mark in MARKS:  # No batch has that promise.
+            for mark in MARKS:  # Nothing of the kind is promised for a batch.
                 body = without_property(body, mark)
             messages = split_batch(body, more)
         except MessageError as error:
@@ -265,11 +266,11 @@ def _send_inner_batch(
     return LATER
 
 
-# Checks that most sends need not make.
+# Checks that most sends do not need.
 
 
 def checked_target(request: Command, header: SendMessage, session: Session) -> tuple[Topic, int]:
-    """Find or make the topic of a send, and choose a queue for who leaves that to the broker."""
+    """Find or create the topic of a send, and choose a queue if that is left to the broker."""
     topic = session.state.topics.find(header.topic)
     if topic is None or topic.is_closed:
         topic = _admitted(header, session.state)
@@ -295,7 +296,7 @@ def check_batch_topic(name: str, state: State) -> None:
 
 
 def _admitted(header: SendMessage, state: State) -> Topic:
-    """Check a topic that is not an ordinary one that there is, and make it if that is allowed."""
+    """Check a topic that is closed or does not exist, and create it if that is allowed."""
     name = header.topic
     if (problem := topic_problem(name)) is not None:
         raise _refusal(state, ResponseCode.INVALID_PARAMETER, problem)
@@ -324,7 +325,7 @@ def _admitted(header: SendMessage, state: State) -> Topic:
 
 
 def body_of(request: Command) -> bytes:
-    """Give the body of a frame, that may have come in pieces; a message has one."""
+    """Return the body of a request as `bytes`; refuse a message without one."""
     if type(request.body) is bytes:
         return request.body
     if request.body is None:
@@ -335,7 +336,7 @@ def body_of(request: Command) -> bytes:
 
 
 def _chosen_queue(header: SendMessage, topic: Topic, session: Session) -> int:
-    """Choose a queue for who leaves that to the broker, and refuse one that is not there."""
+    """Choose a queue if that is left to the broker; refuse a queue that does not exist."""
     if header.queue_id >= topic.queue_count:
         raise _refusal(
             session.state,
@@ -351,7 +352,7 @@ def _set_aside(
 ) -> tuple[str, int, bytes]:
     """Return where a message with a delay waits, and its properties there.
 
-    Refuses what would otherwise be delivered at once, although it should be later.
+    Refuses a delivery time, which this broker cannot keep: the message would be delivered at once.
     """
     try:
         level = delay_level(properties)
@@ -374,7 +375,7 @@ def _set_aside(
 
 
 def _check_batch_delay(properties: bytes, state: State) -> None:
-    """Refuse a batch that is to wait as a whole, as Apache does: none of its messages would."""
+    """Refuse a delay for a whole batch, as Apache does: none of its messages would wait."""
     try:
         waits = delay_level(properties) > 0
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What a sender is told of a message that is stored: where it went.
+"""The answer to a send: where the message is stored.
 
-Nearly all sends are answered with the same fields, so that answer is a form that is filled in, one
-for each codec: `frames`. What has no place in it (a batch, an odd id) is encoded as usual.
+Nearly all sends are answered with the same fields, so for each codec their answer is a form to be
+filled in: `frames`. Anything that does not fit the form (a batch, an odd id) is encoded as usual.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _OFFSET, _QUEUE, _QUEUE_OFFSET, _UNIQUE_ID = "<offset>", 135797531, 246808642086, "<id>"
-"""The marks in the specimen of the form."""
+"""The values in the specimen that mark the places to fill in."""
 
 
 class SendAnswers:
@@ -53,7 +53,7 @@ class SendAnswers:
                 stored, [(host + _OFFSET, host.encode() + b"%016X"), *holes]
             ),
         }
-        """Make, by codec, the whole frame of an answer, of a physical offset, a queue id, a queue
+        """By codec: makes the whole frame of an answer from a physical offset, a queue id, a queue
         offset, a unique id of letters and digits, and the number of the request."""
 
         self._messagepack = messagepack_answers(done)
@@ -66,8 +66,8 @@ class SendAnswers:
             MESSAGEPACK: lambda opaque: write_done(opaque, None),
             ROCKETMQ: rocketmq_answers(done, []),
         }
-        """Make, by codec, the frame of an answer that says only that all is well, of the number of
-        the request."""
+        """By codec: makes the frame of an answer that only says success, from the number of the
+        request."""
 
     def _messagepack_frame(
         self,
@@ -91,7 +91,7 @@ class SendAnswers:
         unique_id: bytes | None,
         batch_id: bytes | None = None,
     ) -> Command | None:
-        """Answer the send of a message or a batch; None to who wants no answer."""
+        """Answer the send of a message or a batch; None if the request is one-way."""
         if request.flag & ONEWAY_FLAG:
             return None
         response = SendMessageResponse(

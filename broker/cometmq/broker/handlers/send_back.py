@@ -1,7 +1,7 @@
 """Messages that a consumer could not consume (36): kept for later, or as dead letters.
 
-A message comes back as a new one in the retry topic of its group, with a delay that grows from time
-to time (see `setting_aside`), and after its last one it goes to the group's dead-letter topic.
+A message comes back as a new one in the retry topic of its group, with a delay that grows each time
+(see `setting_aside`). After the last retry it goes to the group's dead-letter topic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 FIRST_LEVEL: Final = 3
-"""The delay level, of 10 s, of what comes back for the first time."""
+"""The delay level of a message that comes back for the first time: 10 s."""
 
 
 def consumer_send_msg_back(request: Command, session: Session) -> Command | Later:
@@ -102,13 +102,13 @@ def _put_back(
         session.peer,
         request,
         request.answer(ResponseCode.SUCCESS),
-        waits=True,  # The consumer lets go of the message then.
+        waits=True,  # The consumer drops the message upon the answer.
     )
     return LATER
 
 
 def _marked(message: StoredMessage, state: State) -> bytes:
-    """The properties, with where the message is from."""
+    """Return the properties, with those that say where the message comes from."""
     properties = bytes(message.properties_raw)
     if find_property(properties, b"RETRY_TOPIC") is None:
         properties = set_property(properties, b"RETRY_TOPIC", message.topic.encode())
@@ -121,7 +121,7 @@ def _marked(message: StoredMessage, state: State) -> bytes:
 def _aside(
     name: str, queue_id: int, level: int, properties: bytes, state: State
 ) -> tuple[Topic, int, bytes]:
-    """Where a message waits until its delay is over, and its properties there."""
+    """Return where a message waits until its delay is over, and its properties there."""
     levels = len(state.config.store.delay_levels_ms)
     waits = set_aside(name, queue_id, properties, level, levels)
     topic = state.topics.find(SCHEDULE_TOPIC)

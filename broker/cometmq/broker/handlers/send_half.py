@@ -1,4 +1,4 @@
-"""The first half of a transaction: a send (10, 310) that is put aside until it is ended."""
+"""The first half of a transaction: a send (10, 310) that is set aside until it is ended."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _find_delays = [
 ]
 
 _PROPERTIES_SIZE_MAX = PROPERTIES_SIZE_MAX - COPY_ROOM - RECORD_CRC_SIZE - 1
-"""Of a half message: it must be possible to put it again, and to ask about it."""
+"""The limit for a half message, which must leave room to put it again and to ask about it."""
 _PLAIN_FLAGS: Final = ~int(TRANSACTION_MASK)
 _ID_START: Final = len(UNIQUE_ID)
 KEPT_SIZE_MAX: Final = 4096
-"""Bytes of a body that is kept in memory until its end, or until many others came."""
+"""Largest body that is kept in memory until the end, or until many other half messages came."""
 
 
 def send_half(
@@ -56,9 +56,9 @@ def send_half(
     sent: Sent,
     once: Found | None,
 ) -> Later:
-    """Put the first half of a transaction aside; its place is what ends it.
+    """Set the first half of a transaction aside; the producer ends it by its place.
 
-    `once` is what was found of it if it is to be stored once.
+    `once` is the result of the search if it is to be stored once.
     """
     state = session.state
     raw, unique_id, _, _ = sent
@@ -82,7 +82,7 @@ def send_half(
     response = state.send_answers.answer(
         request, [put.physical_offset], queue_id, put.queue_offset, unique_id
     )
-    # Whoever has no answer cannot end it: it always waits for what was promised.
+    # Without the answer it cannot be ended, so it always waits for what was promised.
     state.acknowledgements.add(session.peer, request, response, waits=True)
     return LATER
 
@@ -96,9 +96,9 @@ def send_half_alike(
     pair: bytes,
     half: Half,
 ) -> Later | None:
-    """Put a half message that is like those before it, or return None: then `send_half` it.
+    """Put a half message that is like earlier ones; None if it is not, and `send_half` must do it.
 
-    `pair` is its unique id, of letters and digits; for the topic and the queue the caller vouches.
+    `pair` is its unique id, of letters and digits; the caller has checked the topic and the queue.
     """
     state = session.state
     if state.config.reject_transactions or header.reconsume_times:
@@ -156,7 +156,7 @@ def send_half_alike(
 
 
 def _check_half(properties: bytes, topic: Topic, state: State) -> None:
-    """Refuse a half message that could not become what it says."""
+    """Refuse a half message that could not become the message it asks for."""
     if state.config.reject_transactions:
         raise send_refusal(
             state.config, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"

@@ -1,8 +1,8 @@
-"""Sending a batch of which each message is stored once, however often it is sent (31005); our own.
+"""Sending a batch of which each message is stored once, however often it is sent (31005; our own).
 
-Each message says who sends it and its number, by its unique id, as one that is sent alone with
-`IDEMPOTENT` (see `idempotence`). Those that came before are left out, in whichever batch they were;
-the others are put together, or none of them.
+The unique id of each message names its producer and its number, as that of a single message with
+`IDEMPOTENT` does (see `idempotence`). Messages that came before, in any batch, are left out; the
+others are put together, or none of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _find_unique_id: Final = property_finder(b"UNIQ_KEY")
 
 
 def send_batch_once(request: Command, session: Session) -> Later:
-    """31005: the messages of a batch, but for those that are stored."""
+    """31005: store the messages of a batch, except those already stored."""
     header = request.read(SendMessageV2)
     state, name, body = session.state, header.topic, body_of(request)
     topic, queue_id = checked_target(request, header, session)
@@ -73,7 +73,7 @@ def _properties_of(body: bytes) -> list[bytes]:
 
 
 def _unique_id_of(properties: bytes) -> bytes:
-    """Return the id of a message; nearly always it stands in front."""
+    """Return the unique id of a message; it nearly always comes first."""
     pair = properties.partition(b"\x02")[0]
     if pair.startswith(UNIQUE_ID):
         return pair[len(UNIQUE_ID) :]
@@ -81,13 +81,13 @@ def _unique_id_of(properties: bytes) -> bytes:
 
 
 def _are_marked(properties: list[bytes]) -> bool:
-    """Whether one of the messages says something of being stored once; most are alike."""
+    """Whether any message has a property about being stored once. Most messages are alike."""
     tails = {each.partition(b"\x02")[2] for each in properties}
     return any(mark in each for mark in MARKS for each in tails)
 
 
 def _unmarked(properties: bytes) -> bytes:
-    """Return properties without what a message says, or said, of being stored once."""
+    """Return properties without those about being stored once."""
     for mark in MARKS:
         properties = remove_property(properties, mark)
     return properties
@@ -96,7 +96,7 @@ def _unmarked(properties: bytes) -> bytes:
 def _answer(
     request: Command, header: SendMessageV2, session: Session, response: SendBatchOnceResponse
 ) -> None:
-    """Answer when the turn is as durable as was promised; so what came before is, too."""
+    """Answer once the turn is as durable as promised; then so are the messages left out."""
     state: State = session.state
     _, _, waits, _ = state.sent_properties.read(header.properties)
     answer = None

@@ -1,4 +1,4 @@
-"""What sends of all kinds are given by the broker: where and when they are from, and an id."""
+"""What the broker adds to sends of all kinds: where and when they come from, and an id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def origin_of(header: SendMessage, session: Session, sys_flag: int) -> Origin:
-    """Say where a message of this turn is from."""
+    """Return the origin of a message of this turn."""
     acknowledgements = session.state.acknowledgements
     return Origin(
         acknowledgements.turn_ms or acknowledgements.begin(),
@@ -25,7 +25,7 @@ def origin_of(header: SendMessage, session: Session, sys_flag: int) -> Origin:
 
 
 def identified(properties: bytes, unique_id: bytes | None, state: State) -> tuple[bytes, bytes]:
-    """Return properties with a unique id, and that: the message's own, or a new one."""
+    """Return properties with a unique id, and the id: the message's own, or a new one."""
     if unique_id is not None:
         return properties, unique_id
     unique_id = state.unique_ids.make(state.now_ms()).encode()

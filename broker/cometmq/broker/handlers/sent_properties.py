@@ -1,7 +1,7 @@
-"""What the properties of a send say to the broker: its unique id, and what is asked for.
+"""The properties of a send that concern the broker: its unique id, and what it asks for.
 
-A producer's messages mostly have the same properties but for the unique id, which stands first, so
-what is behind it is looked at once and remembered.
+The messages of a producer mostly have the same properties except for the unique id, which comes
+first. So the rest is looked at once and remembered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cometmq.proto.properties import property_finder, remove_property, set_prope
 
 UNIQUE_ID: Final = b"UNIQ_KEY\x01"
 HALF_MARK: Final = b"TRAN_MSG\x01true"
-"""A half message's property, which Java's producers write in front of the unique id."""
+"""The property of a half message, which Java's producers write before the unique id."""
 REMEMBERED_MAX: Final = 1024
 REMEMBERED_SIZE_MAX: Final = 256
 
@@ -23,31 +23,31 @@ _find_wait = property_finder(b"WAIT")
 T = TypeVar("T")
 
 SPECIAL: Final = 1
-"""They may ask for more than to be stored."""
+"""Flag: the properties may ask for more than to be stored."""
 ONCE: Final = 2
-"""The message is to be stored once, however often it is sent: see `idempotence`."""
+"""Flag: the message is to be stored once, however often it is sent (see `idempotence`)."""
 _SPECIAL: Final = (b"DELAY", b"TRAN_MSG", b"TIMER_DELIVER")
-"""What stands in properties that may ask for more than to be stored."""
+"""Parts of properties that may ask for more than to be stored."""
 
 # The properties with a separator at their end; the unique id; whether the sender waits for what was
-# promised; what may be in them, `SPECIAL` or `ONCE`. A plain tuple, made for each send.
+# promised; the flags `SPECIAL` and `ONCE`. A plain tuple, because one is made for each send.
 Sent: TypeAlias = "tuple[bytes, bytes | None, bool, int]"
 
 
 class Half(NamedTuple):
-    """What half messages have in common that differ in their unique ids."""
+    """What half messages have in common that differ only in their unique ids."""
 
     tail: bytes
-    """What is stored behind the unique id, in front of the transaction's."""
+    """The properties stored after the unique id, up to those of the transaction."""
     group: str
     immune_ms: int
 
 
 def id_first(properties: bytes) -> bytes:
-    """Return a half message's properties, complete, with the unique id in front of the mark.
+    """Return a half message's complete properties, with the unique id before the mark.
 
-    So they come from all but Java's producers, and those of other messages from those, too. The
-    order says nothing: Apache's broker writes them in the one that its map has.
+    All but Java's producers send this order anyway. The order has no meaning: Apache's broker
+    stores properties in the order of a map.
     """
     mark, _, behind = properties.partition(b"\x02")
     if mark != HALF_MARK or not behind.startswith(UNIQUE_ID):
@@ -57,28 +57,28 @@ def id_first(properties: bytes) -> bytes:
 
 
 class SentProperties:
-    """Reads the properties of sends, and remembers what those that are alike have in common."""
+    """Reads the properties of sends, and remembers what similar ones have in common."""
 
     def __init__(self, stored: bytes = b"") -> None:
-        """`stored` is what every message gets."""
+        """`stored` are the properties that every message gets."""
         self._stored = stored
         self.tails: dict[bytes, bytes] = {}
-        """By what is behind the unique id, if nothing special is in it and the sender waits for
-        what was promised: what is stored behind the unique id."""
+        """By the properties after the unique id, if they ask for nothing special and the sender
+        waits for what was promised: the properties to store after the unique id."""
 
         self.once: dict[bytes, tuple[bytes, bytes]] = {}
-        """The same of messages that are to be stored once: their own properties as they are stored
-        behind the unique id, with the separator in front, and all that is stored there."""
+        """The same for messages that are to be stored once: the message's own properties as stored
+        after the unique id, beginning with the separator, and all that is stored there."""
 
         self.halves: dict[bytes, Half] = {}
-        """By what is behind the unique id, if that of a half message was taken with it."""
+        """By the properties after the unique id of half messages that were taken with them."""
 
     def __len__(self) -> int:
-        """How many are remembered."""
+        """Return how many entries are remembered."""
         return len(self.tails) + len(self.once) + len(self.halves)
 
     def note_half(self, properties: bytes, group: str, immune_ms: int) -> None:
-        """Note the properties of a half message that was taken as it came."""
+        """Note the properties of a half message that was taken unchanged."""
         rest = properties.partition(b"\x02")[2]
         if properties.startswith(UNIQUE_ID) and UNIQUE_ID not in rest and rest.endswith(b"\x02"):
             self._remember(self.halves, rest, Half(rest + self._stored, group, immune_ms))
@@ -100,7 +100,7 @@ class SentProperties:
             if is_common and raw.startswith(UNIQUE_ID):
                 stored = raw.partition(b"\x02")[2]
                 self._remember(self.once, rest, (b"\x02" + stored, stored + self._stored))
-        elif b"SENT_ONCE" in raw:  # Whoever sends a stored message on has not asked for that.
+        elif b"SENT_ONCE" in raw:  # From a forwarded message, whose sender did not ask for it.
             raw = remove_property(raw, b"SENT_ONCE")
         elif is_common:
             self._remember(self.tails, rest, rest + self._stored)

@@ -1,4 +1,4 @@
-"""What goes through the broker: one counter over a minute, an hour and a day (315)."""
+"""Traffic statistics: one counter over a minute, an hour and a day (315)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SENT_BACK: Final = "SNDBCK_PUT_NUMS"
 
 
 def view_broker_stats_data(request: Command, session: Session) -> Command:
-    """315: what went one way; there is nothing of what never had a message."""
+    """315: the traffic of one counter; one that never had a message counts as unknown."""
     header = request.read(ViewBrokerStatsData)
     name, key = header.stats_name, header.stats_key
     state = session.state

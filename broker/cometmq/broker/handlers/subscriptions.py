@@ -1,5 +1,5 @@
-"""Who consumes what: the groups of a topic (300), the topics of a group (343), what it wants of
-one (345)."""
+"""Who consumes what: the groups of a topic (300), the topics of a group (343), and the subscription
+of a group to a topic (345)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def query_topic_consume_by_who(request: Command, session: Session) -> Command:
-    """300: the groups that are there and want a topic, and those that have consumed it."""
+    """300: the groups whose members subscribe to a topic, and those that have consumed it."""
     topic = request.read(QueryTopicConsumeByWho).topic
     state = session.state
     groups = dict.fromkeys([*state.consumers.groups_of(topic), *state.offsets.groups_of(topic)])
@@ -32,7 +32,7 @@ def query_topics_by_consumer(request: Command, session: Session) -> Command:
 
 
 def query_subscription_by_consumer(request: Command, session: Session) -> Command:
-    """345: what a group wants of a topic, as far as it is there."""
+    """345: the subscription of a group to a topic, if the group has members."""
     header = request.read(QuerySubscriptionByConsumer)
     body = GroupSubscription(
         group=header.group,

@@ -1,5 +1,5 @@
-"""Administration of topics: making and changing them (17, 18), deleting them (215, 316), and
-reading their configuration (21, 305, 351)."""
+"""Administration of topics: creating and changing (17, 18), deleting (215, 316), and reading their
+configuration (21, 305, 351)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def update_and_create_topic(request: Command, session: Session) -> Command | Later:
-    """17: make a topic, or change it."""
+    """17: create or change a topic."""
     header = request.read(UpdateAndCreateTopic)
     config = TopicConfig(
         topic_name=header.topic,
@@ -53,7 +53,7 @@ def update_and_create_topic(request: Command, session: Session) -> Command | Lat
 
 
 def update_and_create_topic_list(request: Command, session: Session) -> Command | Later:
-    """18: make or change several; none of them if one may not be."""
+    """18: create or change several topics, or none if one of them is refused."""
     configs = TopicConfigList.decode(request.body).topic_config_list
     return _put(request, session, [(config, config.attributes) for config in configs])
 
@@ -81,7 +81,7 @@ def _changes(text: str) -> dict[str, str]:
 def _put(
     request: Command, session: Session, wanted: Iterable[tuple[TopicConfig, Mapping[str, str]]]
 ) -> Command | Later:
-    """Check all, make or change all, and answer when they are saved and registered."""
+    """Check all, create or change all, and answer once they are saved and registered."""
     state = session.state
     topics = state.topics
     made = [_checked(config, changes, state) for config, changes in wanted]
@@ -122,9 +122,9 @@ def _checked(config: TopicConfig, changes: Mapping[str, str], state: State) -> T
 
 
 def _as_those_here(name: str, attributes: dict[str, str], state: State) -> dict[str, str]:
-    """Make a topic that the table lost one of the kind that its queues in the store are.
+    """Return the attributes for a new topic, of the same kind as its queues in the store, if any.
 
-    As one of the other kind it would give their numbers out again.
+    The table has lost such a topic. As one of the other kind it would assign their offsets again.
     """
     has_batches, said = state.topics.has_batches_here(name), attributes.get("queue.type")
     if has_batches is None or (said is None and not has_batches):
@@ -149,9 +149,9 @@ def _refuse_system(name: str, state: State) -> None:
 
 
 def delete_topic(request: Command, session: Session) -> Command | Later:
-    """215: delete a topic with its queues, its offsets, and what its groups are to pop again.
+    """215: delete a topic with its queues, its offsets, and the pop retry topics of its groups.
 
-    One that there is not is deleted, too. What of it is in the log stays there until it expires.
+    Deleting a topic that does not exist succeeds. Its records stay in the log until they expire.
     """
     name = request.read(DeleteTopicInBroker).topic
     if not name.strip():
@@ -174,7 +174,7 @@ def delete_topic(request: Command, session: Session) -> Command | Later:
 
 
 def _delete_queues(names: list[str], state: State) -> None:
-    state.acknowledgements.commit()  # What this turn put to them is deleted, too.
+    state.acknowledgements.commit()  # Messages that this turn put to them are deleted, too.
     try:
         state.store.delete_topics(names)
     except OSError as error:
@@ -185,7 +185,7 @@ def _delete_queues(names: list[str], state: State) -> None:
 
 
 def clean_unused_topic(request: Command, session: Session) -> Command:
-    """316: remove the queues of topics that there are not."""
+    """316: remove the queues of topics that do not exist."""
     state = session.state
     known = state.topics.names()
     unused = [name for name in state.store.queues.topics() if name not in known]

@@ -1,4 +1,4 @@
-"""How much there is in a topic's queues (202)."""
+"""The ends of a topic's queues (202)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
-    """202: the ends of each queue of a topic, of empty ones too: tools wait for all of them.
+    """202: both ends of each queue of a topic, even of empty ones: tools wait for all of them.
 
-    A damaged queue is left out, and the remark says so.
+    Damaged queues are left out, and the remark names them.
     """
     name = request.read(GetTopicStatsInfo).topic
     state = session.state

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 _COMMITTED: Final = int(SysFlag.TRANSACTION_COMMITTED)
-# As globals they are at hand at once.
+# Globals are faster to look up.
 _OPEN: Final = Outcome.OPEN
 _COMMITS: Final = Outcome.COMMITTED
 _OUTCOMES: Final = {
@@ -56,13 +56,13 @@ _WORDS: Final = {
 
 
 def end_transaction(request: Command, session: Session) -> Command | Later:
-    """37: a producer says what becomes of a half message."""
+    """37: a producer commits or rolls back a half message."""
     fields = request.fields
     header = fields.header if type(fields) is TypedFields else None
-    if type(header) is not EndTransaction:  # Else `read` would only give it.
+    if type(header) is not EndTransaction:  # Otherwise `read` would just return it.
         header = request.read(EndTransaction)
     outcome = _OUTCOMES.get(header.commit_or_rollback)
-    if outcome is None:  # It does not know yet: it is asked again.
+    if outcome is None:  # The producer does not know yet, and is asked again.
         return request.answer(ResponseCode.SUCCESS)
     session.state.transactions.check_works()
     if end_kept(header, outcome, session.state):
@@ -80,7 +80,7 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
             if outcome is Outcome.COMMITTED:
                 _commit(half, opened, session.state)
             session.state.transactions.end(opened, outcome)
-        # One that came before may still wait for the disk: then so does this one.
+        # An earlier end may still wait for the disk: then so does this one.
         session.state.acknowledgements.add(
             session.peer, request, request.answer(ResponseCode.SUCCESS), waits=True
         )
@@ -91,9 +91,9 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
 
 
 def end_kept(header: EndTransaction, outcome: Outcome, state: State) -> bool:
-    """End a transaction of which all is in memory and nothing is unusual; False if it is not.
+    """End an ordinary transaction that is entirely in memory; False if it is not such a one.
 
-    Then whoever called reads the half message, and finds out.
+    Then the caller reads the half message, and makes all checks.
     """
     transactions, store = state.transactions, state.store
     physical_offset = header.commit_log_offset
@@ -140,9 +140,10 @@ def end_kept(header: EndTransaction, outcome: Outcome, state: State) -> bool:
 def _checked(
     header: EndTransaction, half: StoredMessage, outcome: Outcome, state: State
 ) -> Open | None:
-    """Check that this producer may end this transaction so.
+    """Check that this producer may end this transaction with this outcome.
 
-    None when it ended so before. The checks come in Apache's order, with its words.
+    Returns None if it has ended like this before. The checks come in Apache's order, with its
+    words.
     """
     properties = half.properties_raw
     immune_ms = immunity_ms(properties)
@@ -155,7 +156,7 @@ def _checked(
             )
     table = state.transactions.table
     opened = table.find(half.queue_offset)
-    # What looks like a record may stand in the body of one, and say anything.
+    # A body may contain bytes that look like a record, and say anything.
     is_forged = opened is not None and not _is_of(half, opened)
     group = group_of(properties) if opened is None or is_forged else opened.group
     if group != header.producer_group:
@@ -173,14 +174,14 @@ def _checked(
 
 
 def _is_of(half: StoredMessage, opened: Open) -> bool:
-    """Whether a half message is one of a transaction's own."""
+    """Whether a half message belongs to a transaction."""
     if half.physical_offset == opened.physical_offset:
         return half.queue_offset == opened.offset
     return Place(half.queue_offset, half.physical_offset) in opened.aliases
 
 
 def _commit(half: StoredMessage, opened: Open, state: State) -> None:
-    """Put the message that a half message stands for."""
+    """Put the message that a half message becomes."""
     try:
         name, queue_id, properties = committed(half.properties_raw)
     except ValueError as error:
@@ -239,7 +240,7 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
         _check_given_up(half, failed, state)
         if not _is_resumed(half, state):
             _resume(half, state)
-        # One that came before may still wait for the disk: then so does this one.
+        # An earlier request may still wait for the disk: then so does this one.
         response = request.answer(ResponseCode.SUCCESS)
         state.acknowledgements.add(session.peer, request, response, waits=True)
         return LATER
@@ -248,7 +249,7 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
 
 
 def _check_given_up(half: StoredMessage, failed: str, state: State) -> None:
-    """Refuse what is no half message that was given up, or says what no message can be made of."""
+    """Refuse a message that is not a given-up half message, or that could not be committed."""
     is_given_up = half.topic == GIVEN_UP_TOPIC or (
         half.topic == HALF_TOPIC
         and state.transactions.table.outcome(half.queue_offset) is Outcome.GIVEN_UP
@@ -262,7 +263,7 @@ def _check_given_up(half: StoredMessage, failed: str, state: State) -> None:
 
 
 def _resume(half: StoredMessage, state: State) -> None:
-    """Put a half message that was given up as a new one."""
+    """Put a given-up half message as a new one."""
     state.transactions.check_room()
     properties = resumed_properties(half.properties_raw, half.physical_offset)
     put = state.store.put(
@@ -290,7 +291,7 @@ def _resume(half: StoredMessage, state: State) -> None:
 
 
 def _is_resumed(half: StoredMessage, state: State) -> bool:
-    """Whether a half message that was given up was resumed before; a refusal when that is over."""
+    """Whether a given-up half message was resumed before; refuses if that one is over."""
     table = state.transactions.table
     offset = table.resumed.get(half.physical_offset)
     if offset is None:

@@ -1,4 +1,4 @@
-"""Clearing up when an operator asks: queue files (306) and segments of the log (329)."""
+"""Removing expired files when an operator asks: of queues (306) and of the log (329)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clean_expired_consume_queue(request: Command, session: Session) -> Command:
 
 
 def delete_expired_commit_log(request: Command, session: Session) -> Command:
-    """329: let old segments go whatever the hour is, in the background."""
+    """329: remove expired segments at any hour of the day, in the background."""
     session.state.store.expiry.ask()
     log.info("expired segments are removed, asked by %s", session.peer.host)
     return request.answer(ResponseCode.SUCCESS)
