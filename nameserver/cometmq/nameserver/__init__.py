@@ -1,4 +1,4 @@
-"""The name server: who serves which topic."""
+"""The name server: it knows which brokers serve which topic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The answers that many clients ask for, encoded once and kept until what they say changes.
+"""A cache of the answers that many clients ask for, encoded once and kept until they change.
 
-Every client asks for the route of each of its topics twice a minute, and routes hardly ever change.
-Nothing is ever told to this cache: each answer is kept beside what it was made of (see
-`route_table.py`), and made anew when that is not the present state any more.
+Every client asks for the route of each of its topics twice a minute, and routes rarely change.
+Nobody has to invalidate this cache: each answer is kept with the state that it was made from (see
+`route_table.py`), and is made again once that is no longer the present state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Route(NamedTuple):
-    """An encoded route and what it was made of."""
+    """An encoded route, and the state that it was made from."""
 
     queues: Mapping[str, QueueData]
     brokers_version: int
@@ -42,7 +42,7 @@ class Answers:
         self._topic_list = (-1, b"")
 
     def configure(self, config: NameServerConfig) -> None:
-        """Go on with other settings; the table's `configure` makes what is kept outdated."""
+        """Work with other settings; the table's `configure` outdates the kept answers."""
         self._config = config
 
     def route(
@@ -53,9 +53,9 @@ class Answers:
         order_topic_conf: str | None = None,
         zone: str | None = None,
     ) -> bytes | None:
-        """Give the route of a topic, in standard JSON or with bare keys; None if there is none.
+        """Return the route of a topic, in standard JSON or with bare keys; None if there is none.
 
-        With a zone it is without the brokers of others, and not kept: few ask for such.
+        With a `zone`, the brokers of other zones are left out; such a route is rare and not kept.
         """
         table = self._table
         queues = table.topics.get(topic)
@@ -78,7 +78,7 @@ class Answers:
         return body
 
     def cluster_info(self) -> bytes:
-        """Give all brokers by name, and their names by cluster (106)."""
+        """Return all brokers by name, and their names by cluster (106)."""
         version, body = self._cluster_info
         if version != self._table.brokers_version:
             body = ClusterInfo(
@@ -89,7 +89,7 @@ class Answers:
         return body
 
     def topic_list(self) -> bytes:
-        """Give the names of all topics (206)."""
+        """Return the names of all topics (206)."""
         version, body = self._topic_list
         if version != self._table.topics_version:
             body = TopicList(topic_list=tuple(self._table.topics)).encode()

@@ -1,8 +1,8 @@
-"""The brokers that a name server knows: which processes stand behind each broker name.
+"""The brokers that a name server knows: the processes of each broker name.
 
-A broker name is a master (id 0) and its slaves; each of these processes is a `Member`. Members are
-found by their name and id, by (cluster, address) and by the connection that they registered over,
-and this table keeps the three in step. It knows nothing of topics but their names.
+A broker name stands for a master (id 0) and its slaves; each of these processes is a `Member`. A
+member is found by name and id, by (cluster, address), and by the connection over which it
+registered; this table keeps the three indexes in step. Of topics it knows only the names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Member:
     ha_address: str
     data_version: DataVersion
     timeout_ms: int
-    """After such a silence it counts as gone."""
+    """After a silence of this length it counts as gone."""
     connection_id: int
     seen_ms: int
     """When it last gave a sign of life."""
@@ -48,7 +48,7 @@ class Broker:
 
     @property
     def first_id(self) -> int:
-        """The lowest id that is there: the master's, or that of the slave to act for it."""
+        """The lowest registered id: the master's, or that of the slave that acts for it."""
         return min(self.members)
 
     @property
@@ -62,24 +62,24 @@ class BrokerTable:
 
     def __init__(self) -> None:
         self._brokers: dict[str, Broker] = {}
-        self._clusters: dict[str, dict[str, None]] = {}  # Names in the order of their coming.
+        self._clusters: dict[str, dict[str, None]] = {}  # Names in the order of registration.
         self._by_address: dict[tuple[str, str], Member] = {}
         self._by_connection: dict[int, dict[Member, None]] = {}
         self._member_count = 0
 
     @property
     def brokers(self) -> Mapping[str, Broker]:
-        """The brokers by name; each has a member at least."""
+        """The brokers by name; each has at least one member."""
         return self._brokers
 
     @property
     def clusters(self) -> Mapping[str, Iterable[str]]:
-        """The names of each cluster's brokers."""
+        """The names of the brokers, by cluster."""
         return self._clusters
 
     @property
     def member_count(self) -> int:
-        """How many broker processes are known."""
+        """The number of known broker processes."""
         return self._member_count
 
     def at(self, cluster: str, address: str) -> Member | None:
@@ -91,7 +91,7 @@ class BrokerTable:
         return list(self._by_connection.get(connection_id, ()))
 
     def silent(self, now_ms: int) -> list[Member]:
-        """Find the members that have been silent for longer than they may be."""
+        """Find the members that have been silent for too long."""
         return [
             member
             for broker in self._brokers.values()
@@ -100,7 +100,7 @@ class BrokerTable:
         ]
 
     def put(self, member: Member) -> Broker:
-        """Take a member in, in the place of any of its name with the same id or address."""
+        """Add a member, in place of any with the same name and the same id or address."""
         broker = self._brokers.get(member.broker_name)
         if broker is None:
             broker = self._brokers[member.broker_name] = Broker(member.broker_name, member.cluster)
@@ -115,7 +115,7 @@ class BrokerTable:
         return broker
 
     def remove(self, member: Member) -> Broker:
-        """Let a member go, and its broker with the last one; gives that broker, gone or not."""
+        """Remove a member, and its broker with the last one; return that broker in either case."""
         broker = self._brokers[member.broker_name]
         self._unlink(broker, member)
         if not broker.members:
@@ -129,7 +129,7 @@ class BrokerTable:
     def _unlink(self, broker: Broker, member: Member) -> None:
         del broker.members[member.broker_id]
         place = (member.cluster, member.address)
-        # Two names may have registered one address: the later one is found by it.
+        # Two names may have registered the same address: the later one is found by it.
         if self._by_address.get(place) is member:
             del self._by_address[place]
         connected = self._by_connection[member.connection_id]

@@ -1,13 +1,13 @@
-"""Every setting of a name server: its default, its unit and why it is what it is.
+"""Every setting of a name server: its default, its unit and the reason for it.
 
-A setting may be given under its own name or, where Apache has it, under the key of Apache's
-`namesrv.conf`, as text or typed::
+A setting is given as text or typed, under its own name or under its key in Apache's `namesrv.conf`,
+if it has one::
 
     configured(NameServerConfig(), {"listenPort": "9876", "topics_max": 1000})
 
-A key that nobody knows is a `ConfigError` with a suggestion. Apache's keys that make no sense here
-(thread pools, Netty's buffers) are warnings. A running name server changes the few settings in
-`CHANGEABLE`, and ignores unknown keys as Apache does: `reconfigured`.
+An unknown key is a `ConfigError` with a suggestion. Apache's keys that make no sense here (thread
+pools, Netty's buffers) only cause a warning. `reconfigured` changes a running name server: only the
+settings in `CHANGEABLE`, and it ignores unknown keys as Apache does.
 """
 
 from __future__ import annotations
@@ -37,56 +37,56 @@ class NameServerConfig:
     # Where it listens.
 
     bind_address: str = "127.0.0.1"
-    """Nobody but this machine, unless told otherwise: there is no authentication yet."""
+    """By default only this machine can connect: there is no authentication yet."""
     listen_port: int = 9876
-    """Apache's port; 0 is any free one."""
+    """Apache's port; 0 picks any free port."""
     insecure: bool = False
-    """Whether an address that others reach may be bound without authentication."""
+    """Whether an address that others can reach may be bound without authentication."""
     metrics_port: int | None = None
-    """Where the metrics page is, on the same address; 0 is any free one, `off` is nowhere."""
+    """Port of the metrics page, on the same address; 0 picks any free port, `off` serves none."""
     connection_idle_seconds_max: int = 120
-    """A connection without a byte in either direction for so long is closed."""
+    """A connection without a byte in either direction for this long is closed."""
 
     # What it answers.
 
     order_message_enable: bool = False
-    """Whether routes tell the queues of ordered topics, from the KV namespace for it."""
+    """Whether the routes of ordered topics include their queues, from the KV namespace for them."""
     return_order_topic_config_to_broker: bool = True
-    """Whether a registration is answered with the ordered topics: brokers mark those."""
+    """Whether a registration is answered with the ordered topics, so that the broker marks them."""
     support_acting_master: bool = False
-    """Whether the first slave of a broker without a master shows as its master, to be read."""
+    """Whether the first slave of a broker without a master is shown as its master, for reading."""
     enable_all_topic_list: bool = True
-    """Whether the list of all topics is given (206)."""
+    """Whether the list of all topics may be requested (206)."""
     enable_topic_list: bool = True
     """Whether the topics of a cluster and of units are listed (224, 311, 312, 313)."""
     delete_topic_with_broker_registration: bool = False
-    """Whether topics go that a broker does not register any more. Not for brokers that register
-    each new topic alone: all their others would go."""
+    """Whether the topics are removed that a broker no longer registers. Not for brokers that
+    register each new topic by itself: all their other topics would be removed."""
     need_wait_for_service: bool = False
-    """Whether routes are refused at first, until every broker had the time to register."""
+    """Whether routes are refused after a start until every broker has had time to register."""
     wait_seconds_for_service: int = 45
-    """With `need_wait_for_service`: for how long."""
+    """How long routes are refused with `need_wait_for_service`."""
 
-    # How long brokers are believed.
+    # How long brokers count as alive.
 
     scan_interval_ms: int = 5_000
-    """Time between two looks for brokers that fell silent."""
+    """Time between two looks for silent brokers."""
     broker_silence_ms: int = 120_000
-    """A broker that is silent for longer is removed, unless it registered with a time of its own:
-    four registrations of Apache's brokers."""
+    """A broker that is silent for longer is removed, unless it registered with another timeout.
+    This is the time of four registrations of Apache's brokers."""
 
-    # What peers can make it hold.
+    # Limits of what peers can make it hold.
 
     registration_size_max: int = 8 * MIB
-    """Bytes of a registration, inflated: some 40,000 topics."""
+    """Bytes of an inflated registration: some 40,000 topics."""
     small_body_size_max: int = 64 * 1024
-    """Bytes of any other body."""
+    """Bytes of the body of any other request."""
     brokers_max: int = 2_000
     """Broker processes, masters and slaves."""
     topics_max: int = 200_000
     """Topics by name."""
     topic_brokers_max: int = 500_000
-    """Topics counted once for each broker name that serves them."""
+    """Topics, each counted once for every broker name that serves it."""
     static_queues_max: int = 1_000_000
     """Logical queues of static topics, over all brokers."""
     name_length_max: int = 512
@@ -94,19 +94,19 @@ class NameServerConfig:
     kv_items_max: int = 10_000
     """Items of the KV table."""
     kv_size_max: int = 4 * MIB
-    """Bytes of the KV table's texts. The whole table is written at each change."""
+    """Bytes of the texts in the KV table; each change writes the whole table."""
     route_cache_size_max: int = 32 * MIB
-    """Bytes of encoded routes that are kept to be given again."""
+    """Bytes of encoded routes that are kept for the next requests."""
 
     # Where it writes.
 
     kv_config_path: str = "cometmq-data/kvConfig.json"
-    """The KV table, in Apache's form."""
+    """The file of the KV table, in Apache's format."""
 
-    # Who may change what.
+    # What may be changed.
 
     config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
-    """More keys, divided by `;`, that a running name server does not change."""
+    """More keys, separated by `;`, that a running name server does not change."""
 
     def __post_init__(self) -> None:
         """Refuse settings that no name server could work with."""
@@ -122,7 +122,7 @@ class NameServerConfig:
 
 
 class Configured(NamedTuple):
-    """A config, and what the operator should hear about the keys that it was made of."""
+    """A config, and warnings for the operator about the keys that it was made from."""
 
     config: NameServerConfig
     warnings: list[str]
@@ -144,7 +144,7 @@ APACHE_KEYS = {
     "kvConfigPath": "kv_config_path",
     "configBlackList": "config_black_list",
 }
-"""Apache's keys of the settings that both have."""
+"""Apache's keys for the settings that CometMQ has, too."""
 
 APACHE_KEYS_IGNORED = frozenset(
     {
@@ -176,7 +176,7 @@ APACHE_KEYS_IGNORED = frozenset(
         "writeBufferLowWaterMark",
     }
 )
-"""Apache's keys that have nothing to set here."""
+"""Apache's keys that set nothing here."""
 
 CHANGEABLE = frozenset(
     {
@@ -218,9 +218,9 @@ def configured(base: NameServerConfig, settings: Mapping[str, object]) -> Config
 
 
 def reconfigured(config: NameServerConfig, settings: Mapping[str, str]) -> Configured:
-    """Apply what a peer asks a running name server to change: all of it, or nothing.
+    """Apply the changes that a peer asks of a running name server: all of them, or none.
 
-    `SettingFixedError` for a key of the black list and for a setting that is not `CHANGEABLE`.
+    Raises a `SettingFixedError` for a key on the black list or a setting not in `CHANGEABLE`.
     """
     fixed = _FIXED_KEYS.union(config.config_black_list.split(";"))
     found: dict[str, Any] = {}
@@ -239,7 +239,7 @@ def reconfigured(config: NameServerConfig, settings: Mapping[str, str]) -> Confi
 
 
 def as_texts(config: NameServerConfig) -> dict[str, str]:
-    """Give the settings as texts, sorted, under Apache's keys where it has them."""
+    """Return the settings as sorted texts, under Apache's keys where there are any."""
     texts = {_OWN_KEYS.get(name, name): format_setting(getattr(config, name)) for name in _DEFAULTS}
     return dict(sorted(texts.items()))
 

@@ -1,7 +1,7 @@
 """A name server with its sockets and its clock: beside a broker on its loop, or alone in trio.
 
-`serve` is one trio task, with the connections on the asyncio or uvloop loop that trio is a guest
-of; `serve_alone` needs no other loop than trio's. Both end when they are cancelled.
+`serve` is one trio task, with the connections on the asyncio or uvloop loop on which trio runs as a
+guest; `serve_alone` needs only trio's loop. Both run until they are cancelled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Connections:
 
     def __init__(self, server: NameServer) -> None:
         self.requests: Counter[int] = Counter()
-        """By request code, of those that are served."""
+        """Requests by code; -1 for those that are not served."""
         self._server = server
         self._ids = itertools.count(1)
         self._peers: dict[int, Peer] = {}
@@ -50,10 +50,10 @@ class Connections:
             request, connection_id=peer.context, peer=str(peer.host), now_ms=_now_ms()
         )
         self.requests[request.code if self._server.serves(request.code) else -1] += 1
-        return LATER if response is None else response  # None only for what wants no answer.
+        return LATER if response is None else response  # None only if no answer is wanted.
 
     def end_turn(self) -> None:
-        """Nothing is left open by a turn."""
+        """Do nothing: a turn leaves nothing open."""
 
     def opened(self, peer: Peer) -> None:
         """Number a connection."""
@@ -61,7 +61,7 @@ class Connections:
         self._peers[peer.context] = peer
 
     def closed(self, peer: Peer) -> None:
-        """Let go the brokers behind it."""
+        """Remove the brokers that registered over a connection."""
         del self._peers[peer.context]
         self._server.connection_lost(peer.context)
 
@@ -77,12 +77,12 @@ def _now_ms() -> int:
 
 
 class Daemon:
-    """A name server, its sockets, and what it does by the clock."""
+    """A name server, its sockets, and its periodic work."""
 
     def __init__(
         self, config: NameServerConfig, call_soon: Callable[[Callable[[], None]], object]
     ) -> None:
-        """Listen, and open the KV table: a `NetError` or a `StoreFormatError` when it cannot."""
+        """Listen, and open the KV table; raise a `NetError` or a `StoreFormatError` on failure."""
         self.sockets: list[socket.socket] = listen_on(
             [Host(config.bind_address, config.listen_port)]
         )
@@ -97,7 +97,7 @@ class Daemon:
         self.peers = Peers(self.connections, limits, call_soon=call_soon, now_ms=_now_ms())
 
     async def keep(self) -> None:
-        """Look for what is overdue, until cancelled."""
+        """Look for overdue peers and brokers, until cancelled."""
         last_ms = _now_ms()
         while True:
             await trio.sleep(TICK_SECONDS)
@@ -107,16 +107,16 @@ class Daemon:
                 self.connections.tick()
 
     def close(self) -> None:
-        """Close all connections, each when its answers have left."""
+        """Close all connections, each once its answers have left."""
         self.peers.close("the name server stops")
 
     def problems(self) -> list[str]:
-        """Say why routes are refused; nothing when they are given."""
+        """Return why routes are refused; nothing if they are not."""
         return self.server.problems(_now_ms())
 
     def metrics(self) -> Source:
-        """Give what an exposition shows of it."""
-        # With a library that not all have to load.
+        """Return the source of its metrics."""
+        # Its library is loaded only if needed.
         from cometmq.nameserver.metrics import NameServerMetrics
 
         return NameServerMetrics(self)
@@ -130,8 +130,8 @@ async def serve(
 ) -> None:
     """Run a name server until cancelled; `task_status` gets its address once it listens.
 
-    Its metrics are on the pages of `exposition`, whose life is the caller's. Raises a `NetError` or
-    a `StoreFormatError` when it cannot start.
+    Its metrics are added to the pages of `exposition`, which the caller owns. Raises a `NetError`
+    or a `StoreFormatError` if it cannot start.
     """
     daemon = Daemon(config, asyncio.get_running_loop().call_soon)
     listening = await on_loop(loop_driver.serve(daemon.peers, daemon.sockets))
@@ -151,9 +151,9 @@ async def serve_alone(
     *,
     task_status: trio.TaskStatus[Host] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a name server as `serve` does, with no other loop than trio's."""
+    """Run a name server as `serve` does, on trio's loop alone."""
     daemon = Daemon(config, trio.lowlevel.current_trio_token().run_sync_soon)
-    scope = trio.CancelScope(shield=True)  # It ends after the last answer, not with the rest.
+    scope = trio.CancelScope(shield=True)  # It ends after the last answer, later than the rest.
 
     async def carry(*, task_status: trio.TaskStatus[list[Host]]) -> None:
         with scope:

@@ -1,9 +1,9 @@
-"""Which request goes to which handler, with its limits; and how a refusal becomes an answer.
+"""The table from request code to handler and limit; here a refusal becomes an answer.
 
-This is the one place that answers what a handler raised. A peer can make no handler raise anything
-but what it is refused with; anything else is a mistake of ours, which is answered with code 1 and
-logged once for each place in the code: by where it happened, not by what was said, for that may
-hold what the peer sent.
+Only this module answers for an exception of a handler. Whatever a peer sends, a handler raises
+nothing but its refusals. Any other exception is our own bug: it is answered with code 1, and logged
+once for each place in the code. The log names that place and not the exception's text, which may
+contain what the peer sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REMARK_LENGTH_MAX: Final = 4096
-"""Remarks repeat what a peer sent, and that may be long."""
+"""Remarks repeat what a peer sent, which may be long."""
 
 
 class Row(NamedTuple):
@@ -36,10 +36,10 @@ class Row(NamedTuple):
 
     handler: Handler
     body_limit: Literal["registration_size_max", "small_body_size_max"] = "small_body_size_max"
-    """The setting that bounds the body, whether the request has any use for one or not."""
+    """The setting that limits the body, even if the request has no use for one."""
     field_refusal: ResponseCode = ResponseCode.SYSTEM_ERROR
-    """The code for a missing or wrong field. Where Apache looks up nothing and finds nothing, it
-    is what a client must expect for something that is not there."""
+    """The code for a missing or wrong field. Where Apache would look up null and find nothing, it
+    is the code for something that does not exist."""
 
 
 TABLE: Mapping[int, Row] = {
@@ -71,7 +71,7 @@ TABLE: Mapping[int, Row] = {
     Code.GET_BROKER_MEMBER_GROUP: Row(handlers.get_broker_member_group),
     Code.BROKER_HEARTBEAT: Row(handlers.broker_heartbeat),
 }
-"""What a name server serves; anything else is answered with code 3."""
+"""The requests that a name server serves; any other is answered with code 3."""
 
 
 class Dispatcher:
@@ -86,7 +86,7 @@ class Dispatcher:
         return code in self._table
 
     def answer(self, request: Command, context: Context) -> Command:
-        """Make the answer to any request."""
+        """Make the answer to a request."""
         row = self._table.get(request.code)
         if row is None:
             return request.answer(

@@ -1,13 +1,13 @@
-"""What can go wrong in a name server, and whose fault it is.
+"""The errors of a name server, and whose fault each is.
 
 ::
 
     NameServerError
-    ├── ConfigError              theirs, the operator's: no such setting, or not with this value
+    ├── ConfigError              the operator's: no such setting, or not with this value
     │   └── SettingFixedError    it exists, but a running name server does not change it
-    └── RequestError             theirs, the peer's: a request that is refused
+    └── RequestError             the peer's: a request that is refused
 
-A disk that fails is an `OSError`, and a damaged file a `StoreFormatError`, as the store raises it.
+A failing disk is an `OSError`, and a damaged file a `StoreFormatError`, as the store raises it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class SettingFixedError(ConfigError):
 
 
 class RequestError(NameServerError):
-    """A request that is refused: `dispatch` makes the answer of it, and nobody else does."""
+    """A request that is refused; only `dispatch` turns it into an answer."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
-        """Say why in a way that helps who asked."""
+        """Give a reason that helps the client."""
         super().__init__(remark)
         self.code = code
         self.remark = remark

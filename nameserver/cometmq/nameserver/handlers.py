@@ -1,7 +1,7 @@
-"""What each request does: plain functions of a request and its context that give the answer.
+"""The request handlers: plain functions of a request and its context that return the answer.
 
-A handler reads the header, calls one or two verbs of a table, and answers. What it refuses it
-raises, as `RequestError` or as what reading a field or a body raises; `dispatch` answers that.
+A handler reads the header, calls one or two verbs of a table, and answers. It refuses by raising a
+`RequestError`, or whatever reading a field or a body raises; `dispatch` turns that into an answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _UNIT_SUBSCRIBED = 2
 
 
 def register_broker(request: Command, context: Context) -> Command:
-    """103: a broker is alive and serves these topics. A slave hears where its master is."""
+    """103: a broker is alive and serves these topics. A slave is told where its master is."""
     header = request.read(broker.RegisterBroker)
     received = bytes(request.body or b"")
     if header.body_crc32 and crc31(received) != header.body_crc32:
@@ -114,7 +114,7 @@ def unregister_broker(request: Command, context: Context) -> Command:
 
 
 def query_data_version(request: Command, context: Context) -> Command:
-    """322: is a full registration due? Being asked is a sign of life, too."""
+    """322: whether a full registration is due. The request also counts as a sign of life."""
     header = request.read(broker.QueryDataVersion)
     said = DataVersion.decode(request.body) if request.body else None
     known = context.state.routes.renew(header.cluster_name, header.broker_addr, context.now_ms)
@@ -126,14 +126,14 @@ def query_data_version(request: Command, context: Context) -> Command:
 
 
 def broker_heartbeat(request: Command, context: Context) -> Command:
-    """904: a light sign of life; of a broker that nobody knows it means nothing."""
+    """904: a light sign of life; it has no effect from an unknown broker."""
     header = request.read(broker.BrokerHeartbeat)
     context.state.routes.renew(header.cluster_name, header.broker_addr, context.now_ms)
     return request.answer(_SUCCESS)
 
 
 def get_broker_member_group(request: Command, context: Context) -> Command:
-    """901: the addresses behind a broker name."""
+    """901: the addresses of a broker name."""
     header = request.read(broker.GetBrokerMemberGroup)
     found = context.state.routes.brokers.get(header.broker_name)
     members = BrokerMembers(
@@ -179,7 +179,7 @@ def add_write_permission(request: Command, context: Context) -> Command:
 
 
 def get_route(request: Command, context: Context) -> Command:
-    """105: who serves this topic? What clients ask all the time."""
+    """105: which brokers serve a topic: the most frequent request of clients."""
     header = request.read(route.GetRouteInfoByTopic)
     state = context.state
     config = state.config
@@ -202,7 +202,7 @@ def get_route(request: Command, context: Context) -> Command:
 
 
 def register_topic(request: Command, context: Context) -> Command:
-    """217: a route by hand; nothing happens if a broker of it is not known."""
+    """217: set a route by hand; nothing happens if one of its brokers is unknown."""
     header = request.read(route.RegisterTopicInNamesrv)
     queues = TopicRouteData.decode(request.body).queue_datas if request.body else ()
     if queues and not context.state.routes.register_topic(header.topic, queues):
@@ -226,16 +226,16 @@ def get_all_topics(request: Command, context: Context) -> Command:
 
 
 def get_topics_of_cluster(request: Command, context: Context) -> Command:
-    """224: the topics of a cluster; none of one that nobody knows."""
+    """224: the topics of a cluster; none for an unknown cluster."""
     _check_lists_are_enabled(context)
     header = request.read(route.GetTopicsByCluster)
     return _topics(request, context.state.routes.topics_of_cluster(header.cluster))
 
 
 def get_system_topics(request: Command, context: Context) -> Command:
-    """304: clusters and brokers, each of which is the name of a topic; and some broker's address.
+    """304: the names of clusters and brokers, all names of topics, and the address of some broker.
 
-    The tools ask that broker for the rest.
+    The tools ask that broker for the other system topics.
     """
     routes = context.state.routes
     names = dict.fromkeys([*routes.clusters, *routes.brokers])
@@ -257,7 +257,7 @@ def get_unit_subscribed_topics(request: Command, context: Context) -> Command:
 
 
 def get_unit_subscribed_topics_of_no_unit(request: Command, context: Context) -> Command:
-    """313: topics that units subscribe to and that are of none."""
+    """313: topics that units subscribe to but that belong to no unit."""
     _check_lists_are_enabled(context)
     mask = _UNIT | _UNIT_SUBSCRIBED
     return _topics(request, context.state.routes.topics_flagged(mask, _UNIT_SUBSCRIBED))
@@ -332,7 +332,7 @@ def _not_saved(error: OSError) -> RequestError:
 def update_config(request: Command, context: Context) -> Command:
     """318: change settings of this name server, all that are asked for or none.
 
-    Keys that nobody knows are ignored, as Apache does: its tools send what they like.
+    Unknown keys are ignored, as Apache does, whose tools send all kinds of keys.
     """
     settings = decode_settings(request.body)
     state = context.state

@@ -1,7 +1,7 @@
-"""The KV table: texts by namespace and key, on the disk in the form of Apache's `kvConfig.json`.
+"""The KV table: texts by namespace and key, kept in a file in the form of Apache's `kvConfig.json`.
 
 Operators change it, so it is small and changes rarely: each change writes and syncs the whole file
-before it is applied and answered. Of a change that the disk refuses nothing remains.
+before it is applied and answered. If the disk refuses a change, nothing of it remains.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MEMBER = "configTable"
 
 
 class KvConfig:
-    """Namespaces of texts by key; a namespace stays when its last item goes, as Apache's does."""
+    """Namespaces of texts by key; as with Apache, an empty namespace stays."""
 
     def __init__(self, file: TableFile, table: dict[str, dict[str, str]]) -> None:
         self._file = file
@@ -36,9 +36,9 @@ class KvConfig:
 
     @classmethod
     def load(cls, filesystem: FileSystem, path: str) -> KvConfig:
-        """Read the file at an absolute path; no file is an empty table.
+        """Read the file at an absolute path; no file means an empty table.
 
-        `StoreFormatError` for one that is damaged: an empty table would forget every item.
+        Raises a `StoreFormatError` if it is damaged: an empty table would lose every item.
         """
         folder, _, name = path.rpartition("/")
         file = TableFile(filesystem, folder, name)
@@ -50,17 +50,17 @@ class KvConfig:
         return cls(file, table)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """Give one text."""
+        """Return one text."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """Give the texts of a namespace by key; None if nothing was ever put there."""
+        """Return the texts of a namespace by key; None if nothing was ever put there."""
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str, config: NameServerConfig) -> None:
-        """Set one text; when this returns it survives a power cut.
+        """Set one text, which survives a power cut once this returns.
 
-        `RequestError` where a limit would be passed, `OSError` of a disk that refuses.
+        Raises a `RequestError` if a limit would be exceeded, an `OSError` if the disk refuses.
         """
         held = self._table.get(namespace, {})
         if held.get(key) == value:
@@ -82,7 +82,7 @@ class KvConfig:
 
 
 def _check(table: dict[str, dict[str, str]], config: NameServerConfig) -> None:
-    # A namespace counts, too, or empty ones would be free.
+    # A namespace counts as an item, too, or empty ones would be free.
     count = len(table) + sum(map(len, table.values()))
     if count > config.kv_items_max:
         raise _full("kv_items_max", config.kv_items_max)

@@ -1,4 +1,4 @@
-"""What a name server shows on its metrics page. docs/metrics.md lists it."""
+"""The families on a name server's metrics page; docs/metrics.md lists them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class NameServerMetrics:
         self._scribe = Scribe(node_type="nameserver")
 
     async def prepare(self) -> None:
-        """Nothing takes long."""
+        """Do nothing: no family takes long."""
 
     def problems(self) -> list[str]:
-        """Say why routes would be refused."""
+        """Return why routes would be refused, if they would."""
         return self._daemon.problems()
 
     def collect(self) -> Iterator[Metric]:

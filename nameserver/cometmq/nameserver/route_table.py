@@ -1,11 +1,11 @@
-"""Who serves which topic: all that a name server knows, as plain state with verbs.
+"""Which brokers serve which topic: all the knowledge of a name server, as plain state with verbs.
 
-No I/O and no clock: connections are numbers, and the time comes in as milliseconds of any clock
-that goes forward. Brokers fill the table by registering; a broker that says goodbye, falls silent
-or loses the connection it registered over is taken out, and its topics with it.
+There is no I/O and no clock: connections are numbers, and the caller passes the time in, in ms of
+any clock that never goes back. Brokers fill the table by registering. A broker that unregisters,
+falls silent or loses the connection over which it registered is removed, with its topics.
 
-Two rules make the answers cheap to keep (`answers.py`): the queues of a topic are a mapping that is
-never changed, only replaced, so that who holds the same mapping holds the present one; and
+Two rules make answers cheap to cache (`answers.py`). The queues of a topic are a mapping that is
+never changed, only replaced, so that a mapping is current if it is still the same object. And
 `brokers_version` and `topics_version` grow with each change of what they are named after.
 """
 
@@ -39,20 +39,20 @@ _READ_WRITE = int(Permission.READ | Permission.WRITE)
 
 
 class Registered(NamedTuple):
-    """What became of a registration."""
+    """The result of a registration."""
 
     is_applied: bool
-    """False where a newer process holds the place: Apache answers that with success, too."""
+    """False if a newer process holds the place; the answer is success all the same, as Apache's."""
     is_new: bool = False
     """Whether this address was not known before."""
     master: Member | None = None
-    """For a slave: its master, if that one is there."""
+    """For a slave: its master, if that is registered."""
     displaced: str | None = None
-    """The address of another process that had its name and id, and was still there."""
+    """The address of another process that was registered with the same name and id, if any."""
 
 
 class RouteTable:
-    """The brokers, their topics, and what there is a limit on."""
+    """The brokers and their topics, within the limits."""
 
     def __init__(self, config: NameServerConfig) -> None:
         self.brokers_version = 0
@@ -64,20 +64,20 @@ class RouteTable:
         self._static = StaticTopics()
 
     def configure(self, config: NameServerConfig) -> None:
-        """Go on with other settings."""
+        """Work with other settings from now on."""
         self._config = config
         self.brokers_version += 1
 
-    # What brokers tell.
+    # For brokers.
 
     def register(
         self, header: RegisterBroker, table: TopicConfigTable, *, connection_id: int, now_ms: int
     ) -> Registered:
-        """Take in a broker process and, if it speaks for its name, the topics it serves.
+        """Register a broker process and, if it speaks for its broker name, the topics it serves.
 
-        The master does, and without one the process with the lowest id. `RequestError` where
-        Apache refuses (a first registration of a single topic) and where a limit would be passed;
-        nothing is applied then.
+        The master speaks for the name or, without one, the process with the lowest id. Raises a
+        `RequestError` where Apache refuses (a first registration of a single topic) and where a
+        limit would be exceeded; then nothing is applied.
         """
         broker = self._members.brokers.get(header.broker_name)
         held = None if broker is None else broker.members.get(header.broker_id)
@@ -100,13 +100,13 @@ class RouteTable:
         return Registered(True, previous is None, master, displaced)
 
     def unregister(self, broker_name: str, address: str) -> list[Member]:
-        """Let go whoever has this address under this name."""
+        """Remove the processes with this name and address."""
         broker = self._members.brokers.get(broker_name)
         gone = [m for m in broker.members.values() if m.address == address] if broker else []
         return self._remove_all(gone)
 
     def renew(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
-        """Note a sign of life; gives the version of the topics known, None of who is unknown."""
+        """Note a sign of life; return the known version of its topics, None if it is unknown."""
         member = self._members.at(cluster, address)
         if member is None:
             return None
@@ -114,32 +114,32 @@ class RouteTable:
         return member.data_version
 
     def expire(self, now_ms: int) -> list[Member]:
-        """Let go who has been silent for too long."""
+        """Remove the processes that have been silent for too long."""
         return self._remove_all(self._members.silent(now_ms))
 
     def connection_lost(self, connection_id: int) -> list[Member]:
-        """Let go who registered over this connection."""
+        """Remove the processes that registered over this connection."""
         return self._remove_all(self._members.over(connection_id))
 
-    # What operators change.
+    # For operators.
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """Take the write bit from all topics of a broker; gives how many it serves."""
+        """Clear the write bit of all topics of a broker; return how many it serves."""
         return self._permit(broker_name, lambda perm: perm & ~_WRITE)
 
     def add_write_permission(self, broker_name: str) -> int:
-        """Let all topics of a broker be read and written; gives how many it serves."""
+        """Let all topics of a broker be read and written; return how many it serves."""
         return self._permit(broker_name, lambda _: _READ_WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, or what the brokers of one cluster serve of it."""
+        """Remove a topic, everywhere or from the brokers of one cluster."""
         names = None if cluster is None else set(self._members.clusters.get(cluster, ()))
         for name in list(self._topics.get(topic, ())):
             if names is None or name in names:
                 self._remove_queues(topic, name)
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
-        """Set a route by hand; False, and nothing done, if a broker of it is not known."""
+        """Set a route by hand; return False, and do nothing, if one of its brokers is unknown."""
         brokers = [self._members.brokers.get(data.broker_name) for data in queues]
         self._check_name("topic", topic)
         self._check_room({topic}, len(queues), "register topic failed")
@@ -150,7 +150,7 @@ class RouteTable:
             self._put_queues(broker, topic, data)
         return True
 
-    # What anybody asks.
+    # For anybody.
 
     @property
     def brokers(self) -> Mapping[str, Broker]:
@@ -159,30 +159,30 @@ class RouteTable:
 
     @property
     def member_count(self) -> int:
-        """Registered broker processes, masters and slaves."""
+        """The number of registered broker processes, masters and slaves."""
         return self._members.member_count
 
     @property
     def clusters(self) -> Mapping[str, Iterable[str]]:
-        """The names of each cluster's brokers."""
+        """The names of the brokers, by cluster."""
         return self._members.clusters
 
     @property
     def topics(self) -> Mapping[str, Mapping[str, QueueData]]:
-        """Each topic's queues by broker name; a topic has one broker at least."""
+        """The queues of each topic, by broker name; every topic has at least one broker."""
         return self._topics
 
     def mappings_of(self, topic: str) -> Mapping[str, TopicQueueMappingInfo] | None:
-        """Give the queue mappings of a static topic by broker name."""
+        """Return the queue mappings of a static topic, by broker name."""
         return self._static.of(topic)
 
     def topics_of_cluster(self, cluster: str) -> set[str]:
-        """Give the topics that the brokers of a cluster serve."""
+        """Return the topics that the brokers of a cluster serve."""
         names = self._members.clusters.get(cluster, ())
         return set[str]().union(*(self._members.brokers[name].topics for name in names))
 
     def topics_flagged(self, mask: int, flags: int) -> Iterator[str]:
-        """Give the topics whose system flags, of those in the mask, are these."""
+        """Yield the topics whose system flags within the mask are these."""
         for topic, queues in self._topics.items():
             first = next(iter(queues.values()))
             if first.topic_sys_flag & mask == flags:
@@ -241,7 +241,7 @@ class RouteTable:
                 self._remove_queues(topic, broker.name)
         mask = -1
         if header.broker_id != MASTER_ID and broker.enable_acting_master:
-            mask = ~_WRITE  # It serves what is there until a master comes back.
+            mask = ~_WRITE  # It only serves reads until a master comes back.
         for config in configs.values():
             if is_changed or config.topic_name not in broker.topics:
                 self._put_queues(broker, config.topic_name, _queues(broker.name, config, mask))
@@ -337,7 +337,7 @@ class RouteTable:
 
 
 def _outranks(held: Member, address: str, version: DataVersion) -> bool:
-    """Whether another process holds the place by a newer decision of the controller."""
+    """Whether another process holds the place, by a newer decision of the controller."""
     return held.address != address and held.data_version.state_version > version.state_version
 
 

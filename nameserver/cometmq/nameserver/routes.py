@@ -1,4 +1,4 @@
-"""What clients are told about a topic: its queues, and the brokers that serve them."""
+"""The route of a topic, as clients get it: its queues, and the brokers that serve them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from cometmq.nameserver.route_table import RouteTable
     from cometmq.proto.bodies import QueueData
 
-# Brokers find each other through these topics, so each must show as what it is.
+# Brokers find each other through these topics, so no slave may be shown as a master there.
 _MEMBER_TOPICS = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 def broker_data(broker: Broker) -> BrokerData:
-    """Describe a broker name as it stands."""
+    """Describe a broker name and its processes."""
     return BrokerData(
         broker_addrs=broker.addresses,
         broker_name=broker.name,
@@ -33,7 +33,7 @@ def broker_data(broker: Broker) -> BrokerData:
 
 
 def broker_datas(table: RouteTable) -> dict[str, BrokerData]:
-    """Describe every broker name, as `route_of` wants them."""
+    """Describe every broker name, for `route_of`."""
     return {name: broker_data(broker) for name, broker in table.brokers.items()}
 
 
@@ -45,9 +45,9 @@ def route_of(
     acting_masters: bool = False,
     order_topic_conf: str | None = None,
 ) -> TopicRouteData:
-    """Describe a topic that there is.
+    """Return the route of an existing topic.
 
-    With `acting_masters`, the first slave of a broker without a master shows as the master.
+    With `acting_masters`, the first slave of a broker without a master is shown as the master.
     """
     queues = table.topics[topic]
     brokers = [brokers_by_name[name] for name in queues]
@@ -63,7 +63,7 @@ def route_of(
 
 
 def _with_master(broker: BrokerData, queues: QueueData) -> BrokerData:
-    """Show the first slave as the master, where it may be and nobody could write to it."""
+    """Show the first slave as the master, if it may act as one and nobody could write to it."""
     addresses = broker.broker_addrs
     if MASTER_ID in addresses or not broker.enable_acting_master or may_write(queues.perm):
         return broker
@@ -73,9 +73,9 @@ def _with_master(broker: BrokerData, queues: QueueData) -> BrokerData:
 
 
 def in_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
-    """Leave out brokers of other zones, but not those without a master: slaves are read anywhere.
+    """Leave out brokers of other zones, except those without a master: slaves are read anywhere.
 
-    Zones are told apart as Apache does it: without regard to case.
+    As with Apache, the names of zones are not case-sensitive.
     """
     kept = tuple(
         broker

@@ -1,4 +1,4 @@
-"""What the handlers work on: the tables of one name server, and who is asking."""
+"""What handlers work on: the tables of one name server, and the origin of the request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class State:
-    """All that one name server knows."""
+    """Everything that one name server knows."""
 
     def __init__(self, config: NameServerConfig, kv: KvConfig, *, now_ms: int) -> None:
         self.config = config
@@ -23,13 +23,13 @@ class State:
         self.answers = Answers(self.routes, config)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long routes are still refused, so that every broker has the time to register."""
+        """Return how long routes are still refused, so that every broker has time to register."""
         if not self.config.need_wait_for_service:
             return 0
         return max(0, self.started_ms + self.config.wait_seconds_for_service * 1000 - now_ms)
 
     def configure(self, config: NameServerConfig) -> None:
-        """Go on with other settings, at once."""
+        """Work with other settings from now on."""
         self.config = config
         self.routes.configure(config)
         self.answers.configure(config)

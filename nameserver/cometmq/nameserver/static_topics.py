@@ -1,4 +1,4 @@
-"""Which physical queue of which broker stands for each logical queue of a static topic."""
+"""The brokers and physical queues behind the logical queues of static topics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class StaticTopics:
     """The mappings that brokers registered, by topic and broker name.
 
-    `queue_count` counts their logical queues: what there is a limit on.
+    `queue_count` counts their logical queues, for which there is a limit.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class StaticTopics:
         self._mappings: dict[str, Mapping[str, TopicQueueMappingInfo]] = {}
 
     def put(self, topic: str, broker_name: str, mapping: TopicQueueMappingInfo) -> bool:
-        """Set a broker's mapping of a topic; gives whether it is another than before."""
+        """Set a broker's mapping of a topic; return whether it has changed."""
         held = self._mappings.get(topic, {}).get(broker_name)
         if held == mapping:
             return False
@@ -30,7 +30,7 @@ class StaticTopics:
         return True
 
     def size(self, topic: str, broker_name: str) -> int:
-        """Count the logical queues of a broker's mapping of a topic."""
+        """Return the number of logical queues in a broker's mapping of a topic."""
         held = self._mappings.get(topic, {}).get(broker_name)
         return 0 if held is None else len(held.curr_id_map)
 
@@ -46,5 +46,5 @@ class StaticTopics:
                 del self._mappings[topic]
 
     def of(self, topic: str) -> Mapping[str, TopicQueueMappingInfo] | None:
-        """Give the mappings of a topic by broker name; None for a topic that is not static."""
+        """Return the mappings of a topic by broker name; None for a topic that is not static."""
         return self._mappings.get(topic)
