@@ -72,9 +72,8 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     """310 and 320: a message or a batch; its fields have names of one letter.
 
     This is the fast path of nearly all sends: a single message to a known topic, with properties
-    that were seen before except for the unique id. It is one function because each call costs a
-    tenth of a microsecond. A send that is different in any way, or wrong, goes through `_send`,
-    which makes all checks.
+    seen before except for the unique id. It is one function, because each call costs a tenth of a
+    microsecond. A send that is wrong or different in any way goes through all checks in `_send`.
     """
     fields = request.fields
     header = fields.header if type(fields) is TypedFields else None
