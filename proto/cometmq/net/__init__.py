@@ -1,7 +1,7 @@
 """The two drivers of a connection: loop protocols (uvloop, asyncio) and trio streams.
 
-They know sockets, and nothing of request codes. Importing this package imports no trio and no
-uvloop: ask `cometmq.net.trio_streams` and `cometmq.net.guest` for what needs them.
+They know sockets, but no request codes. Importing this package imports neither trio nor uvloop;
+what needs these is in `cometmq.net.trio_streams` and `cometmq.net.guest`.
 """
 
 from cometmq.net.address import exposure, parse_address, parse_addresses

@@ -18,8 +18,8 @@ _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^\s\]]+)?", re.ASCII)
 def parse_address(text: str, *, default_port: int | None = None) -> Host:
     """Read `host:port`; the host is a name, an IPv4 address or an IPv6 address in brackets.
 
-    The port may be left out where there is a default. An AddressError quotes the text and says
-    what is wrong with it. Port 0 is an address: whoever listens on it gets any free port.
+    The port may be left out if there is a default. An AddressError quotes the text and says what is
+    wrong with it. Port 0 is valid: listening on it takes any free port.
     """
     found = text.strip()
     if found.startswith("["):
@@ -40,9 +40,9 @@ def parse_address(text: str, *, default_port: int | None = None) -> Host:
 
 
 def parse_addresses(text: str) -> list[Host]:
-    """Read a list, separated by semicolons, in its order; a repeated address counts once.
+    """Read a list, separated by semicolons, in order; a repeated address counts once.
 
-    A semicolon at the end is fine, as it is to Apache's clients; an empty list is an error.
+    A semicolon at the end is fine, as for Apache's clients; an empty list is an error.
     """
     items = text.split(";")
     while items and not items[-1].strip():
@@ -53,9 +53,9 @@ def parse_addresses(text: str) -> list[Host]:
 
 
 def exposure(address: str, *, insecure: bool) -> str | None:
-    """Say why an address must not be listened on, or None when it may.
+    """Return why an address must not be listened on; None if it may.
 
-    As long as nobody is asked who he is, only this machine may connect, unless `insecure`.
+    As long as there is no authentication, only this machine may connect, unless `insecure`.
     """
     try:
         found = ipaddress.ip_address("127.0.0.1" if address == "localhost" else address)
@@ -70,7 +70,7 @@ def exposure(address: str, *, insecure: bool) -> str | None:
 
 
 def _is_name(host: str) -> bool:
-    """Whether a name can be looked up; sockets raise what is no error of the system's else."""
+    """Whether a name can be looked up; sockets would raise something that is not an OSError."""
     try:
         host.encode("idna")
     except UnicodeError:

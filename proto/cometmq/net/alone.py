@@ -1,7 +1,7 @@
-"""trio alone in its thread: `guest.run` for a process that needs no other loop.
+"""trio alone in its thread: the counterpart of `guest.run` for a process without another loop.
 
-The first SIGTERM, SIGINT or SIGHUP sets `stop`, and `main` ends when it has cleaned up. A second
-one, a second or more behind it (`ending_signals`), kills the process at once.
+The first SIGTERM, SIGINT or SIGHUP sets `stop`, and `main` ends once it has cleaned up. Another
+one, a second or more later (`ending_signals`), kills the process at once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def run(main: Callable[[trio.Event], Awaitable[T]]) -> T:
-    """Run `main` in trio, and give what it returns. For the main thread."""
+    """Run `main` in trio, and return its result. For the main thread."""
     return trio.run(_watched, main)
 
 
 async def repeat(function: Callable[[], float]) -> None:
-    """Call a function now and then again, each time after the seconds that it returned."""
+    """Call a function again and again, each time after the seconds that it returned."""
     while True:
         seconds = function()
         await trio.sleep(seconds)

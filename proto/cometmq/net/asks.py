@@ -1,4 +1,4 @@
-"""Requests of ours to one peer, and who waits for their answers."""
+"""Our requests to one peer, and the callbacks that wait for their answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = logging.getLogger("cometmq.net")
 
 
 class Asks:
-    """Who waits for which answer. Each is called once, with the answer or with why there is none.
+    """Callbacks by request. Each is called once, with the answer or with why there is none.
 
-    One that fails is logged and harms nobody else.
+    A callback that fails is logged and does not affect the others.
     """
 
     __slots__ = ("_waiting",)
@@ -29,11 +29,11 @@ class Asks:
         return len(self._waiting)
 
     def add(self, opaque: int, answered: Callable[[Command | NetError], None]) -> None:
-        """Note who waits for the answer to the request of this number."""
+        """Add the callback for the answer to the request of this number."""
         self._waiting[opaque] = answered
 
     def settle(self, opaque: int, result: Command | NetError) -> None:
-        """Give a result to who waits for it, if anybody does."""
+        """Pass a result to the callback that waits for it, if there is one."""
         if answered := self._waiting.pop(opaque, None):
             try:
                 answered(result)
@@ -41,10 +41,10 @@ class Asks:
                 _log.exception("who asked fails on the answer to %d; this is a bug", opaque)
 
     def forget(self, opaque: int) -> None:
-        """Let nobody wait for this number."""
+        """Remove the callback of this number, if there is one."""
         self._waiting.pop(opaque, None)
 
     def fail(self, error: NetError) -> None:
-        """Give this to all that wait: there will be no more answers."""
+        """Pass this error to all callbacks: there will be no more answers."""
         for opaque in tuple(self._waiting):
             self.settle(opaque, error)

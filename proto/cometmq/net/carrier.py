@@ -1,10 +1,10 @@
-"""What a driver does for its peer, and for how long it has had what the peer does not read.
+"""The interface of a driver to its peer, and the measure of how long bytes have been unsent.
 
-How it works. At some look all that is unsent is marked, by how much it is. What is sent later
-stands behind it, so as long as more is unsent than came since, some of what was marked is. When
-none is, the next look marks anew. So nobody is called slow who keeps reading, however much always
-waits; and nothing waits for longer than two such times. Only who has something unsent at a look
-costs the count of what comes since.
+How it works. A look marks all bytes that are unsent at that time, by counting them. Later bytes
+queue up after these, so some marked bytes are still unsent as long as more bytes are unsent than
+were added since. Once all marked bytes are sent, the next look marks again. So a peer that keeps
+reading is never called slow, however much is always waiting, and nothing waits longer than twice
+the allowed time. Only a peer with unsent bytes at a look costs the count of bytes added since.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Carrier:
-    """One connection's socket, as its peer sees it."""
+    """The socket of one connection, as its peer sees it."""
 
     __slots__ = ("_has_marked", "_marked_ms", "_since_marked")
 
@@ -25,7 +25,7 @@ class Carrier:
         self._marked_ms = self._since_marked = 0
 
     def unread_ms(self, now_ms: int) -> int:
-        """Look how long some bytes have been unsent, as far as looks before this one have seen."""
+        """Look how long some bytes have been unsent, as far as earlier looks can tell."""
         unsent = self._unsent_size()
         if self._has_marked and unsent > self._since_marked:
             return now_ms - self._marked_ms
@@ -33,7 +33,7 @@ class Carrier:
         self._marked_ms, self._since_marked = now_ms, 0
         return 0
 
-    # What each driver has its own of.
+    # Implemented by each driver.
 
     def _write(self, data: Buffer) -> None:
         raise NotImplementedError

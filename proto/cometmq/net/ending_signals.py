@@ -1,11 +1,11 @@
-"""The signals that ask a process to end, and which of them counts as the second.
+"""The signals that ask a process to end, and the rule for which of them is a second request.
 
-The first is heeded in good order, the second ends the process there and then. One request may send
-two: `timeout` asks its child, and then the group that the child is in; so may a terminal and a
-service manager. What comes within a second is part of the first.
+On the first request a process ends in good order, on the second at once. One request may send two
+signals: `timeout` signals its child, and then the child's process group; a terminal or a service
+manager may do the same. So all signals within a second belong to the first request.
 
-A terminal that closes, or whose connection breaks, sends SIGHUP: a request like the others, but for
-who ignores it, as `nohup` has a program do.
+A terminal that closes, or whose connection breaks, sends SIGHUP. This is a request like the others,
+unless the process ignores the signal, as under `nohup`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ ONE_REQUEST_SECONDS: Final = 1.0
 
 
 def heeded_signals() -> tuple[signal.Signals, ...]:
-    """Return those that ask this process to end."""
+    """Return the signals that ask this process to end."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return _SIGNALS[:-1]
     return _SIGNALS
 
 
 class Requests:
-    """The requests that came."""
+    """The requests received so far."""
 
     def __init__(self) -> None:
         self._first_at: float | None = None
 
     def is_first(self, number: int) -> bool:
-        """Whether this signal is the first one; what is a second request does not return."""
+        """Whether this signal is the first one. On a second request this does not return."""
         now = time.monotonic()
         if self._first_at is None:
             self._first_at = now
@@ -43,11 +43,11 @@ class Requests:
         return False
 
     def heed_the_second(self) -> None:
-        """Have all of these signals looked at here from now on, whatever the loop is at."""
+        """Handle all of these signals here from now on, whatever the loop is doing."""
         for number in heeded_signals():
             signal.signal(number, lambda number, _: self.is_first(number))
 
     def wait_for_the_rest(self) -> None:
-        """Wait until nothing can come any more that is part of the first one."""
+        """Wait until no more signals of the first request can come."""
         if self._first_at is not None:
             time.sleep(max(self._first_at + ONE_REQUEST_SECONDS - time.monotonic(), 0.0))

@@ -1,15 +1,15 @@
-"""What can go wrong with sockets and peers, and whose fault it is.
+"""The errors of sockets and peers, and whose fault each is.
 
 ::
 
     NetError
-    ├── AddressError        ours: a text that is no address
+    ├── AddressError        ours: a text that is not an address
     ├── ListenError         ours: the port is taken, the address is not this machine's, ...
     ├── ConnectError        theirs: nobody listens there, or does not take us in time
     ├── ConnectionLostError theirs: the connection ended while a request of ours was pending
     └── AnswerTimeoutError  theirs: no answer within the time that the caller gave
 
-What a peer's bytes can be wrong about is `cometmq.proto.errors`.
+For errors in the bytes of a peer see `cometmq.proto.errors`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ListenError(NetError):
 
 
 class ConnectError(NetError):
-    """No connection came about; the error names the address, and a cause where there is one."""
+    """No connection was made; the error names the address, and a cause if there is one."""
 
 
 class ConnectionLostError(NetError):
@@ -48,11 +48,11 @@ class AnswerTimeoutError(NetError):
 
 
 def reason_of(error: OSError) -> str:
-    """Say in the system's words what failed; asyncio and trio hide them behind their own."""
+    """Return the system's words for a failure, which asyncio and trio replace by their own."""
     attempts: Iterable[object] = getattr(error.__cause__, "exceptions", ())
     if causes := [cause for cause in attempts if isinstance(cause, OSError)]:
         return ", ".join(dict.fromkeys(map(reason_of, causes)))
     if error.errno is None or isinstance(error, socket.gaierror | ssl.SSLError):
-        # Of a peer that leaves in the middle of TLS' handshake asyncio says nothing at all.
+        # If a peer leaves in the middle of a TLS handshake, asyncio gives no text at all.
         return error.strerror or str(error) or "the connection ended"
     return os.strerror(error.errno)

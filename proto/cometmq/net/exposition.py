@@ -1,8 +1,8 @@
-"""The metrics page of a process, and whether it is healthy and ready: `/metrics /healthz /readyz`.
+"""The pages of a process for metrics, health and readiness: `/metrics /healthz /readyz`.
 
 A daemon is a source: it is asked to prepare what takes time, and then for its families, which it
-makes one after the other of plain counters. Nothing is counted for this page while nobody asks for
-it, but the pulse of the process. prometheus-client renders the families, a few samples at a time.
+makes one by one from plain counters. While nobody asks for this page, only the pulse of the process
+is measured for it. prometheus-client renders the families, a few samples at a time.
 
 ::
 
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
     from cometmq.proto.host import Host
 
 SAMPLES_A_PIECE: Final = 5
-"""Samples that are rendered in one go, some 50 µs."""
+"""Samples rendered in one go, some 50 µs."""
 _SHORTEST: Final = 4
-"""The first bucket of durations that has a line of its own ends at 2**4 microseconds."""
+"""The first bucket of durations with a separate line ends at 2**4 microseconds."""
 
 
 _BUCKET_ENDS: Final = [repr((1 << bucket) / 1_000_000) for bucket in range(BUCKETS)]
 
 
 class Source(Protocol):
-    """What has something to show."""
+    """Something with metrics to show."""
 
     async def prepare(self) -> None:
-        """Do what takes longer than a slice, a slice at a time."""
+        """Do the work that takes longer than a slice, a slice at a time."""
         ...
 
     def collect(self) -> Iterator[Metric]:
-        """Give the families, each in pieces of few samples that follow one another."""
+        """Yield the families, each as consecutive pieces of a few samples."""
         ...
 
     def problems(self) -> list[str]:
-        """Say why it is not ready; nothing when it is."""
+        """Return why it is not ready; nothing if it is."""
         ...
 
 
 class Family(NamedTuple):
-    """What samples of one name mean."""
+    """The name, kind and meaning of samples."""
 
     name: str
     kind: str
@@ -72,7 +72,7 @@ class Family(NamedTuple):
 
 
 class Scribe:
-    """Makes pieces of families, with labels that all samples of a source have."""
+    """Makes pieces of families, with the labels common to all samples of a source."""
 
     def __init__(self, **constant: str) -> None:
         self._constant = constant
@@ -126,12 +126,12 @@ class _Window:
         self.piece: Metric | None = None
 
     def collect(self) -> Iterable[Metric]:
-        """Give the piece."""
+        """Return the piece, if there is one."""
         return [] if self.piece is None else [self.piece]
 
 
 def render(pieces: Iterable[Metric]) -> Iterator[bytes]:
-    """Render pieces in the text format; those of one name that follow one another are a family."""
+    """Render pieces in the text format; consecutive pieces with the same name are one family."""
     window = _Window()
     registry = CollectorRegistry(auto_describe=False)
     registry.register(window)
@@ -157,7 +157,7 @@ PAUSES = Family(
 
 
 class Exposition:
-    """The pages of one process, and what is shown on them."""
+    """The pages of one process, and the sources shown on them."""
 
     def __init__(self, repeat: Callable[[Callable[[], float]], Awaitable[None]]) -> None:
         """`repeat` calls a function again and again, each time after the seconds it returned."""
@@ -167,7 +167,7 @@ class Exposition:
         self._started = time.time()
 
     def add(self, source: Source) -> None:
-        """Show a source, too."""
+        """Add a source to the pages."""
         self._sources.append(source)
 
     async def serve(
@@ -176,7 +176,7 @@ class Exposition:
         *,
         task_status: trio.TaskStatus[Host] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve the pages on a socket, which becomes the server's, until cancelled."""
+        """Serve the pages on a socket, which it takes over, until cancelled."""
         self.pulse.watch()
         try:
             async with trio.open_nursery() as nursery:

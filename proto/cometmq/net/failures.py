@@ -1,4 +1,4 @@
-"""What a peer is told whose request has no answer, or none that can be sent or is read."""
+"""What a peer is told if its request has no answer, or none that can be sent or that it reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def failure(request: Command, error: Exception) -> Command:
-    """Answer a request whose handler raised. Details are for our log, not for the peer."""
+    """Answer a request whose handler raised. The details go to our log, not to the peer."""
     return request.answer(
         ResponseCode.SYSTEM_ERROR,
         remark=f"{type(error).__name__} in the handler of request {request.code}:"
@@ -23,7 +23,7 @@ def failure(request: Command, error: Exception) -> Command:
 
 
 def overload(request: Command, in_flight_max: int) -> Command:
-    """Refuse a request of a peer that has too many unanswered ones."""
+    """Refuse a request of a peer that has too many unanswered requests."""
     return request.answer(
         ResponseCode.SYSTEM_BUSY,
         remark=f"in_flight_max {in_flight_max} requests of this connection are not answered yet",
@@ -31,7 +31,7 @@ def overload(request: Command, in_flight_max: int) -> Command:
 
 
 def unsayable(response: Command, error: LocalProtocolError) -> Command:
-    """Make the answer that says that the answer cannot be said."""
+    """Make the answer that says that the real answer cannot be sent."""
     return replace(
         response,
         code=ResponseCode.SYSTEM_ERROR,
@@ -44,14 +44,14 @@ def unsayable(response: Command, error: LocalProtocolError) -> Command:
 
 
 def unread(unsent: int, unsent_bytes_max: int) -> str | None:
-    """Say why a peer is dropped that leaves so much unread, or None while that may be."""
+    """Return why a peer is dropped that leaves this much unread; None if that is allowed."""
     if unsent <= unsent_bytes_max:
         return None
     return f"{unsent} bytes unread by the peer exceed unsent_bytes_max {unsent_bytes_max}"
 
 
 def unfinished(size: int, receiving_bytes_max: int) -> str:
-    """Say why a peer is dropped that has begun a frame where too much is unfinished already."""
+    """Return why a peer is dropped whose unfinished frame makes too many bytes with the others."""
     return (
         f"{size} bytes of an unfinished frame, which with those of others exceed"
         f" receiving_bytes_max {receiving_bytes_max}"

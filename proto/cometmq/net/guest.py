@@ -1,4 +1,4 @@
-"""trio as a guest on the loop that carries the bytes, in one thread.
+"""trio as a guest on the loop that carries the bytes, in the same thread.
 
 ::
 
@@ -11,9 +11,9 @@
 
     run(main)
 
-The first SIGTERM, SIGINT or SIGHUP sets `stop`, and `main` ends when it has cleaned up. A second
-one, a second or more behind it (`ending_signals`), kills the process at once, whatever it is doing,
-and its status says what happened.
+The first SIGTERM, SIGINT or SIGHUP sets `stop`, and `main` ends once it has cleaned up. Another
+one, a second or more later (`ending_signals`), kills the process at once, whatever it is doing; its
+exit status shows the signal.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def run(
     use_uvloop: bool = True,
     takes_signals: bool = True,
 ) -> T:
-    """Run `main` in trio on a new uvloop (or asyncio) loop, and give what it returns.
+    """Run `main` in trio on a new uvloop (or asyncio) loop, and return its result.
 
-    For the main thread, or for any other when it takes no signals: `stop` is never set then. When
-    `main` ends, however it ends, the loop is closed with what is on it.
+    For the main thread; with `takes_signals` off also for others, but then `stop` is never set.
+    When `main` ends, in whatever way, the loop is closed with everything on it.
     """
     if use_uvloop:
         import uvloop
@@ -57,9 +57,9 @@ def run(
 
 
 async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await in trio what must be awaited on the loop: starting a server, connecting.
+    """Await from trio what must be awaited on the loop: starting a server, connecting.
 
-    When the trio task is cancelled the loop's task is, too, and is waited for.
+    If the trio task is cancelled, so is the loop's task, which is then waited for.
     """
     task = asyncio.get_running_loop().create_task(coroutine)
     ended = trio.Event()
@@ -71,7 +71,7 @@ async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         with trio.CancelScope(shield=True):
             await ended.wait()
         if not task.cancelled():
-            task.exception()  # Taken note of, or asyncio would complain of it.
+            task.exception()  # Retrieved, or asyncio would complain about it.
         raise
     return task.result()
 
@@ -80,13 +80,13 @@ async def repeat_on_loop(
     function: Callable[[], float],
     follow: Callable[[Callable[[], None]], Callable[[], None]] | None = None,
 ) -> NoReturn:
-    """Call a function on the loop again and again; it says after how many seconds next.
+    """Call a function on the loop again and again, each time after the seconds that it returned.
 
-    Until cancelled, or until it raises, which is raised here. For what comes many times a second:
-    trio, as a guest, sleeps in a thread of its own, which at each timer must wake up and take the
-    interpreter from the loop; a timer of the loop costs a microsecond.
+    It runs until it is cancelled or the function raises, which is raised here. It is meant for
+    calls many times a second: as a guest, trio sleeps in a separate thread, which must wake up at
+    each timer and take the interpreter from the loop; a timer of the loop costs a microsecond.
 
-    `follow` is given what makes the next call come at once, and returns what lets go of that again.
+    `follow` gets a function that makes the next call come at once, and returns one that ends this.
     """
     loop = asyncio.get_running_loop()
     ended = trio.Event()
@@ -127,13 +127,13 @@ async def _host(
 
     def signalled(number: int) -> None:
         if requests.is_first(number):
-            requests.heed_the_second()  # Also where the loop stands still.
+            requests.heed_the_second()  # Works even if the loop stands still.
             stop.set()
 
     def step(function: Callable[[], object]) -> None:
         try:
             function()
-        except BaseException as error:  # trio comes to nothing any more, not even to its end.
+        except BaseException as error:  # trio cannot go on, and not even end.
             if not done.done():
                 done.set_exception(error)
 

@@ -1,4 +1,4 @@
-"""What a peer can make us hold, and for how long: one frozen table with a reason in each row."""
+"""Limits of what a peer can make us hold, and for how long: a table with a reason in each row."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _MIB = 1024 * 1024
 
 
 def _limit(default: int, unit: str, reason: str) -> int:
-    # Typed as what it defaults to: type checkers need not know that it is a field.
+    # Typed like its default: type checkers need not know that it is a field.
     found: int = field(default=default, metadata={"unit": unit, "reason": reason})
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of all connections of one owner. Unit and reason stand in each field's metadata.
+    """The limits for all connections of one owner. Each field's metadata has its unit and reason.
 
-    Limits of size are `*_max`; a breach closes the connection, save where the reason says else,
-    and the log line names the limit.
+    Limits of size are named `*_max`. A breach closes the connection, unless the reason says
+    otherwise, and the log line names the limit.
     """
 
     connections_max: int = _limit(

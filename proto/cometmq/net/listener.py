@@ -1,4 +1,4 @@
-"""Listening sockets: bound here, so that both drivers listen alike and fail with the same words."""
+"""Listening sockets, bound here so that both drivers listen alike and fail with the same words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cometmq.proto.host import Host
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Clients of a restarted broker come all at once; the kernel caps this at net.core.somaxconn.
+# All clients of a restarted broker come at once; the kernel caps this at net.core.somaxconn.
 BACKLOG = 4096
 
 _REASONS = {
@@ -26,12 +26,12 @@ _REASONS = {
 
 
 def listen_on(addresses: Iterable[Host]) -> list[socket.socket]:
-    """Open a listening socket for each address, or none at all and raise a ListenError.
+    """Open a listening socket for each address, or open none and raise a ListenError.
 
-    Port 0 takes any free port: ask `address_of`. A name must have one address of a kind; which
-    addresses may be listened on is for the caller to judge. Non-blocking, with SO_REUSEADDR, so
-    that a restart need not wait for old connections to fade; TCP_NODELAY and no keep-alive are
-    set for each connection by the drivers.
+    Port 0 takes any free port: ask `address_of`. A name must have one address of a kind; the caller
+    judges which addresses may be listened on. The sockets are non-blocking and have SO_REUSEADDR,
+    so that a restart need not wait for old connections to fade. The drivers set TCP_NODELAY, and no
+    keep-alive, for each connection.
     """
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(_listening(address)) for address in addresses]
@@ -40,7 +40,7 @@ def listen_on(addresses: Iterable[Host]) -> list[socket.socket]:
 
 
 def address_of(listening: socket.socket) -> Host:
-    """Tell the address and port that a socket really has."""
+    """Return the address and port that a socket really has."""
     name = listening.getsockname()
     return Host(name[0], name[1])
 

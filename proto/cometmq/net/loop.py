@@ -6,12 +6,12 @@
     server = await serve(peers, listen_on([Host("127.0.0.1", 10911)]))
     ...
     server.close()                        # no new connections
-    peers.close("the broker shuts down")  # and those that are there, when their answers have left
+    peers.close("the broker shuts down")  # close the others once their answers have left
 
     peer = await connect(peers, Host("127.0.0.1", 9876), timeout_ms=3000)
     response = await peer.call(request, timeout_ms=3000)
 
-Both sides are the same class: a server may ask a client that connected to it, too.
+Both sides use the same class: a server may also send requests to a client that connected to it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
 
 
-# What asyncio takes for the backlog is also how often it accepts in a row, and how often it goes
-# on accepting when there are no descriptors left, with a traceback each.
+# asyncio's backlog is also the number of connections that it accepts in a row, and how often it
+# tries to accept without free descriptors, with a traceback each time.
 ACCEPTS_AT_ONCE_MAX = 64
 
 
@@ -49,10 +49,10 @@ class LoopPeer(Peer, asyncio.Protocol):
     _is_tls: bool
 
     async def call(self, request: Command, *, timeout_ms: int) -> Command:
-        """Ask, and wait for the response.
+        """Send a request, and wait for the response.
 
-        Raises AnswerTimeoutError, ConnectionLostError, or LocalProtocolError for what has no form.
-        Whoever is cancelled here waits no longer; the peer may carry the request out all the same.
+        Raises AnswerTimeoutError, ConnectionLostError, or LocalProtocolError if it cannot be sent.
+        If this is cancelled, the peer may carry out the request all the same.
         """
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Command] = loop.create_future()
@@ -73,17 +73,17 @@ class LoopPeer(Peer, asyncio.Protocol):
             deadline.cancel()
             self.forget(opaque)
 
-    # asyncio.Protocol; `data_received` and the two of writing are Peer's.
+    # asyncio.Protocol; `data_received`, `pause_writing` and `resume_writing` are Peer's.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: called by the loop."""
-        # uvloop's transports are no subclass of asyncio's, only the same in all but name.
+        # uvloop's transports have the same interface as asyncio's, but are no subclass.
         self._transport = cast("asyncio.Transport", transport)
-        # Asyncio's own `writelines` does not notice, from 3.12 on, that its buffer is full.
+        # From 3.12 on, asyncio's own `writelines` does not notice that its buffer is full.
         self._joins = isinstance(transport, asyncio.Transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         name: tuple[Any, ...] | None = transport.get_extra_info("peername")
-        # One that is gone already has no name, and is nobody to tell the owner of.
+        # A connection that is gone already has no name; the owner is not told of it.
         if name is None or not self.open(
             Host(name[0], name[1]), transport.get_extra_info("sockname")[1]
         ):
@@ -92,11 +92,11 @@ class LoopPeer(Peer, asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self.peers.limits.unsent_bytes_pause)
 
     def eof_received(self) -> None:
-        """End, with the answers to what the peer asked before: called by the loop."""
+        """End, after answering the requests received before: called by the loop."""
         self.receive_end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Learn of the end: called by the loop."""
+        """Note the end of the connection: called by the loop."""
         self.gone("the peer closed it" if exc is None else f"{type(exc).__name__}: {exc}")
 
     # Peer
@@ -123,7 +123,7 @@ class LoopPeer(Peer, asyncio.Protocol):
 
     def _close(self) -> None:
         if self._is_tls and not self._unsent_size():
-            # Else TLS waits for the peer's last word, for longer than the loop may last.
+            # Otherwise TLS waits for the peer to close, which may be longer than the loop lasts.
             self._transport.abort()
         else:
             self._transport.close()
@@ -133,20 +133,20 @@ class LoopPeer(Peer, asyncio.Protocol):
 
 
 class LoopServer:
-    """Listening sockets on a loop; `addresses` are theirs."""
+    """Listening sockets on a loop, and their `addresses`."""
 
     def __init__(self, servers: list[asyncio.Server], addresses: list[Host]) -> None:
         self.addresses = addresses
         self._servers = servers
 
     def close(self) -> None:
-        """Take no more connections. Those that there are go on."""
+        """Accept no more connections. Existing ones go on."""
         for server in self._servers:
             server.close()
 
 
 async def serve(peers: Peers, listening: Iterable[socket.socket]) -> LoopServer:
-    """Accept connections from these sockets, which become the server's, for one owner."""
+    """Accept connections for one owner from these sockets, which the server takes over."""
     loop = asyncio.get_running_loop()
     found = list(listening)
     addresses = [address_of(each) for each in found]
@@ -170,10 +170,10 @@ async def connect(
     prepare: Callable[[Command], Command] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> LoopPeer:
-    """Connect, by TLS if that is said how; a ConnectError says to whom it failed and why.
+    """Connect, by TLS if `tls` is given; a ConnectError names the address and the reason.
 
-    What the peer asks goes to the owner of `peers`, whose `opened` and `closed` are told as on the
-    server's side. Connecting anew is the caller's matter.
+    Requests of the peer go to the owner of `peers`, whose `opened` and `closed` are called as on
+    the server's side. Reconnecting is up to the caller.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -189,6 +189,6 @@ async def connect(
     except OSError as error:
         raise ConnectError(f"{address}: {reason_of(error)}") from error
     if peer.closed_because is not None:
-        await asyncio.sleep(0)  # In the next turn the transport lets go of its socket.
+        await asyncio.sleep(0)  # The transport releases its socket in the next turn.
         raise ConnectError(f"{address}: {peer.closed_because}")
     return peer

@@ -1,7 +1,7 @@
-"""The first byte of a connection tells what is not our protocol, before a parser sees any of it.
+"""Recognition of foreign protocols by the first byte of a connection, before any parsing.
 
-A frame begins with its length, so its first byte is 0, or 1 for a frame of 16 MiB and more. What
-else connects to an open port begins with something else.
+A frame begins with its length, so its first byte is 0, or 1 for a frame of 16 MiB and more. Other
+protocols that connect to an open port begin with another byte.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KINDS = {
 
 
 def refusal_of(first: int, frame_size_max: int) -> str | None:
-    """Say what a connection is that begins with this byte, or None when it may be ours."""
+    """Describe a connection that begins with this byte; None if it may be our protocol."""
     if first <= (frame_size_max - 4) >> 24:
         return None
     return f"the connection begins with {_KINDS.get(first, f'the byte {first:#04x}, no frame')}"

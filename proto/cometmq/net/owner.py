@@ -1,4 +1,4 @@
-"""What the owner of connections (a broker, a name server, a client) gives to the drivers."""
+"""The interface that the owner of connections (a broker, name server, client) gives to drivers."""
 
 from __future__ import annotations
 
@@ -20,34 +20,33 @@ class Later(Enum):
 LATER: Final = Later.LATER
 
 Frame: TypeAlias = "list[Buffer]"
-"""A whole frame that was made elsewhere, in the buffers that it is written from."""
+"""A whole frame that was made elsewhere, as the buffers from which it is written."""
 
 
 class Owner(Protocol):
-    """Four plain functions, all called on the loop's thread, none of which may wait."""
+    """Four plain functions, all called on the loop's thread. None of them may wait."""
 
     def handle(self, request: Command, peer: Peer) -> Command | Frame | Later:
-        """Answer one request, or say LATER and call `peer.answer` when there is an answer.
+        """Answer a request, or return LATER and call `peer.answer` once there is an answer.
 
-        Requests of a connection come in their order. The answer leaves at the end of the loop's
-        turn, behind `end_turn`; it may be a `Frame` where the connection `takes_frames`. What is
-        returned for a one-way request goes nowhere. An exception is a bug: it is logged, and
-        answered with code 1.
+        Requests of a connection come in order. The answer leaves at the end of the loop's turn,
+        after `end_turn`; it may be a `Frame` if the connection `takes_frames`. The result for a
+        one-way request is dropped. An exception is a bug: it is logged, and answered with code 1.
         """
         ...
 
     def end_turn(self) -> None:
-        """Finish what the requests of this turn began: one write for all of them.
+        """Finish what the requests of this turn began, with one write for all of them.
 
-        Called behind the last request of each turn, and when answers given outside a turn are
-        about to leave: so often with nothing to do. It may give answers, to any peer.
+        Called after the last request of each turn, and when answers given outside a turn are about
+        to leave, so often there is nothing to do. It may give answers, to any peer.
         """
         ...
 
     def opened(self, peer: Peer) -> None:
-        """Learn of a new connection, before its first request."""
+        """Take note of a new connection, before its first request."""
         ...
 
     def closed(self, peer: Peer) -> None:
-        """Learn that a connection that was opened is gone, whoever ended it. Comes last."""
+        """Take note that an opened connection is gone, whoever ended it. This is the last call."""
         ...

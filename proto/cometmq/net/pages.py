@@ -1,8 +1,8 @@
-"""A few pages over HTTP, for scrapers and probes; in trio, on whatever loop that runs.
+"""A few pages over HTTP, for scrapers and probes; in trio, on whatever loop it runs.
 
-A page is made in pieces, and between two pieces the loop does what else there is to do: a page of
-megabytes holds up nothing. One request a connection, GET and HEAD, no encodings: what Prometheus,
-`curl` and the probes of container platforms need, and nothing else. The body ends with the
+A page is made in pieces, and the loop can do other work between them, so that even a page of
+megabytes holds up nothing. There is one request a connection, only GET and HEAD, and no encodings:
+just what Prometheus, `curl` and the probes of container platforms need. The body ends with the
 connection.
 """
 
@@ -26,12 +26,12 @@ _log = logging.getLogger("cometmq.net")
 
 REQUEST_SIZE_MAX: Final = 16 * 1024
 REQUEST_SECONDS_MAX: Final = 10
-"""From the connection to the end of the request."""
+"""From the start of the connection to the end of the request."""
 ANSWER_SECONDS_MAX: Final = 60
 CONNECTIONS_MAX: Final = 32
-"""At a time; more are closed as soon as they come."""
+"""Connections at a time; more are closed as soon as they come."""
 SLICE_NS: Final = 200_000
-"""What is done between two looks at the loop."""
+"""The time that work may take before the loop gets its turn."""
 _WRITE_SIZE: Final = 64 * 1024
 _REASONS: Final = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Unavailable"}
 
@@ -50,13 +50,13 @@ Pages: TypeAlias = "Mapping[str, Callable[[], Awaitable[Page]]]"
 
 
 class Breather:
-    """Lets others have their turn whenever a slice is over."""
+    """Lets other tasks run whenever a slice is over."""
 
     def __init__(self) -> None:
         self._until_ns = time.perf_counter_ns() + SLICE_NS
 
     async def breathe(self) -> None:
-        """Go on at once within a slice, and after a look at the loop otherwise."""
+        """Continue at once within a slice; otherwise let other tasks run first."""
         if time.perf_counter_ns() > self._until_ns:
             await trio.lowlevel.checkpoint()
             self._until_ns = time.perf_counter_ns() + SLICE_NS
@@ -68,7 +68,7 @@ async def serve_pages(
     *,
     task_status: trio.TaskStatus[Host] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve pages by their paths on a socket, which becomes the server's, until cancelled."""
+    """Serve pages by path on a socket, which it takes over, until cancelled."""
     address = address_of(listening)
     room = trio.CapacityLimiter(CONNECTIONS_MAX)
 
@@ -102,7 +102,7 @@ async def answer(stream: trio.abc.HalfCloseableStream, pages: Pages) -> None:
     method, _, rest = request.partition(b"\r\n")[0].partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0].decode("ascii", "replace")
     if not rest:
-        return  # Nothing that could be answered.
+        return  # There is no request to answer.
     with trio.move_on_after(ANSWER_SECONDS_MAX):
         if method not in (b"GET", b"HEAD"):
             page = Page([b"only GET and HEAD\n"], 405)
@@ -112,13 +112,13 @@ async def answer(stream: trio.abc.HalfCloseableStream, pages: Pages) -> None:
             page = Page([f"there are {', '.join(pages)}\n".encode()], 404)
         await _write(stream, page, with_body=method != b"HEAD")
         await stream.send_eof()
-        # Until the peer has read it: closing with something unread would cut it off.
+        # Wait until the peer has read everything: closing earlier would cut it off.
         while await stream.receive_some(REQUEST_SIZE_MAX):
             pass
 
 
 async def _request(stream: trio.abc.HalfCloseableStream) -> bytes:
-    """Receive a request's head; empty when it is none."""
+    """Receive the head of a request; return nothing if it is incomplete or too long."""
     received = b""
     while b"\r\n\r\n" not in received:
         data = await stream.receive_some(REQUEST_SIZE_MAX)

@@ -1,13 +1,12 @@
-"""One connection as its owner sees it, and the half of a driver that needs no socket.
+"""One connection as its owner sees it, and the part of a driver that needs no socket.
 
-How it works. A driver gives each read to `data_received`. That takes the requests out of the
-sans-I/O connection one by one, has the owner handle each, and gathers the answers' buffers, which
-leave in one write when the turn calls `flush`. There is no task and no timer for a request.
+How it works. A driver passes each read to `data_received`. This takes the requests out of the
+sans-I/O connection one by one, has the owner handle each, and gathers the buffers of the answers,
+which leave in one write when the turn calls `flush`. A request has no task and no timer.
 
-Back-pressure: when the peer leaves too much unread the driver calls `pause_writing`. From then on
-nothing is read from it and nothing more is handled, also of what has been read, until
-`resume_writing`. A request that is answered with much also stops the handling of those behind it
-until that has left.
+Back-pressure: when the peer leaves too much unread, the driver calls `pause_writing`. From then on,
+until `resume_writing`, nothing is read from the peer, and what has been read is not handled. A
+large answer also stops the handling of the following requests until it has left.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ JOIN_SIZE_MAX: Final = 16 * 1024
 class Peer(Carrier):
     """The other end of one connection.
 
-    For the owner: `host` is its address, `local_port` ours that it came in by, `context` what the
-    owner keeps with it; `answer`, `ask`, `tell` and `close`. For the drivers: the rest, and the
-    verbs of `Carrier`. `prepare` sees each request of ours last, and gives what is sent, signed.
+    For the owner: `host` is the peer's address, `local_port` our port that it connected to,
+    `context` whatever the owner keeps with it; and `answer`, `ask`, `tell` and `close`. The rest,
+    and `Carrier`, is for the drivers. `prepare` gets each of our requests last, to sign it.
     """
 
     __slots__ = (
@@ -95,29 +94,29 @@ class Peer(Carrier):
         self.local_port = 0
         self.context: Any = None
         self.heard_ms = peers.now_ms
-        self.in_flight = 0  # requests of the peer's whose answers come later
+        self.in_flight = 0  # requests of the peer whose answers come later
         self.closed_because: str | None = None
         self._prepare = prepare
         self._send = connection.send
         self._asks: Asks | None = None  # made for the first: few peers are asked anything
-        self._fresh = True  # nothing has been received
-        self.is_paused = False  # the peer does not read: nothing of it is handled
+        self._fresh = True  # nothing has been received yet
+        self.is_paused = False  # the peer does not read: none of its requests are handled
         self._stalled = False  # there may be received requests that are not handled
         self._receiving_size = 0  # as noted in peers
         self._out: list[Buffer] = []
-        self._out_size = 0  # of those answers in _out that have a body
+        self._out_size = 0  # of the answers in _out that have a body
 
-    # What an owner calls.
+    # Called by the owner.
 
     def answer(self, request: Command, response: Command | Frame) -> None:
-        """Answer a request that was put off with LATER, once; it leaves with the turn."""
+        """Answer a request that was put off with LATER; call it once. It leaves with the turn."""
         if request.flag & ONEWAY_FLAG or self.closed_because is not None:
             return
         self.in_flight -= 1
         self._put(response)
 
     def answer_all(self, frames: list[bytes]) -> None:
-        """Answer as many requests, each with a whole frame, which has its number; none one-way."""
+        """Answer requests, each by a whole frame with its number; none of them is one-way."""
         if self.closed_because is not None:
             return
         self.in_flight -= len(frames)
@@ -132,16 +131,16 @@ class Peer(Carrier):
     def ask(
         self, request: Command, answered: Callable[[Command | NetError], None], *, timeout_ms: int
     ) -> int:
-        """Ask; `answered` gets the response, or why there is none. Returns the request's number.
+        """Send a request, and return its number; `answered` gets the response, or why none comes.
 
-        A LocalProtocolError for what cannot be sent, or when `pending_max` requests wait. The time
-        is as exact as `Peers.tick` is called.
+        Raises a LocalProtocolError if it cannot be sent, or if `pending_max` requests wait. The
+        timeout is as precise as the calls of `Peers.tick`.
         """
         self.peers.note_deadline(self, opaque := self.ask_untimed(request, answered), timeout_ms)
         return opaque
 
     def ask_untimed(self, request: Command, answered: Callable[[Command | NetError], None]) -> int:
-        """Ask as `ask` does, with no deadline: for who keeps one, and calls `expire`."""
+        """Send like `ask`, without a deadline: the caller keeps one, and calls `expire`."""
         if self.closed_because is not None or self.connection.is_over:
             reason = self.closed_because or "the peer closed it"
             raise ConnectionLostError(f"{self.host}: the connection is closed: {reason}")
@@ -157,34 +156,34 @@ class Peer(Carrier):
         self._asks.add(opaque, answered)
         self._queue(buffers)
         if is_alone:
-            self.flush()  # It would wait for others until the end of the turn.
+            self.flush()  # Otherwise it would wait until the end of the turn.
         return opaque
 
     def tell(self, request: Command) -> None:
-        """Send a one-way request; nothing tells whether it arrives."""
+        """Send a one-way request; whether it arrives is not known."""
         if self.closed_because is None:
             opaque = self.connection.new_opaque()
             request = replace(request, opaque=opaque, flag=ONEWAY_FLAG)
             self._queue(self._send(request if self._prepare is None else self._prepare(request)))
 
     def close(self, reason: str) -> None:
-        """Close when what the turns have released has left; answers of an open turn are lost.
+        """Close once everything that turns have released has left; an open turn's answers are lost.
 
-        Requests of ours that are pending fail with the reason.
+        Our pending requests fail with the reason.
         """
         if self._end(reason):
             self._close()
 
     def drop(self, reason: str) -> None:
-        """Close at once, log why, and forget what has not left."""
+        """Close at once, log why, and drop what has not left."""
         if self._end(reason):
             self.peers.note_dropped(self, reason)
-        self._abort()  # Also one that was closed: it may never read what it is to be sent first.
+        self._abort()  # Even a closed one: it may never read what has to be sent first.
 
-    # What the drivers and `Peers` call.
+    # Called by the drivers and `Peers`.
 
     def open(self, host: Host, local_port: int) -> bool:
-        """Begin; False, and nothing else will come of it, when there are too many connections."""
+        """Begin; return False, and nothing else happens, if there are too many connections."""
         self.host = host
         self.local_port = local_port
         if not self.peers.admit(self):
@@ -194,7 +193,7 @@ class Peer(Carrier):
         return True
 
     def gone(self, reason: str) -> None:
-        """End, once, whoever began it."""
+        """End the connection, once, whoever began that."""
         self._end(reason)
         if self._receiving_size:
             self.peers.note_received(self, self._receiving_size)
@@ -211,12 +210,12 @@ class Peer(Carrier):
             )
 
     def forget(self, opaque: int) -> None:
-        """Wait no longer for an answer, and tell nobody."""
+        """Stop waiting for an answer, and tell nobody."""
         self.connection.forget(opaque)
         if self._asks:
             self._asks.forget(opaque)
 
-    # The next three have the names of asyncio: a frame in between would cost 0.1 µs.
+    # The next three have asyncio's names: a call in between would cost 0.1 µs.
 
     def data_received(self, data: bytes) -> None:
         """Take one read: handle its requests in order, and let the turn release the answers."""
@@ -228,7 +227,7 @@ class Peer(Carrier):
                 return
         self.connection.receive_data(data)
         if self.is_paused or self._stalled:
-            self._stalled = True  # It came before the driver stopped reading.
+            self._stalled = True  # This came before the driver stopped reading.
         elif not self._handle_events():
             self._note_receiving()
         elif self._receiving_size:
@@ -236,7 +235,7 @@ class Peer(Carrier):
             self._receiving_size = 0
 
     def pause_writing(self) -> None:
-        """Handle no more until `resume_writing`: the peer leaves too much unread."""
+        """Handle nothing more until `resume_writing`: the peer leaves too much unread."""
         self.is_paused = True
         self._pause_reading()
 
@@ -250,7 +249,7 @@ class Peer(Carrier):
             self._resume_reading()
 
     def receive_end(self) -> None:
-        """Take the end of the stream: what the peer asked before is handled and answered first."""
+        """Take the end of the stream, after handling and answering the requests before it."""
         self.connection.receive_data(b"")
         if not self.is_paused:
             self._handle_events()
@@ -258,7 +257,7 @@ class Peer(Carrier):
         self.close("the peer closed it")
 
     def flush(self) -> None:
-        """Give what is to be sent to the driver, in one write."""
+        """Pass everything that is to be sent to the driver, in one write."""
         out = self._out
         if not out or self.closed_because is not None:
             return
@@ -277,7 +276,7 @@ class Peer(Carrier):
             self.peers.call_soon(self._go_on)
 
     def _handle_events(self) -> bool:
-        """Handle what has been received; tell whether there was anything."""
+        """Handle the received events; return whether there were any."""
         peers = self.peers
         turn = peers.turn
         handle = peers.owner.handle
@@ -322,7 +321,7 @@ class Peer(Carrier):
             self._put(failure(request, error))
 
     def _take(self, event: Answer | ConnectionClosed | ConnectionBroken) -> None:
-        """Take what is no request; of the end, `receive_end` takes care when the turn is over."""
+        """Take an event that is not a request; `receive_end` handles the end after the turn."""
         if isinstance(event, Answer):
             if self._asks:
                 self._asks.settle(event.request.opaque, event.response)
@@ -343,7 +342,7 @@ class Peer(Carrier):
                 self._resume_reading()
 
     def _put(self, response: Command | Frame) -> None:
-        """Queue an answer, or, when it has no form on the wire, that it has none."""
+        """Queue an answer or, if it cannot be encoded, the answer that says so."""
         if not isinstance(response, Command):
             self._queue(response)
             return

@@ -1,11 +1,11 @@
-"""All connections of one owner: who is there, what they hold together, who has been silent.
+"""All connections of one owner: which there are, what they hold together, which are silent.
 
-How it works. Nothing here has a timer. The owner calls `tick(now_ms)` every second or so, and
-that finds who is overdue: frames that were begun and not finished stand in a table in the order of
-their beginning, requests of ours that wait in a heap by their deadline, and of all peers each tick
-looks at a share, so that each is looked at some ten times within the shorter of the times that it
-may be silent and that what it was sent may be unread. A peer that is heard from copies `now_ms`, so
-activity costs no call of a clock.
+How it works. There are no timers. The owner calls `tick(now_ms)` about every second, and this finds
+what is overdue. Unfinished frames are in a table in the order in which they began; our waiting
+requests are in a heap by deadline. Of the peers, each tick looks at a share, so that each peer is
+looked at some ten times within the shorter of two times: that for which it may be silent, and that
+for which sent data may stay unread. A peer that is heard from copies `now_ms`, so activity costs no
+call of a clock.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cometmq.net")
 
-# In how many shares of that time each peer is looked at.
+# Looks at each peer within that time.
 _LOOKS = 10
 
 DROPS_LOGGED_MAX = 20
-"""Dropped connections that get a line of their own in each `DROPS_WINDOW_MS`."""
+"""Dropped connections that are logged singly in each `DROPS_WINDOW_MS`."""
 DROPS_WINDOW_MS = 10_000
 
 
 class Peers:
     """The connections of one owner, over any number of listening sockets and either driver.
 
-    `call_soon` is the loop's; everything is called on the loop's thread. `request_reader` knows the
-    requests whose fields the owner is going to read. The `*_count` and `*_size` attributes are for
+    `call_soon` is the loop's; everything is called on the loop's thread. `request_reader` is for
+    the requests whose fields the owner will read. The attributes `*_count` and `*_size` are for
     metrics.
     """
 
@@ -62,9 +62,9 @@ class Peers:
         self.refused_count = 0  # connections beyond connections_max
         self.receiving_size = 0  # bytes of frames begun and not finished
         self._peers: OrderedDict[Peer, None] = OrderedDict()
-        self._receiving: dict[Peer, int] = {}  # since when a frame is being received
+        self._receiving: dict[Peer, int] = {}  # since when a frame has been incomplete
         self._numbers = itertools.count()
-        # A heap: when, a number for what is due at one time, the request's own number, whose.
+        # A heap: time, a number that breaks ties, the request's own number, the peer.
         self._deadlines: list[tuple[int, int, int, Peer]] = []
         self._looked_ms = now_ms
         self._full = False
@@ -78,10 +78,10 @@ class Peers:
         return iter(tuple(self._peers))
 
     def admit(self, peer: Peer) -> bool:
-        """Take a new connection in, or tell that there are too many."""
+        """Admit a new connection; return False if there are too many."""
         if len(self._peers) >= self.limits.connections_max:
             self.refused_count += 1
-            if not self._full:  # One line a flood.
+            if not self._full:  # One line for each flood.
                 _log.warning(
                     "connections_max %d reached: %s and those that follow are closed",
                     self.limits.connections_max,
@@ -94,7 +94,7 @@ class Peers:
         return True
 
     def leave(self, peer: Peer) -> bool:
-        """Let go of a connection that is gone; False when it had not been admitted."""
+        """Forget a connection that is gone; return False if it was never admitted."""
         if peer not in self._peers:
             return False
         del self._peers[peer]
@@ -102,24 +102,24 @@ class Peers:
         return True
 
     def note_receiving(self, peer: Peer, grown: int) -> bool:
-        """Note that a peer's unfinished frame has grown; False when all together grew too large."""
+        """Note that an unfinished frame has grown; return False if all together are too large."""
         self._receiving.setdefault(peer, self.now_ms)
         self.receiving_size += grown
         return self.receiving_size <= self.limits.receiving_bytes_max
 
     def note_received(self, peer: Peer, size: int) -> None:
-        """Note that a peer's frame, so far counted with so many bytes, is finished or given up."""
+        """Note that a frame, counted with `size` bytes so far, is finished or given up."""
         self._receiving.pop(peer, None)
         self.receiving_size -= size
 
     def note_dropped(self, peer: Peer, reason: str) -> None:
-        """Log why a connection was dropped; who is flooded with bad ones gets their number."""
+        """Log why a connection was dropped; in a flood of bad ones only their number is logged."""
         self._drops += 1
         if self._drops <= DROPS_LOGGED_MAX:
             _log.warning("%s: dropped: %s", peer.host, reason)
 
     def note_deadline(self, peer: Peer, opaque: int, timeout_ms: int) -> None:
-        """Note when a request of ours is to be given up."""
+        """Note when to give up a request of ours."""
         due_ms = self.now_ms + timeout_ms
         heapq.heappush(self._deadlines, (due_ms, next(self._numbers), opaque, peer))
 
@@ -135,7 +135,7 @@ class Peers:
         self._end_idle()
 
     def close(self, reason: str) -> None:
-        """Close every connection, each when what has been answered until now has left."""
+        """Close every connection, each once the answers given until now have left."""
         self.turn.end()
         for peer in self:
             peer.close(reason)
@@ -163,7 +163,7 @@ class Peers:
         if not share and self.now_ms - self._looked_ms < timeout_ms // _LOOKS:
             return
         self._looked_ms = self.now_ms
-        # At least one, or few peers and short ticks would round to none.
+        # At least one, because few peers and short ticks would round to none.
         for _ in range(min(share + 1, len(self._peers))):
             peer = next(iter(self._peers))
             self._peers.move_to_end(peer)

@@ -1,12 +1,12 @@
-"""Which process has a port, as far as Linux tells: for the message that the port is in use.
+"""The process that holds a port, as far as Linux tells, for the message that the port is in use.
 
 `/proc/net/tcp` has a line for each socket::
 
     sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
      0: 0100007F:2694 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77 1
 
-The port is in hexadecimal behind the first colon of the second field, the state 0A is listening,
-and the tenth field is the socket's inode, which a link in the file table of its process names.
+The port is in hexadecimal, after the colon of the second field; the state 0A is listening. The
+tenth field is the inode of the socket, to which a link in the file table of its process points.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LISTENING: Final = "0A"
 
 
 def process_on(port: int, proc: Path = Path("/proc")) -> str | None:
-    """Say which process listens on a port: `process 17 (cometmq up)`; None when nobody may know.
+    """Return which process listens on a port, `process 17 (cometmq up)`; None if it is unknown.
 
-    Processes of other users show their files to root only.
+    The files of other users' processes are visible only to root.
     """
     inodes = _inodes(port, proc)
     if not inodes:

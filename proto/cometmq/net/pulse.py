@@ -1,4 +1,4 @@
-"""How the process itself is: how late its loop is, and how long the collector stops it."""
+"""The health of the process itself: the lag of its loop, and the pauses of its collector."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ GENERATIONS: Final = 3
 
 
 class Pulse:
-    """What is measured by whoever calls `beat`, and between `watch` and `unwatch`."""
+    """Measures the loop while `beat` is called, and the collector from `watch` to `unwatch`."""
 
     def __init__(self) -> None:
         self.lag = Durations()
-        """How much later than wanted the loop came back to a timer, each `BEAT_SECONDS`."""
+        """How late the loop came back to a timer, measured every `BEAT_SECONDS`."""
         self.pauses: list[Durations] = [Durations() for _ in range(GENERATIONS)]
-        """Of the garbage collector, by generation."""
+        """The pauses of the garbage collector, by generation."""
         self._begun_ns = 0
         self._wanted_ns = 0
 
     def beat(self) -> float:
-        """Measure how late this call is; it wants to be called again after what it returns."""
+        """Measure how late this call is; return the seconds until the next one."""
         now_ns = time.perf_counter_ns()
         if self._wanted_ns:
             self.lag.add(max(0, now_ns - self._wanted_ns) // 1000)
@@ -35,11 +35,11 @@ class Pulse:
         return BEAT_SECONDS
 
     def watch(self) -> None:
-        """Measure the collector."""
+        """Begin to measure the collector."""
         gc.callbacks.append(self._collected)
 
     def unwatch(self) -> None:
-        """Measure it no more."""
+        """Stop measuring the collector."""
         gc.callbacks.remove(self._collected)
 
     def _collected(self, phase: str, info: Mapping[str, Any]) -> None:
@@ -51,9 +51,9 @@ class Pulse:
 
 
 def settle_memory() -> None:
-    """Have the collector leave alone what lives as long as the process, and look rarely.
+    """Make the collector ignore the objects that live as long as the process, and run rarely.
 
-    A full collection over the tables of 80,000 queues takes tens of milliseconds; frozen, they are
+    A full collection over the tables of 80,000 queues takes tens of milliseconds; frozen tables are
     not looked at.
     """
     gc.collect()

@@ -9,8 +9,8 @@
     async with connected(peers, addresses[0], timeout_ms=3000) as peer:
         response = await peer.call(request, timeout_ms=3000)
 
-Owners see no difference to the loop driver. Each connection has two tasks, one that reads and one
-that writes; both belong to the nursery of whoever serves or connects.
+Owners see no difference from the loop driver. Each connection has two tasks, one that reads and one
+that writes; both belong to the nursery of the code that serves or connects.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TrioPeer(Peer):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Carry the connection from its beginning to its end."""
+        """Run the connection from its beginning to its end."""
         admitted = self.open(host, local_port)
         task_status.started()
         if not admitted:
@@ -98,7 +98,7 @@ class TrioPeer(Peer):
             await trio.aclose_forcefully(self._stream)
 
     async def call(self, request: Command, *, timeout_ms: int) -> Command:
-        """Ask, and wait for the response; the errors are those of the loop driver's `call`."""
+        """Send a request, and wait for the response; the errors are those of `LoopPeer.call`."""
         answered = trio.Event()
         results: list[Command | NetError] = []
 
@@ -128,7 +128,7 @@ class TrioPeer(Peer):
             self.data_received(bytes(data))
 
     async def _write_loop(self) -> None:
-        """Write what was flushed until the connection is closed and nothing is left."""
+        """Write what is flushed, until the connection is closed and nothing is left."""
         while True:
             await self._writing.wait()
             if not self._unsent:
@@ -167,7 +167,7 @@ class TrioPeer(Peer):
         self._reading.set()
 
     def _close(self) -> None:
-        # The writer ends the connection when it has written what there is.
+        # The writer ends the connection once it has written everything.
         self._writing.set()
 
     def _abort(self) -> None:
@@ -181,10 +181,10 @@ async def serve(
     *,
     task_status: trio.TaskStatus[list[Host]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Accept connections from these sockets for one owner, until it is cancelled.
+    """Accept connections for one owner from these sockets, until cancelled.
 
-    Start it with `nursery.start`, which gives the addresses. To stop accepting and let the
-    connections end by themselves, `peers.close` them before the nursery is cancelled.
+    Start it with `nursery.start`, which returns the addresses. To stop accepting and let the
+    connections end by themselves, call `peers.close` before the nursery is cancelled.
     """
     found = list(listening)
     addresses = [address_of(each) for each in found]
@@ -193,7 +193,7 @@ async def serve(
         try:
             name = stream.socket.getpeername()
             local_port = stream.socket.getsockname()[1]
-        except OSError:  # Gone already: nobody to tell the owner of.
+        except OSError:  # It is gone already: the owner is not told of it.
             await trio.aclose_forcefully(stream)
             return
         await TrioPeer(peers, stream).run(Host(name[0], name[1]), local_port)
@@ -207,7 +207,7 @@ async def serve(
 async def open_stream(
     address: Host, *, timeout_ms: int, tls: ssl.SSLContext | None = None
 ) -> tuple[_Stream, int]:
-    """Connect, by TLS if that is said how; return the stream, and the port that is ours."""
+    """Connect, by TLS if `tls` is given; return the stream and our own port."""
     cause: Exception | None = None
     try:
         with trio.fail_after(timeout_ms / 1000):
@@ -229,7 +229,7 @@ async def _by_tls(
     plain: trio.SocketStream, tls: ssl.SSLContext, address: Host
 ) -> trio.SSLStream[trio.SocketStream]:
     stream = trio.SSLStream(
-        # Apache's servers end connections as HTTP's do, without a last word.
+        # Like many HTTP servers, Apache's end connections without a closing alert.
         plain,
         tls,
         server_hostname=address.address,
@@ -253,7 +253,7 @@ async def connected(
     prepare: Callable[[Command], Command] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncGenerator[TrioPeer]:
-    """Connect, for the time of a block; a ConnectError says to whom it failed and why."""
+    """Connect for the time of a block; a ConnectError names the address and the reason."""
     stream, local_port = await open_stream(address, timeout_ms=timeout_ms, tls=tls)
     peer = TrioPeer(peers, stream, offer_messagepack=offer_messagepack, prepare=prepare)
     failed: Exception | None = None
@@ -272,7 +272,7 @@ async def connected(
 
 
 def _joined(buffers: list[Buffer]) -> list[Buffer]:
-    """Join neighbours that are small together, for each buffer is a call of the kernel here."""
+    """Join small adjacent buffers, since each buffer costs a system call here."""
     joined: list[Buffer] = []
     small: list[Buffer] = []
     size = 0

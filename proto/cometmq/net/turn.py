@@ -1,15 +1,15 @@
-"""The loop's turn: what one look at the sockets found, finished with one `end_turn`.
+"""The loop's turn: the requests found by one look at the sockets, finished with one `end_turn`.
 
-How it works. The drivers call `found` behind the requests of each read. The first read of a turn
-asks the loop to call `end` soon, which the loop does when it is through with all the sockets that
-were ready at the time; until then reads add to the turn. `end` lets the owner finish (one write to
-the log for all records), and then each peer's answers leave in one write.
+How it works. The drivers call `found` after the requests of each read. The first read of a turn
+asks the loop to call `end` soon, which the loop does once it has handled all sockets that were
+ready at the time; until then, reads add to the turn. `end` lets the owner finish (one write to the
+log for all records), and then each peer's answers leave in one write.
 
-A connection that is alone need not wait for others: when two reads that follow each other are of
-the same connection, and no turn is open, the second is a turn of its own and ends at once.
+A single busy connection need not wait for others: if two successive reads are from the same
+connection and no turn is open, the second read is a whole turn and ends at once.
 
-So answers never leave before `end_turn` has returned, and never wait for anything but the end of
-the turn they were given in.
+So answers never leave before `end_turn` has returned, and wait for nothing but the end of the turn
+in which they were given.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Turn:
             self._open()
 
     def release(self, peer: Peer) -> None:
-        """Note that this peer has something to send; once until its `flush` is called."""
+        """Note that this peer has something to send; called once before each `flush`."""
         self._waiting.append(peer)
         if not self._is_open and not self.is_handling:
             self._open()
 
     def end(self) -> None:
-        """End the turn now: also for who gave many answers outside one and is done with it."""
+        """End the turn now; also called after many answers were given outside a turn."""
         self._is_open = True  # Answers given by end_turn need no turn of their own.
         try:
             self._end_turn()
