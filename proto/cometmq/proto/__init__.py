@@ -1,14 +1,15 @@
 """The RocketMQ remoting protocol, sans-I/O: bytes in, commands out, and back.
 
-No socket, no clock, no event loop, no logger: what this package needs of them comes in as
-arguments. The names of daily use are here; the header classes of all commands are in
-`cometmq.proto.commands`, the JSON bodies in `cometmq.proto.bodies`. Of messages:
+There is no socket, no clock, no event loop and no logger here: whatever this package needs of them
+is passed in. The most used names are exported here; the header classes of all commands are in
+`cometmq.proto.commands`, the JSON bodies in `cometmq.proto.bodies`. Modules about messages:
 
 * `message` and `message_list`: stored records, and those of a pull answer, read in place
-* `properties`: their properties, which a send carries as text and a record as bytes
+* `properties`: the properties of messages, which a send carries as text and a record as bytes
 * `batch`: several messages in one send
-* `compression`: bodies compressed and, up to a limit, decompressed (`StoredMessage.plain_body`)
-* `record`, `message_id`: records and ids made
+* `compression`: compressing bodies, and decompressing them up to a limit
+  (`StoredMessage.plain_body`)
+* `record`, `message_id`: making records and ids
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Answers of which all but a few values are known beforehand: bytes with holes.
 
-A broker gives the same answer a hundred thousand times a second, with other numbers in it. To
-encode it takes 1.4 µs, to fill in the holes of bytes made once 0.6.
-The bytes are made by the codec itself from a specimen, so they are what it would have written.
-In MessagePack, where a value's size depends on it, the encoder is given all values at once. In
-ROCKETMQ the size stands in front of each value, and is a hole of its own.
+A broker gives the same answer a hundred thousand times a second, with other numbers in it. Encoding
+it takes 1.4 µs, filling the holes in prepared bytes 0.6. The codec itself makes these bytes from a
+specimen, so they are exactly what it would have written. In MessagePack, where the size of a value
+depends on the value, the encoder gets all values at once. In ROCKETMQ each value has its size
+before it, which is another hole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _pack_rocketmq_head: Final = _ROCKETMQ_HEAD.pack
 _pack_size: Final = _SIZE.pack
 
 _OPAQUE: Final = -1987654321
-"""Stands nowhere else in a specimen."""
+"""A number that appears nowhere else in a specimen."""
 
 
 class JsonAnswerForm:
@@ -46,11 +46,11 @@ class JsonAnswerForm:
     __slots__ = ("_form",)
 
     def __init__(self, specimen: Command, holes: Sequence[tuple[str, bytes]]) -> None:
-        """Make it from an answer whose fields have marks in them.
+        """Make the form from an answer whose fields contain marks.
 
-        `holes` are the marks, in the order in which they are written, each with the conversion of
-        its value: `%d`, say, or `%s` for bytes. Each mark stands once. The last hole, which is not
-        among them, is the number of the request.
+        `holes` are the marks in the order in which they are written, each with the conversion of
+        its value, such as `%d`, or `%s` for bytes. Each mark appears once. The number of the
+        request is one more hole, the last, and not among them.
         """
         encoded = JSON.encode(replace(specimen, opaque=_OPAQUE))
         marks = [(mark.encode(), how) for mark, how in holes] + [(b"%d" % _OPAQUE, b"%d")]
@@ -64,25 +64,24 @@ class JsonAnswerForm:
     def frame(self, *values: int | bytes) -> bytes:
         """Fill in the values and the number of the request; the answer has no body.
 
-        Bytes are not looked at: letters and digits are fine, what JSON would escape is not.
+        Bytes are not checked: pass letters and digits, and nothing that JSON would escape.
         """
         header = self._form % values
         size = len(header)
         return _pack_head(4 + size, size) + header
 
     def before(self, body_size: int, *values: int | bytes) -> bytes:
-        """Fill in the frame's beginning; a body of so many bytes comes behind it."""
+        """Fill in the beginning of the frame, which a body of `body_size` bytes follows."""
         header = self._form % values
         size = len(header)
         return _pack_head(4 + size + body_size, size) + header
 
 
 def messagepack_answers(specimen: Command) -> Callable[[int, tuple[object, ...] | None], bytes]:
-    """Make what writes answers in MessagePack that differ from this one in number and fields.
+    """Return a function that writes MessagePack answers like this one, with other fields.
 
-    It takes the number of the request and the values of the fields, all of them and typed, in the
-    order of their class, or None where it has none, and gives the whole frame; the answer has no
-    body.
+    It takes the number of the request and the typed values of all fields in the order of their
+    class, or None if there are none, and returns the whole frame. The answer has no body.
     """
     encode = msgpack.Encoder().encode
     code, flag, remark = specimen.code, specimen.flag, specimen.remark
@@ -97,9 +96,9 @@ def messagepack_answers(specimen: Command) -> Callable[[int, tuple[object, ...] 
 
 
 def rocketmq_answers(specimen: Command, holes: Sequence[tuple[str, bytes]]) -> Callable[..., bytes]:
-    """Make what writes answers in ROCKETMQ that differ from this one in number and some values.
+    """Return a function that writes ROCKETMQ answers like this one, with other values.
 
-    `holes` and what is made are as those of `JsonAnswerForm` and its `frame`.
+    `holes` are as in `JsonAnswerForm`, and the function is like its `frame`.
     """
     assert not specimen.remark, "there is no hole for the size of a remark"
     encoded = ROCKETMQ.encode(specimen)[_ROCKETMQ_START:]

@@ -1,21 +1,21 @@
 """Several messages in one send: the body of SEND_BATCH_MESSAGE, and of an inner batch.
 
-Items back to back, each
+The items stand back to back. Each is
 
 ====  ====  ==========================================
 at    size  field (big-endian)
 ====  ====  ==========================================
 0     4     size of the item, this field included
-4     4     magic, written 0 and not looked at
-8     4     body CRC, written 0 and not looked at
+4     4     magic, written as 0 and not read
+8     4     body CRC, written as 0 and not read
 12    4     the user's flag
 16    4, n  body: length, bytes, never compressed
 ..    2, n  properties: length, see `properties`
 ====  ====  ==========================================
 
-What a record says besides (topic, queue, hosts, times) the send's header says for all of them.
+The other fields of a record (topic, queue, hosts, times) are in the send's header, for all items.
 
-A broker stores each item as a record of its own, or, for topics of batch queues, the whole body as
+A broker stores each item as a separate record or, for topics with batch queues, the whole body as
 one record: an inner batch, which consumers unwrap.
 """
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
-"""What the name of a group's retry topic begins with."""
+"""The prefix of the name of a group's retry topic."""
 
 _HEAD = struct.Struct(">I4x4xiI")
 assert _HEAD.size == 20
 ITEM_HEAD_SIZE: Final = _HEAD.size
-"""Bytes of an item in front of its body."""
+"""Bytes of an item before its body."""
 unpack_item_head: Callable[[bytes, int], tuple[int, int, int]] = _HEAD.unpack_from
-"""Give size, flag and the body's length of the item that begins at a place."""
+"""Return the size, the flag and the body's length of the item that begins at a place."""
 _U16 = struct.Struct(">H")
 _pack_head, _pack_u16 = _HEAD.pack, _U16.pack
 _SEPARATOR: Final = 2
@@ -64,7 +64,7 @@ class BatchItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class InnerMessage(msgspec.Struct, frozen=True, gc=False):
-    """One message of an inner batch, with the place in its queue that the batch gave it."""
+    """One message of an inner batch, with the queue offset that the batch gives it."""
 
     queue_offset: int
     item: BatchItem
@@ -74,7 +74,7 @@ def encode_batch(topic: str, items: Iterable[BatchItem], sys_flag: int = 0) -> b
     """Return the body of a batch to a topic, to be sent with these flags.
 
     Refuses what a broker would refuse or treat otherwise than the sender meant: no items, a retry
-    topic, delayed items, items that disagree on waiting for the store, compression, transactions.
+    topic, delayed items, items that differ in waiting for the store, compression, transactions.
     """
     if topic.startswith(RETRY_TOPIC_PREFIX):
         raise LocalProtocolError(f"batch: to retry topic {topic!r}")
@@ -94,7 +94,7 @@ def encode_batch(topic: str, items: Iterable[BatchItem], sys_flag: int = 0) -> b
 
 
 def encode_items(items: Iterable[BatchItem]) -> bytes:
-    """Return messages as `encode_batch` does, without a look at what their properties say."""
+    """Return messages as `encode_batch` does, without looking at their properties."""
     parts: list[bytes] = []
     for item in items:
         body, properties = item.body, item.properties
@@ -113,17 +113,17 @@ def encode_items(items: Iterable[BatchItem]) -> bytes:
 
 
 def decode_batch(raw: Buffer | None) -> Iterator[BatchItem]:
-    """Yield the messages of a batch's body; a `MessageError` as of `split_batch`, at once."""
+    """Yield the messages of a batch's body; raises like `split_batch`, before the first one."""
     for flag, body, properties in split_batch(b"" if raw is None else bytes(raw)):
         yield BatchItem(body, properties, flag)
 
 
 def split_batch(raw: bytes, more: bytes = b"") -> list[tuple[int, bytes, bytes]]:
-    """Return the messages of a batch's body: each its flag, body and properties.
+    """Return the flag, body and properties of each message in a batch's body.
 
-    `more` is added to the properties of each, as `join_properties` does. `MessageError`, with the
-    place, when there is one whose lengths do not agree, and for no body at all: a batch has a
-    message.
+    `more` is added to the properties of each, as by `join_properties`. Raises a `MessageError`,
+    with the place, if the lengths of an item do not agree, and also for an empty body: a batch has
+    at least one message.
     """
     if not raw:
         raise MessageError("batch: no messages")
@@ -155,7 +155,7 @@ def split_batch(raw: bytes, more: bytes = b"") -> list[tuple[int, bytes, bytes]]
 
 
 def batch_properties(raw: bytes) -> list[bytes]:
-    """Return the properties of each message of a batch's body; a `MessageError` as above."""
+    """Return the properties of each message in a batch's body; raises like `split_batch`."""
     found: list[bytes] = []
     start, size_all = 0, len(raw)
     while start < size_all:
@@ -171,13 +171,13 @@ def batch_properties(raw: bytes) -> list[bytes]:
         found.append(raw[properties_start:end])
         start = end
     if start < size_all or not found:
-        split_batch(raw)  # Which says what is wrong.
+        split_batch(raw)  # It raises with what is wrong.
         raise MessageError(f"batch item at {start}: cannot be read")
     return found
 
 
 def without_property(raw: bytes, name: bytes) -> bytes:
-    """Return a batch's body whose messages have no such property; a `MessageError` as above."""
+    """Return a batch's body without this property in any message; raises like `split_batch`."""
     if name + b"\x01" not in raw:
         return raw
     return encode_items(
@@ -189,7 +189,7 @@ def without_property(raw: bytes, name: bytes) -> bytes:
 def unwrap_batch(message: StoredMessage, body: bytes) -> list[InnerMessage]:
     """Return the messages of an inner batch; `body` is its body, decompressed.
 
-    `MessageError` if they are not as many as the record says.
+    Raises a `MessageError` if their number is not the one in the record.
     """
     first = message.queue_offset
     inner = [InnerMessage(first + index, item) for index, item in enumerate(decode_batch(body))]

@@ -1,23 +1,23 @@
-"""Typed bodies: one frozen class a JSON body, declared as a table of its members.
+"""Typed bodies: one frozen class for each JSON body, declared as a table of its members.
 
-A class reads like the JSON it stands for, its members in the order in which Apache writes them,
-which is that of their names::
+A class reads like the JSON it stands for, with its members in the order in which Apache writes
+them, that of their names::
 
     class QueueData(Body):
         broker_name: str
         perm: I32 = preset(0)
         read_queue_nums: I32 = preset(0)
 
-A member's name on the wire is its own in camel case, or what `wire("name")` says. What is missing
-takes Apache's default: `preset(value)`, or `None` for what Apache leaves null and then leaves out.
-A member without a default is one that the body means nothing without.
+A member's name on the wire is its own in camel case, or what `wire("name")` says. A missing member
+takes Apache's default: `preset(value)`, or `None` for one that Apache leaves null and does not
+write. A member without a default is one without which the body makes no sense.
 
 Reading is as lenient as Apache's: members in any order, unknown ones ignored, `null` as missing,
 numbers and booleans given as strings or the other way round, `7.0` for an integer, enums by name
-or ordinal. (Not member names in another letter case: no client writes such.) A `null` in a list is
-left out, where Apache goes on with it and fails later. A sound body is decoded in one call of
-msgspec, if need be with its integer keys put in quotes first; only one that msgspec refuses is
-parsed by hand (`fastjson`) and bent into shape.
+or ordinal. (But member names only in their own letter case: no client writes another.) A `null` in
+a list is left out, where Apache goes on with it and fails later. A sound body is decoded in one
+call of msgspec, if need be after its integer keys are put in quotes. Only a body that msgspec
+refuses is parsed by hand (`fastjson`) and bent into shape.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 __all__ = ["BY_HAND_SIZE_MAX", "F64", "Body", "empty_table", "preset", "wire"]
 
 F64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-"""A number; neither infinite nor NaN, which JSON cannot say."""
+"""A number; neither infinite nor NaN, which JSON cannot express."""
 
 BY_HAND_SIZE_MAX: Final = 256 * 1024
-"""How large a body may be that is no standard JSON though nothing in its class calls for it."""
+"""The largest body that may be nonstandard JSON although nothing in its class calls for that."""
 
-# A member with a *default* equal to its value is left out of the text, which is right for None
-# only. A default made by a factory is written, whatever it is.
+# A member equal to its *default* is left out of the text, which is right only for None. A default
+# made by a factory is always written.
 
 
 def preset(value: Any, name: str | None = None) -> Any:
-    """A member that is written always and reads as `value` where it is missing."""
+    """Declare a member that is always written, and reads as `value` if it is missing."""
     return msgspec.field(default_factory=lambda: value, name=name)
 
 
@@ -68,17 +68,17 @@ def _empty_table() -> dict[Any, Any]:
 
 
 def empty_table(name: str | None = None) -> Any:
-    """A map that is written always, `{}` when empty, and reads as empty where it is missing."""
+    """Declare a map that is always written, `{}` if empty, and reads as empty if it is missing."""
     return msgspec.field(default_factory=_empty_table, name=name)
 
 
 def wire(name: str, *, default: Any = msgspec.NODEFAULT) -> Any:
-    """Give a member the name that it has on the wire; without a default it is required."""
+    """Declare a member with its name on the wire; without a default it is required."""
     return msgspec.field(name=name, default=default)
 
 
 class _BodyMeta(msgspec.StructMeta):
-    """Makes members keywords: those that are required stand between the others."""
+    """Makes members keyword-only, because required ones stand between the others."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], members: dict[str, Any], **settings: Any
@@ -100,12 +100,12 @@ class Body(
 
     @classmethod
     def decode(cls, data: Buffer | None) -> Self:
-        """Read a body; `BodyError` names the member, or the character, that is wrong.
+        """Read a body; a `BodyError` names the member, or the character, that is wrong.
 
-        None, which is what a command has without a body, is refused as an empty one is.
+        None, the body of a command without one, is refused like an empty body.
 
-        The time is linear in the size also of a body that is made to cost time: up to 0.03 s a MiB
-        and 0.2 s, where integers are keys 0.2 s a MiB, where objects are 0.8. See `SIZE_MAX`.
+        Even for a hostile body the time is linear in its size: up to 0.03 s a MiB plus 0.2 s; with
+        integers as keys 0.2 s a MiB, with objects as keys 0.8. See `SIZE_MAX`.
         """
         data = check_members(check_size(data))
         decode = _decoder(cls).decode
@@ -119,13 +119,13 @@ class Body(
                 return decode(quoted)  # type: ignore[no-any-return]  # Of this class.
         except (msgspec.MsgspecError, RecursionError, ValueError):
             pass
-        # Nobody writes large bodies in fastjson's dialect proper but where objects are keys.
+        # Large bodies are in fastjson's dialect proper only if objects are keys.
         by_hand = SIZE_MAX if _has_odd_keys(cls, inspect.StructType) else BY_HAND_SIZE_MAX
         return cls.from_tree(loads(data, by_hand_size_max=by_hand))
 
     @classmethod
     def from_tree(cls, tree: Any) -> Self:
-        """Make a body of what `fastjson.loads` gave; `BodyError` names the wrong member."""
+        """Make a body from a result of `fastjson.loads`; a `BodyError` names the wrong member."""
         try:
             return msgspec.convert(tree, cls, strict=False)
         except msgspec.ValidationError:
@@ -138,9 +138,9 @@ class Body(
     def encode(self) -> bytes:
         """Write the body as Apache writes it.
 
-        A LocalProtocolError for what JSON cannot say: an object that is no part of a body, half a
-        surrogate pair. Not looked at are the types of members and the ranges of numbers, which is
-        for a type checker, and a required member that is None, which is left out as any None is.
+        Raises a LocalProtocolError for what JSON cannot express: an object that is not part of a
+        body, half a surrogate pair. The types of members and the ranges of numbers are left to a
+        type checker. A required member that is None is left out like any None.
         """
         return dumps(self)
 
@@ -152,7 +152,7 @@ def _type_of(body: type[Body]) -> inspect.Type:
 
 @cache
 def _has_odd_keys(body: type[Body], kind: type[inspect.Type]) -> bool:
-    """Whether there is a map in this class whose keys are of that kind, and no strings."""
+    """Whether this class contains a map whose keys are of that kind, and not strings."""
     return kind in _key_kinds(_type_of(body))
 
 
@@ -176,9 +176,9 @@ def _decoder(body: type[Body]) -> msgspec.json.Decoder[Any]:
 
 
 def _bent(value: Any, kind: inspect.Type) -> Any:
-    """Bend a value of a tree towards a type, as fastjson would; what stays wrong is refused later.
+    """Bend a value of a tree towards a type, as fastjson would; a later check refuses the rest.
 
-    The types nest no deeper than a body does, so neither does this.
+    The recursion is no deeper than the nesting of the types of a body.
     """
     match kind:
         case inspect.UnionType(types=types):
@@ -225,7 +225,7 @@ def _bent_key(value: Any, kind: inspect.Type) -> Any:
 
 
 def _bent_enum(value: Any, names: type[enum.Enum]) -> Any:
-    """By name or ordinal; a name of a newer peer reads as null, as it does for Apache."""
+    """Return the enum of a name or ordinal; as with Apache, an unknown name reads as null."""
     members = list(names)
     if isinstance(value, str) and value.isdecimal() and value.isascii():
         value = int(value[:9])

@@ -1,4 +1,4 @@
-"""What bytes come in: the one definition that all modules share, and how many they are."""
+"""The types of buffers that all modules share, and their sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes of a body. A view must be contiguous, of any item size."""
 
 RecordBuffer: TypeAlias = bytes | mmap.mmap
-"""What stored records are read in place from: slices of these are `bytes` of their own."""
+"""Buffers in which stored records are read in place: their slices are separate `bytes`."""
 
 _VIEWS = frozenset({memoryview})
 _view_size: Callable[[Buffer], int] = attrgetter("nbytes")
@@ -23,22 +23,22 @@ _is_contiguous: Callable[[Buffer], bool] = attrgetter("c_contiguous")
 
 
 def body_size_of(body: Buffer | None, parts: Sequence[Buffer]) -> int:
-    """Tell the size in bytes of a whole body, or refuse it."""
+    """Return the size in bytes of a whole body, or refuse it."""
     size = 0 if body is None else len(body) if type(body) is bytes else _size_of(body)
     if not parts:
         return size
     if len(parts) > 1 and _VIEWS.issuperset(map(type, parts)):
         try:
             if all(map(_is_contiguous, parts)):
-                # Many slices of a log: nearly as quick as their len.
+                # For many slices of a log this is nearly as fast as their len.
                 return sum(map(_view_size, parts), size)
         except ValueError:
-            pass  # One has been released: `_size_of` says it.
+            pass  # One has been released: `_size_of` reports it.
     return sum(map(_size_of, parts), size)
 
 
 def _size_of(buffer: object) -> int:
-    """Tell the size in bytes of one buffer of a body, or refuse it."""
+    """Return the size in bytes of one buffer of a body, or refuse it."""
     if isinstance(buffer, bytes | bytearray):
         return len(buffer)
     if isinstance(buffer, memoryview):

@@ -1,4 +1,4 @@
-"""Frames that stand alone: from a packet capture, a log, a test vector."""
+"""Single frames, from a packet capture, a log or a test vector."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def decode_frame(
 ) -> Command:
     """Read the command of exactly one frame.
 
-    A RemoteProtocolError for what is no frame, for a part of one, and for anything behind it: a
-    stream of them is for `Connection`, which knows what answers what.
+    Raises a RemoteProtocolError for a malformed or incomplete frame, and for anything after it: a
+    stream of frames is for `Connection`, which matches answers to requests.
     """
     parser = FrameParser(frame_size_max=frame_size_max, header_size_max=header_size_max)
     if data:

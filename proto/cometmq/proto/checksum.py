@@ -1,7 +1,7 @@
 """The body checksum of stored messages.
 
-`isal` computes CRC-32 of 1 KiB in 52 ns where `zlib` needs 470 ns. It is not part of the bare
-install, so the choice is made once, here, at import.
+`isal` computes the CRC-32 of 1 KiB in 52 ns, `zlib` in 470 ns. It is not part of the bare install,
+so the choice is made here, once, at import.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CRC_MASK: Final = 0x7FFFFFFF
-"""Apache drops the top bit, for Java's int."""
+"""Apache drops the top bit, because of Java's int."""
 
 
 def fastest_zlib() -> Any:
-    """Return `isal`'s equal of the `zlib` module, or that itself where it is not installed."""
+    """Return `isal`'s counterpart of the `zlib` module; `zlib` itself if it is not installed."""
     try:
         return import_module("isal.isal_zlib")
     except ImportError:
@@ -27,7 +27,7 @@ def fastest_zlib() -> Any:
 
 
 crc32: Callable[[bytes | memoryview | mmap.mmap], int] = fastest_zlib().crc32
-"""The choice; hot paths mask its result themselves."""
+"""The chosen function; hot paths mask its result themselves."""
 
 
 def crc31(data: bytes | memoryview) -> int:

@@ -1,9 +1,9 @@
 """The numbers of the protocol: request codes, response codes, languages, under Apache's names.
 
-A few request codes are our own: an Apache broker answers those with REQUEST_CODE_NOT_SUPPORTED.
+A few request codes are our own: an Apache broker answers them with REQUEST_CODE_NOT_SUPPORTED.
 
-A code that is in no table is not an error here: a peer may be newer than this package. Headers
-carry plain integers, and `request_name` and `response_name` are what a log says of them.
+An unknown code is not an error here: a peer may be newer than this package. Headers carry plain
+integers; `request_name` and `response_name` name them in a log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for.
+    """The kind of a request.
 
     Codes above 32767 (POP and lite topics) do not fit the ROCKETMQ binary header, whose code has
     16 bits: they travel in JSON or MessagePack headers only.
@@ -53,7 +53,7 @@ class RequestCode(IntEnum):
     CHECK_CLIENT_CONFIG = 46
     GET_CLIENT_CONFIG = 47
 
-    # ACL 1.0: spoken by 4.x tools, answered by no 5.x server.
+    # ACL 1.0: used by 4.x tools, answered by no 5.x server.
     UPDATE_AND_CREATE_ACL_CONFIG = 50
     DELETE_ACL_CONFIG = 51
     GET_BROKER_CLUSTER_ACL_INFO = 52
@@ -189,7 +189,7 @@ class RequestCode(IntEnum):
 
     SWITCH_TIMER_ENGINE = 5001
 
-    # Our own, for who reads a broker in bulk, or writes: see docs/protocol-extensions.md.
+    # Our own, for reading and writing in bulk: see docs/protocol-extensions.md.
     GET_QUEUE_RANGES = 31001
     BULK_PULL_MESSAGE = 31002
     GET_RANGE_SIZE = 31003
@@ -226,7 +226,7 @@ class ResponseCode(IntEnum):
     REQUEST_CODE_NOT_SUPPORTED = 3
     TRANSACTION_FAILED = 4
 
-    # Sending. The first three say "stored", but not as safely as was asked for.
+    # Sending. The first three mean "stored", but not as safely as requested.
     FLUSH_DISK_TIMEOUT = 10
     SLAVE_NOT_AVAILABLE = 11
     FLUSH_SLAVE_TIMEOUT = 12
@@ -268,7 +268,7 @@ class ResponseCode(IntEnum):
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
 
-    # Made by a caller itself when a call between servers fails; on no wire.
+    # Set by the caller itself when a call between servers fails; never on the wire.
     RPC_UNKNOWN = -1000
     RPC_ADDR_IS_NULL = -1002
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -301,7 +301,7 @@ class ResponseCode(IntEnum):
 
 
 class Language(IntEnum):
-    """What a peer is written in: its name in a JSON header, its number in a binary one."""
+    """The language of a peer: its name is in JSON headers, its number in binary ones."""
 
     JAVA = 0
     CPP = 1
@@ -324,10 +324,10 @@ _RESPONSE_NAMES = {code.value: code.name for code in ResponseCode}
 
 
 def request_name(code: int) -> str:
-    """Say a request code for a log: `SEND_MESSAGE`, or `REQUEST_999` for one of no table."""
+    """Name a request code for a log: `SEND_MESSAGE`, or `REQUEST_999` for an unknown one."""
     return _REQUEST_NAMES.get(code) or f"REQUEST_{code}"
 
 
 def response_name(code: int) -> str:
-    """Say a response code for a log: `SUCCESS`, or `RESPONSE_999` for one of no table."""
+    """Name a response code for a log: `SUCCESS`, or `RESPONSE_999` for an unknown one."""
     return _RESPONSE_NAMES.get(code) or f"RESPONSE_{code}"

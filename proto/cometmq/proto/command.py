@@ -1,13 +1,14 @@
 """One request or response, whatever codec its header travels in.
 
-A command that we make carries its fields typed (a `Header`), one that was received carries them
-as they came until somebody reads them::
+A command that we make carries its fields typed (a `Header`). A received one carries them as they
+came, until somebody reads them::
 
     request = connection.request(RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0))
     ...
     offset = response.expect(ResponseCode.SUCCESS).read(OffsetResponse).offset
 
-Fields beyond the header class (a signature, a trace, `bname`) travel as `extras`. Who gets what:
+Fields beyond the header class (a signature, a trace, `bname`) travel as `extras`. What each method
+returns:
 
 =======================  ==========  ======================  =======================
 a command                read(cls)   ext_fields              ext_fields_as(cls)
@@ -21,10 +22,10 @@ came in MessagePack,     parsed      all                     the same
 with a map
 =======================  ==========  ======================  =======================
 
-One that came in MessagePack and was read in one pass (`header_typed.py`) is as one made with a
-header. So a server that looks at all fields of a request, as for a signature, asks for
-`ext_fields_as`. That gives what `read` gives, and no other: a field that stands in two places,
-where a checker could see one value and a handler the other, is refused by both.
+A command that came in MessagePack and was read in one pass (`header_typed.py`) is like one made
+with a header. So a server that looks at all fields of a request, as for a signature, asks for
+`ext_fields_as`. That returns the same values as `read`: a field in two places, where a checker
+could see one value and a handler the other, is refused by both.
 """
 
 from __future__ import annotations
@@ -53,56 +54,56 @@ _STR_ONLY = frozenset({str})
 
 
 class HeaderCodec(Protocol):
-    """One way of writing a header; the type byte of each frame says which."""
+    """One encoding of headers; the type byte of each frame says which it is."""
 
     serialize_type: int
     name: str
 
     def decode(self, raw: bytes, body: Buffer | None, fields_max: int) -> Command:
-        """Read a frame's header; a RemoteProtocolError for what is not one."""
+        """Read a frame's header; raise a RemoteProtocolError if it is malformed."""
         ...
 
     def encode(self, command: Command) -> bytes:
-        """Write a command's header; a LocalProtocolError for what has no form in this codec."""
+        """Write a command's header; raise a LocalProtocolError if this codec cannot express it."""
         ...
 
 
 class ReceivedFields:
-    """Fields as they came, undecoded until somebody reads them; each codec that does so has one.
+    """Fields as they came, undecoded until somebody reads them; codecs derive their own class.
 
-    A base class and not a Protocol, and no struct, so that telling it apart costs nothing.
+    It is a base class, and neither a Protocol nor a struct, so that recognizing it costs nothing.
     """
 
     __slots__ = ()
 
     header: Header | None = None
-    """What they have been read as already."""
+    """The header that they have already been read as, if any."""
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
-        """Read them as a header class; a FieldError names the one that is wrong."""
+        """Read the fields as a header class; a FieldError names a wrong field."""
         raise NotImplementedError
 
     def ext_fields(self) -> dict[str, str]:
-        """Give those that have names, as strings."""
+        """Return the fields that have names, as strings."""
         raise NotImplementedError
 
     @property
     def nameless(self) -> Sequence[Any]:
-        """Values that `ext_fields` does not give, for only a header class tells their names."""
+        """The values that `ext_fields` leaves out, because only a header class has their names."""
         return ()
 
 
 Fields = Header | Mapping[str, str] | ReceivedFields | None
-"""What a command has as its fields: `Command` says when which."""
+"""The fields of a command, in the forms that `Command` describes."""
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):
     """One request or response.
 
-    `fields` is a typed header or a map of strings when we made the command, else what the codec
-    left for `read`. `body` is None when there are no bytes of it; `parts` are more buffers of it
-    that go out after it, uncopied (slices of a log). `codec` is how it came or shall go; None
-    leaves that to the connection. `language` and `version` are those of who made it.
+    `fields` is a typed header or a map of strings if we made the command, else whatever the codec
+    leaves for `read`. `body` is None if it has no bytes; `parts` are more buffers of the body that
+    are sent after it, uncopied (slices of a log). `codec` is the one in which it came or is to be
+    sent; None leaves that to the connection. `language` and `version` are those of its maker.
     """
 
     code: int
@@ -129,9 +130,9 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         extras: Mapping[str, str] | None = None,
         codec: HeaderCodec | None = None,
     ) -> Command:
-        """Make a request; `opaque` is what its answer will be known by.
+        """Make a request; its answer will have the same `opaque`.
 
-        `Connection.request` makes one that is numbered.
+        `Connection.request` makes one with a number.
         """
         flag = ONEWAY_FLAG if oneway else 0
         return cls(code, fields, flag, opaque, None, body, (), extras, codec)
@@ -146,10 +147,10 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         parts: Sequence[Buffer] = (),
         extras: Mapping[str, str] | None = None,
     ) -> Command:
-        """Make the response to this request, in the codec of this request.
+        """Make the response to this request, in its codec.
 
-        That of a one-way request may be made, so that a handler need not look, but not sent: its
-        sender would drop it. Whoever sends asks `is_oneway`. A response has no response.
+        For a one-way request it may be made, so that a handler need not look, but must not be sent:
+        the peer would drop it. The sender checks `is_oneway`. A response has no response.
         """
         if self.flag & RESPONSE_FLAG:
             raise LocalProtocolError(f"an answer to an answer: {self!r}")
@@ -176,9 +177,10 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         return self.flag & (ONEWAY_FLAG | RESPONSE_FLAG) == ONEWAY_FLAG
 
     def read(self, cls: type[H]) -> H:
-        """Read the fields as a header class; a FieldError names the one that is wrong.
+        """Read the fields as a header class; a FieldError names a wrong field.
 
-        Of an answer that says no, it also has the code and the remark: `expect` comes first.
+        For an answer other than SUCCESS, the error also has the code and the remark: call `expect`
+        first.
         """
         fields = self.fields
         if type(fields) is cls:
@@ -197,9 +199,9 @@ class Command(msgspec.Struct, frozen=True, gc=False):
             raise FieldError(error.command, error.field, problem) from None
 
     def expect(self, *codes: int) -> Self:
-        """Give this response itself if it has one of these codes; none named means SUCCESS.
+        """Return this response if it has one of these codes; without any, SUCCESS is expected.
 
-        Otherwise a RefusedError with the code, its name and the remark.
+        Otherwise raise a RefusedError with the code, its name and the remark.
         """
         if not self.flag & RESPONSE_FLAG:
             raise LocalProtocolError(f"no answer: {self!r}")
@@ -212,9 +214,9 @@ class Command(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def ext_fields(self) -> dict[str, str]:
-        """Give the fields as strings by name, in a dict of the caller's own.
+        """The fields as strings by name, in a new dict.
 
-        Those of a header class that came in MessagePack have no names: `ext_fields_as` has all.
+        Fields of a header class that came in MessagePack have no names: `ext_fields_as` has all.
         """
         fields = self.fields
         if isinstance(fields, Header):
@@ -229,10 +231,10 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         return texts
 
     def ext_fields_as(self, cls: type[Header]) -> dict[str, str]:
-        """Give all fields as strings by name, whatever the codec: what signatures are made of.
+        """Return all fields as strings by name, in any codec, as signatures need them.
 
-        Fields that came by name are given as they came; those of an array, as they are written by
-        name. A FieldError, as of `read`, for what cannot be read as this class.
+        Fields that came by name are returned as they came; fields of an array, as they would be
+        written by name. Like `read`, raises a FieldError if they cannot be read as this class.
         """
         header = self.read(cls)
         fields = self.fields
@@ -241,9 +243,9 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         return self.ext_fields
 
     def texts_to_send(self) -> dict[str, str]:
-        """Give `ext_fields` for a codec to write: a LocalProtocolError if they are not all texts.
+        """Return `ext_fields` for a codec to write; raise a LocalProtocolError for a non-text.
 
-        And for fields that came in MessagePack, which would be lost: read them as their class.
+        Also raises it for fields that came in MessagePack, which would be lost: read them first.
         """
         fields = self.fields
         if isinstance(fields, ReceivedFields) and fields.nameless:
@@ -252,14 +254,14 @@ class Command(msgspec.Struct, frozen=True, gc=False):
             )
         try:
             texts = self.ext_fields
-        # FieldError: of fields that came, and that nobody has read yet.
+        # FieldError: from received fields that nobody has read yet.
         except (TypeError, ValueError, FieldError) as error:
             raise LocalProtocolError(f"command {self.code}: fields: {error}") from None
         refuse_non_texts(self.code, texts)
         return texts
 
     def check_extras(self, names: Container[str]) -> None:
-        """Refuse extras that are fields of the header too: codecs would differ on who wins."""
+        """Refuse extras that are also fields of the header: codecs would differ on which wins."""
         for name in self.extras or ():
             if name in names:
                 raise LocalProtocolError(f"command {self.code}: field {name!r} is an extra, too")
@@ -269,7 +271,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
 
 
 def remark_to_send(command: Command) -> str:
-    """Give a remark that is there for a codec to write, or refuse one that is no text."""
+    """Return the remark of a command that has one, for a codec to write; refuse a non-text."""
     remark = command.remark
     if isinstance(remark, str):
         return remark
@@ -277,7 +279,7 @@ def remark_to_send(command: Command) -> str:
 
 
 def refuse_non_texts(code: int, texts: Mapping[Any, Any]) -> None:
-    """Refuse fields by name that are no strings: a LocalProtocolError names the first."""
+    """Refuse fields by name that are not strings; the LocalProtocolError names the first."""
     if _STR_ONLY.issuperset(map(type, texts.values())) and _STR_ONLY.issuperset(map(type, texts)):
         return
     for name, text in texts.items():

@@ -1,6 +1,6 @@
-"""How a command shows itself in a log or a debugger: short, whatever a peer put into it.
+"""The `repr` of a command, for a log or a debugger: short, whatever a peer put into it.
 
-No secret is shown: of the fields that a signature is made with and of, only the names.
+It shows no secrets: of signatures, tokens and passwords only the names of the fields.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from cometmq.proto.command import Command
 
-# How much of a command a log line has: fields, and characters of each.
+# Fields shown, and characters of each.
 FIELDS_SHOWN_MAX: Final = 16
 TEXT_SHOWN_MAX: Final = 64
 _SECRET: Final = frozenset({"Signature", "SecurityToken", "password"})
 
 
 def describe(command: Command) -> str:
-    """Say what a command is: `<request 30 GET_MAX_OFFSET, opaque 7, JSON, topic='T'>`."""
+    """Describe a command: `<request 30 GET_MAX_OFFSET, opaque 7, JSON, topic='T'>`."""
     parts = [_kind(command), f"opaque {command.opaque}"]
     if command.codec is not None:
         parts.append(command.codec.name)
@@ -40,7 +40,7 @@ def _kind(command: Command) -> str:
 
 
 def _fields(command: Command) -> str:
-    # Only a command that came has such, and only its codec's class knows them.
+    # Only a received command has nameless fields, and only its codec's class knows them.
     items: Sequence[Any] = getattr(command.fields, "nameless", ())
     shown = [_short(item) for item in items[:FIELDS_SHOWN_MAX]]
     try:
@@ -50,7 +50,7 @@ def _fields(command: Command) -> str:
     count = len(items) + len(texts)
     for name, text in list(texts.items())[: FIELDS_SHOWN_MAX - len(shown)]:
         value = "…" if name in _SECRET else _short(text)
-        # A peer chose the name, too: nothing that would look like another line of a log.
+        # A peer chose the name, too: it must not look like another line of a log.
         shown.append(f"{name if _is_plain(name) else _short(name)}={value}")
     if count > len(shown):
         shown.append(f"… {count} in all")

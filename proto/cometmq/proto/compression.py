@@ -1,8 +1,8 @@
 """Compressed bodies: producers compress, consumers decompress, brokers only pass them on.
 
-zlib is always there. lz4 and zstandard come with the `broker` extra and are imported when first
-needed; without them, a body that needs them is a `MissingLibraryError`. A body from the network is
-decompressed up to a limit and never materialised beyond it.
+zlib is always available. lz4 and zstandard come with the `broker` extra and are imported when first
+needed; without them, a body that needs them raises a `MissingLibraryError`. A body from the network
+is decompressed up to a limit, and never takes memory beyond it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cometmq.proto.errors import MessageError, MissingLibraryError
 from cometmq.proto.sysflag import COMPRESSION_MASK, SysFlag
 
 ZSTD_WINDOW_SIZE_MAX: Final = 1 << 23
-"""What a zstd stream may make the decoder hold: 8 MiB, which the format asks of every decoder."""
+"""The window that a zstd stream may require: 8 MiB, which the format asks of every decoder."""
 
 PLAIN_SIZE_MAX: Final = (1 << 31) - 1
 """No body is larger than this: its size is a signed number of 32 bits."""
@@ -36,9 +36,9 @@ class Compression(IntEnum):
 
 
 def compression_of(sys_flag: int) -> Compression | None:
-    """Return how the flags say that the body is compressed.
+    """Return how the body is compressed, according to the flags.
 
-    Old clients set no type: theirs is zlib.
+    Old clients set no type, and use zlib.
     """
     if not sys_flag & SysFlag.COMPRESSED:
         return None
@@ -52,9 +52,9 @@ def compression_of(sys_flag: int) -> Compression | None:
 
 
 def compress(body: bytes, kind: Compression, level: int = 5) -> tuple[bytes, int]:
-    """Return the body and its flags: compressed if that makes it smaller, else as it is and 0.
+    """Return the body and its flags: compressed if that makes it smaller, else unchanged and 0.
 
-    The level is zlib's or zstd's; LZ4 has its quick form only, as from Apache's clients.
+    The level is zlib's or zstd's; LZ4 is used only in its fast form, as by Apache's clients.
     """
     match kind:
         case Compression.ZLIB:
@@ -69,10 +69,11 @@ def compress(body: bytes, kind: Compression, level: int = 5) -> tuple[bytes, int
 
 
 def decompress(body: bytes, sys_flag: int, size_max: int) -> bytes:
-    """Return the body as it was before compression; as it is if the flags do not say compressed.
+    """Return the decompressed body; the body itself if it is not compressed.
 
-    `MessageError` if it is no such stream, is not whole, has something behind it, or would make
-    more than `size_max` bytes. `ValueError` for a `size_max` below 0 or above `PLAIN_SIZE_MAX`.
+    Raises a `MessageError` if the stream is malformed or incomplete, if anything follows it, or if
+    it would make more than `size_max` bytes. Raises a `ValueError` if `size_max` is below 0 or
+    above `PLAIN_SIZE_MAX`.
     """
     kind = compression_of(sys_flag)
     if kind is None:
@@ -93,7 +94,7 @@ def _decompress_zlib(body: bytes, size_max: int) -> bytes:
 
 def _decompress_lz4(body: bytes, size_max: int) -> bytes:
     stream = _library("lz4.frame").LZ4FrameDecompressor()
-    # The library allocates as much as it may return, so that grows with what has come out.
+    # The library allocates as much as it may return, so this limit grows with the output.
     plain = b""
     step = max(_LZ4_FIRST_SIZE, 4 * len(body))
     try:
@@ -121,7 +122,7 @@ def _checked(kind: str, plain: bytes, size_max: int, eof: bool, rest: bytes | No
 
 def _decompress_zstd(body: bytes, size_max: int) -> bytes:
     zstandard = _library("zstandard")
-    # A one-shot call takes the frame's word for its size before the limit: look at it first.
+    # A one-shot call trusts the frame's claimed size more than the limit: check that size first.
     window = max(ZSTD_WINDOW_SIZE_MAX, size_max)
     decompressor = zstandard.ZstdDecompressor(max_window_size=window)
     try:

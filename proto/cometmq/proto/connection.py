@@ -14,15 +14,14 @@
             case ConnectionClosed() | ConnectionBroken():
                 break                          # the last event there is
 
-How it works. Both sides may ask at any time, and each numbers its own requests (`opaque`), so a
-connection holds a table of those that it sent and that are not answered yet. A response with a
-number that is not in it (given up, or never asked for) is counted and dropped. Whatever a peer
+How it works. Both sides may send requests at any time, and each numbers its own (`opaque`). So a
+connection has a table of the requests that it sent and that are not answered yet. A response whose
+number is not in the table (given up, or never asked for) is counted and dropped. Whatever a peer
 sends, `next_event` does not raise: bytes that are not the protocol end the connection with a
 ConnectionBroken.
 
-Requests that name no codec go out in the connection's own: JSON, unless told otherwise, and
-MessagePack from when the peer is known to read it (`docs/protocol-extensions.md`). An answer goes
-in the codec of its request.
+A request without a codec goes out in that of the connection: JSON by default, and MessagePack once
+the peer is known to read it (`docs/protocol-extensions.md`). An answer has its request's codec.
 """
 
 from __future__ import annotations
@@ -73,18 +72,18 @@ class NeedData(Enum):
 
 
 NEED_DATA: Final = NeedData.NEED_DATA
-"""`next_event` gives this when nothing happened; told by `is`."""
+"""The result of `next_event` if nothing happened; compare with `is`."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """The peer answered a request of ours."""
+    """The peer has answered a request of ours."""
 
     request: Command
     response: Command
 
 
 class ConnectionClosed(msgspec.Struct, frozen=True):
-    """The peer ended the stream between two frames. Requests still pending get no answer."""
+    """The peer has ended the stream between two frames. Pending requests get no answer."""
 
 
 class ConnectionBroken(msgspec.Struct, frozen=True):
@@ -94,23 +93,23 @@ class ConnectionBroken(msgspec.Struct, frozen=True):
 
 
 Event = Command | Answer | ConnectionClosed | ConnectionBroken | NeedData
-"""All that `next_event` gives."""
+"""All that `next_event` returns."""
 
 
 class Connection:
     """The state of one connection.
 
-    `request_reader`, one for all connections, makes reading the requests that it knows faster.
-    The limits: `frame_size_max`, `header_size_max` and `fields_max` are what a peer may send, and
-    the first two what we send. Of equal names in a JSON header one counts, for one is kept;
-    `pending_max` is how many requests of ours may wait for an answer. `offer_messagepack` is for
+    `request_reader`, shared by all connections, makes reading the requests that it knows faster.
+    `frame_size_max`, `header_size_max` and `fields_max` limit what a peer may send, and the first
+    two what we send. Equal names in a JSON header count as one field, because one is kept.
+    `pending_max` limits how many of our requests may wait for an answer. `offer_messagepack` is for
     the side that asks first: see `offer`.
     """
 
     receive_data: Callable[[Buffer], None]
-    """Take bytes of the stream, of any kind; none at all mean that it ended.
+    """Take bytes of the stream, in any kind of buffer; no bytes mean that it has ended.
 
-    `FrameParser.receive_data` itself: a method that only calls it would cost 0.09 µs a read.
+    This is `FrameParser.receive_data` itself: a method that calls it would cost 0.09 µs a read.
     """
 
     def __init__(
@@ -153,8 +152,8 @@ class Connection:
     def offer(self) -> Mapping[str, str]:
         """Extras for our first request that wants an answer, to be added before it is signed.
 
-        Empty when there is nothing to offer, or an offer has been sent. A peer that knows nothing
-        of it (Apache) ignores the field, and the connection goes on as it is.
+        Empty if there is nothing to offer, or an offer has been sent. A peer that does not know the
+        field (Apache) ignores it, and nothing changes for the connection.
         """
         return NO_OFFER if self._offering is None else self._offering.extras
 
@@ -165,7 +164,7 @@ class Connection:
 
     @property
     def receiving_size(self) -> int:
-        """How many bytes have come that are not part of an event yet."""
+        """The number of received bytes that are not part of an event yet."""
         return self._parser.pending_size
 
     @property
@@ -175,9 +174,9 @@ class Connection:
 
     @property
     def takes_frames(self) -> bool:
-        """Whether an answer may leave as bytes made elsewhere, and need not be given to `send`.
+        """Whether an answer may leave as bytes made elsewhere, without `send`.
 
-        Not while an offer of the peer's waits to be taken in the answer to it.
+        It may not while an offer of the peer waits to be accepted in its answer.
         """
         return self._accepting is None
 
@@ -191,7 +190,7 @@ class Connection:
         extras: Mapping[str, str] | None = None,
         codec: HeaderCodec | None = None,
     ) -> Command:
-        """Make a request to send here: it has the next number, and the offer if there is one."""
+        """Make a request to send here, with the next number, and with the offer if there is one."""
         if not oneway and (offer := self.offer):
             extras = {**(extras or {}), **offer}
         return Command.request(
@@ -205,7 +204,7 @@ class Connection:
         )
 
     def new_opaque(self) -> int:
-        """Give the next number for a request of ours: 32 bits, signed, none that is pending."""
+        """Return the next free number for a request of ours: 32 bits, signed, not pending."""
         while True:
             opaque = self._opaque
             self._opaque = opaque + 1 if opaque < _I32_MAX else _I32_MIN
@@ -213,15 +212,15 @@ class Connection:
                 return opaque
 
     def forget(self, opaque: int) -> None:
-        """Give up waiting for an answer; it is dropped should it still come."""
+        """Give up waiting for an answer; if it still comes, it is dropped."""
         self._pending.pop(opaque, None)
 
     def next_event(self) -> Event:
-        """Give what happened next, NEED_DATA when nothing did. The last event is repeated."""
+        """Return the next event, NEED_DATA if there is none. The last event is repeated."""
         return next(self.events(), NEED_DATA)
 
     def events(self) -> Iterator[Command | Answer | ConnectionClosed | ConnectionBroken]:
-        """Give what happened, until there is nothing more; `next_event` as often, for less."""
+        """Yield all events until there are no more; cheaper than repeated `next_event`."""
         frames, decoders, fields_max = self._frames, self._decoders, self.fields_max
         while frames:
             serialize_type, header, body = frames.popleft()
@@ -231,7 +230,7 @@ class Connection:
                 yield self._break(header, body, error)
                 return
             flag = command.flag
-            if flag and flag & RESPONSE_FLAG:  # Most have none, and need no second look.
+            if flag and flag & RESPONSE_FLAG:  # Most have no flag, and skip the second test.
                 if (answer := self._match(command)) is not None:
                     yield answer
                 continue
@@ -242,17 +241,17 @@ class Connection:
             yield self._end()
 
     def send(self, command: Command) -> list[Buffer]:
-        """Give the buffers to write; body and parts are those of the command, uncopied.
+        """Return the buffers to write; body and parts are those of the command, uncopied.
 
-        A request that wants an answer is pending from here on; an answer is sent also after the
-        peer has ended its side. A LocalProtocolError, and nothing pending, for what cannot be sent:
-        a request whose numbers don't fit, or that could get no answer; a body or part that is no
-        buffer; fields by name that are no strings; text with half a surrogate pair; a header with
-        a required field that is None (not in MessagePack, where the peer says so).
+        A request that wants an answer is pending from here on. An answer can be sent even after the
+        peer has ended its side. Raises a LocalProtocolError, with nothing pending, for what cannot
+        be sent: a request whose numbers don't fit, or that could get no answer; a body or part that
+        is not a buffer; fields by name that are not strings; text with half a surrogate pair; a
+        header with a required field that is None (not in MessagePack, where the peer refuses it).
 
-        Not looked at, because it would cost an answer a sixth more, are the types and the ranges
-        of the fields in a header class, and the numbers of an answer, which are its request's. A
-        type checker sees to the first; the peer refuses the field, or breaks the connection.
+        Not checked, because it would make an answer a sixth more expensive, are the types and
+        ranges of fields in a header class, and the numbers of an answer, which are its request's.
+        The former are left to a type checker; the peer refuses the field or breaks the connection.
         """
         waits = False
         if not command.flag & RESPONSE_FLAG:
@@ -289,7 +288,7 @@ class Connection:
         return self.codec
 
     def _check_request(self, request: Command) -> bool:
-        """Refuse a request that cannot be sent; tell whether it will wait for an answer."""
+        """Refuse a request that cannot be sent; return whether it waits for an answer."""
         opaque = request.opaque
         try:
             are_numbers = (

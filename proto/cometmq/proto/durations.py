@@ -1,7 +1,7 @@
-"""How long things took: counts in fixed buckets, cheap enough for what happens each turn.
+"""Histograms of durations, in fixed buckets, cheap enough for use in each turn.
 
-Bucket `k` counts durations below `2**k` microseconds that are no less than `2**(k-1)`, so that
-finding it is one `bit_length`; the last bucket takes all that is longer.
+Bucket `k` counts durations from `2**(k-1)` to less than `2**k` microseconds, so one `bit_length`
+finds it; the last bucket counts all longer ones.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 BUCKETS: Final = 25
-"""The longest that has a bucket of its own is below 2**23 microseconds, 8.4 s."""
+"""Durations below 2**23 microseconds (8.4 s) have regular buckets."""
 
 
 class Durations:
@@ -22,18 +22,18 @@ class Durations:
         self.total_us = 0
 
     def add(self, duration_us: int, count: int = 1) -> None:
-        """Count something that took so long; `count` things that took the same time at once."""
+        """Count a duration, or `count` equal ones at once."""
         bucket = duration_us.bit_length()
         self.counts[bucket if bucket < BUCKETS else -1] += count
         self.total_us += duration_us * count
 
     @property
     def count(self) -> int:
-        """How many were added."""
+        """The number of durations added."""
         return sum(self.counts)
 
     def quantile_us(self, share: float) -> int:
-        """Return an upper bound of what this share of the durations took; 0 when there is none."""
+        """Return an upper bound for this share of the durations; 0 if there are none."""
         wanted = share * self.count
         seen = 0
         for bucket, count in enumerate(self.counts):

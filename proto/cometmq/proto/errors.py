@@ -1,11 +1,11 @@
-"""What can go wrong on the wire, and whose fault it is.
+"""The errors of the wire, and whose fault each is.
 
 ::
 
     ProtocolError
-    ├── LocalProtocolError      ours: we asked for something that the protocol cannot say
+    ├── LocalProtocolError      ours: we asked for something that the protocol cannot express
     ├── MissingLibraryError     nobody's: a body needs a library that is not installed here
-    ├── RefusedError            theirs, and in order: an answer whose code says no
+    ├── RefusedError            theirs, and legitimate: an answer with another code than expected
     └── RemoteProtocolError     theirs: bytes that are not the protocol
         ├── FieldError          a header field is missing or wrong; the frame around it is sound
         ├── BodyError           a body is not what its command carries; the frame around it is sound
@@ -23,17 +23,17 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """We asked for something that the protocol cannot say."""
+    """We asked for something that the protocol cannot express."""
 
 
 class MissingLibraryError(ProtocolError):
-    """A body is compressed, or shall be, in a way whose library is not installed here."""
+    """A body is, or should be, compressed by a library that is not installed here."""
 
 
 class RefusedError(ProtocolError):
-    """The peer answered with another code than those that its asker can use.
+    """The peer answered with a code that the caller did not expect.
 
-    `code` is the response code, `name` what it is called, `remark` what the peer says of it.
+    `code` is the response code, `name` its name, `remark` the peer's explanation.
     """
 
     def __init__(self, code: int, name: str, remark: str | None) -> None:
@@ -51,7 +51,7 @@ class FieldError(RemoteProtocolError):
     """A header field is missing or has a wrong value."""
 
     def __init__(self, command: str, field: str, problem: str) -> None:
-        """Name the command, its field as it stands on the wire, and what is wrong with it."""
+        """Name the command, its field as on the wire, and what is wrong with it."""
         super().__init__(f"{command}: field {field!r} {problem}")
         self.command = command
         self.field = field
@@ -62,7 +62,7 @@ class BodyError(RemoteProtocolError):
     """A body is not what its command carries."""
 
     problem: str = ""
-    """Of a text that is no JSON: what is wrong, and at which character."""
+    """For a text that is not JSON: what is wrong; `at` is the character."""
     at: int | None = None
 
 

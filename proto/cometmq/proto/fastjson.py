@@ -1,31 +1,30 @@
-"""The JSON that RocketMQ's bodies are written in: fastjson's dialect, both ways.
+"""fastjson's dialect of JSON, in which RocketMQ's bodies are written: reading and writing.
 
-It is JSON with map keys that JSON does not have. Integers stand bare, and an object may be a key::
+It is JSON with other map keys. Integer keys are bare, and an object may be a key::
 
     {"offsetTable":{"T@g":{0:123,1:45}}}
     {{"brokerName":"b","queueId":0,"topic":"T"}:{"maxOffset":9,"minOffset":0}}
 
-Who tries what, in which order, until one of them takes the text (a sound body of Apache's ends at
-1 or 2; what is refused, is refused by the last, which says best why):
+A text is tried in this order, until a step accepts it. A sound body of Apache's ends at 1 or 2; a
+refused one is refused by the last step, whose errors are the best:
 
-1. `Body.decode`: msgspec, straight into the class. Standard JSON of the right types.
-2. `Body.decode`, where the class has integers as keys: the same after `quote_integer_keys`, one
+1. `Body.decode`: msgspec, straight into the class. For standard JSON of the right types.
+2. `Body.decode`, if the class has integer keys: the same after `quote_integer_keys`, which is one
    regular expression over the text.
-3. `loads`: msgspec into a tree, for standard JSON whose types are odd. Not for texts that might
-   hold more members, or nest deeper, than the limits.
-4. `loads`: the parser by hand (`fastjson_parser`), 20 times as slow: 1.1 s for a body of 6 MB, up
-   to 0.8 s a MiB for the worst. `Body.decode` comes here with large texts only for classes that
-   have objects as keys. It
-   accepts what fastjson 2 accepts besides: single quotes, a comma before a closing bracket,
-   `/* */` comments, raw control characters in strings. It refuses what fastjson 2 refuses: names
-   without quotes, a byte order mark, anything after the value.
-5. `Body.from_tree`: the tree of 3 or 4 into the class, as it is, and then bent into shape.
+3. `loads`: msgspec into a tree, for standard JSON with odd types. Not for texts that might exceed
+   the limits of members or depth.
+4. `loads`: the hand-written parser (`fastjson_parser`), 20 times as slow: 1.1 s for a body of 6 MB,
+   up to 0.8 s a MiB at worst. `Body.decode` comes here with large texts only for classes that have
+   objects as keys. Like fastjson 2, it also accepts single quotes, a comma before a closing
+   bracket, `/* */` comments and raw control characters in strings, and it refuses names without
+   quotes, a byte order mark and anything after the value.
+5. `Body.from_tree`: the tree of 3 or 4 into the class, first as it is, then bent into shape.
 
-In the tree that reading gives, an integer key is an `int` and an object key an `ObjectKey`, a
-mapping that can be hashed; `msgspec.convert` makes a struct of it. Of two equal keys the last wins.
+In the tree, an integer key is an `int`, and an object key is an `ObjectKey`, a hashable mapping, of
+which `msgspec.convert` makes a struct. Of two equal keys the last wins.
 
-Writing is compact and leaves members out that are null, as Apache does: two of its readers split
-the text instead of parsing it.
+As with Apache, writing is compact and leaves out null members: two of its readers split the text
+instead of parsing it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ __all__ = [
     "quote_integer_keys",
 ]
 
-# Defaults of `loads`, but for RECURSION_MAX, over which no `depth_max` goes.
+# Defaults of `loads`, except RECURSION_MAX, which no `depth_max` may exceed.
 DEPTH_MAX: Final = 32
 RECURSION_MAX: Final = 200
 SIZE_MAX: Final = 16 * 1024 * 1024
@@ -78,12 +77,11 @@ def loads(
     members_max: int = MEMBERS_MAX,
     by_hand_size_max: int = SIZE_MAX,
 ) -> Any:
-    """Read one value; `BodyError` says what is wrong and at which character.
+    """Read one value; a `BodyError` says what is wrong and at which character.
 
-    `size_max` is in bytes, `members_max` counts the members of all objects and arrays together,
-    and `depth_max` is how many of those may stand inside each other (at most `RECURSION_MAX`).
-    `by_hand_size_max` bounds the time: what is no standard JSON takes up to 0.8 s a MiB, and a text
-    that is larger than this is then refused.
+    `size_max` is in bytes, `members_max` counts the members of all objects and arrays together, and
+    `depth_max` is how deep these may nest (at most `RECURSION_MAX`). `by_hand_size_max` limits the
+    time: nonstandard JSON takes up to 0.8 s a MiB, and a larger text of it is refused.
     """
     if depth_max > RECURSION_MAX:
         raise ValueError(f"depth_max {depth_max} is over {RECURSION_MAX}: the parser recurses")
@@ -94,7 +92,7 @@ def loads(
             if _depth_is_at_most(depth_max, text):
                 return value
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            pass  # The parser by hand either reads it or says better why not.
+            pass  # The hand-written parser either reads it or gives a better error.
     if len(text) > by_hand_size_max:
         raise BodyError(
             f"body of {len(text)} bytes is no standard JSON within the limits of depth and members;"
@@ -104,19 +102,18 @@ def loads(
 
 
 def quote_integer_keys(data: Buffer) -> bytes | None:
-    """Put the integer keys of a text in quotes; None if it has none.
+    """Put the integer keys of a text in quotes; return None if it has none.
 
-    Where they are all that is not standard JSON, which is so in what Apache writes, the result is
-    standard JSON, and read 20 times as fast as the text by hand. Where something inside a string
-    only looks like a key, the result is no JSON at all: the string ends at the quote put in, and
-    a digit follows it.
+    If nothing else is nonstandard, as in Apache's texts, the result is standard JSON, which is read
+    20 times as fast as by the hand-written parser. If something in a string only looks like a key,
+    the result is not JSON at all: the string ends at the added quote, and a digit follows.
     """
     quoted, count = _BARE_KEY.subn(rb'\1"\2":', bytes(data))
     return quoted if count else None
 
 
 def check_size(data: Buffer | None, size_max: int = SIZE_MAX) -> Buffer:
-    """Refuse a body that is not there, empty or larger than `size_max` bytes."""
+    """Refuse a body that is missing, empty or larger than `size_max` bytes."""
     size = data.nbytes if isinstance(data, memoryview) else len(data or b"")
     if data is None or size == 0:
         raise BodyError("body is empty, expected JSON")
@@ -126,9 +123,9 @@ def check_size(data: Buffer | None, size_max: int = SIZE_MAX) -> Buffer:
 
 
 def check_members(data: Buffer) -> bytes:
-    """Refuse a body that may have too many members for the memory that they would take.
+    """Refuse a body that may have so many members that they would take too much memory.
 
-    A member of a typed body takes up to 32 bytes for each of its own.
+    A member of a typed body takes up to 32 bytes for each of its bytes.
     """
     text = bytes(data)
     if (count := _members_at_most(text)) > MEMBERS_MAX:
@@ -137,7 +134,7 @@ def check_members(data: Buffer) -> bytes:
 
 
 def _members_at_most(text: bytes) -> int:
-    # Each member has a comma before it or a bracket: where these are few, so are members.
+    # Each member has a comma or a bracket before it: if these are few, so are the members.
     return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 
@@ -149,7 +146,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _depth_is_at_most(depth_max: int, data: bytes) -> bool:
-    """Whether this text, which is sound JSON, nests no deeper."""
+    """Whether this sound JSON text nests no deeper than `depth_max`."""
     if data.count(b"{") + data.count(b"[") <= depth_max:
         return True
     brackets = _QUOTED.sub(b"", data).translate(None, _NO_BRACKETS).translate(_ROUND_BRACKETS)
@@ -163,13 +160,13 @@ _Layout: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 def dumps(value: Any) -> bytes:
-    """Write a tree, or a struct, as Apache's fastjson would: compact, integer keys bare.
+    """Write a tree or a struct as Apache's fastjson would: compact, with bare integer keys.
 
     Members that are `None` are left out. A key is a `str`, an `int`, an `ObjectKey` or a struct.
-    `LocalProtocolError` for anything that the dialect cannot say.
+    Raises a `LocalProtocolError` for anything that the dialect cannot express.
 
-    A character beyond the BMP is written as `\\uXXXX` twice: fastjson 2.0.59 fails at one that
-    stands in a member name together with an escape ("malformed input around byte").
+    A character beyond the BMP is written as `\\uXXXX` twice: fastjson 2.0.59 fails on one in a
+    member name that also has an escape ("malformed input around byte").
     """
     parts: list[bytes] = []
     try:
@@ -180,7 +177,7 @@ def dumps(value: Any) -> bytes:
 
 
 def escape_beyond_bmp(data: bytes) -> bytes:
-    r"""Write each character beyond the BMP as `\uXXXX` twice: `dumps` says why."""
+    r"""Write each character beyond the BMP as `\uXXXX` twice, for the reason given in `dumps`."""
     if data.isascii():
         return data
     return _BEYOND_BMP.sub(_escape, data.decode()).encode()
@@ -233,9 +230,9 @@ def _key_text(key: object) -> bytes:
 
 @cache
 def _layout(struct: type[msgspec.Struct]) -> _Layout | None:
-    """The members that must be written one by one, or None where msgspec writes the whole right.
+    """Return the members to be written one by one; None if msgspec writes the struct correctly.
 
-    It does unless some map in there has keys that are no strings.
+    It does unless a map in the struct has keys that are not strings.
     """
     if not _has_odd_keys(msgspec.inspect.type_info(struct)):
         return None

@@ -1,6 +1,6 @@
-"""The part of fastjson's dialect that is not JSON: a parser by hand, linear and bounded.
+"""A hand-written parser for all of fastjson's dialect, linear and bounded.
 
-`fastjson.loads` comes here with what the standard road refuses, to read it or to say why not.
+`fastjson.loads` uses it for texts that msgspec refuses, to read them or to say what is wrong.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class ObjectKey(Mapping[str, Any]):
-    """An object that stands as a key of a map: its members are scalars, and it can be hashed."""
+    """An object that is a key of a map: its members are scalars, and it is hashable."""
 
     __slots__ = ("_hash", "_members")
 
     def __init__(self, members: Mapping[str, Any]) -> None:
         self._members = dict(members)
-        # Of a text, because those hashes are seeded. Numbers have few hashes, that anybody knows,
-        # and a map of a thousand keys with one hash takes a million comparisons.
+        # The hash of a text, because it is seeded. The hashes of numbers are few and predictable,
+        # and a map of a thousand keys with the same hash takes a million comparisons.
         self._hash = hash("\n".join(sorted(map(_hashable, self._members.items()))))
 
     def __getitem__(self, name: str) -> Any:
@@ -57,7 +57,7 @@ class ObjectKey(Mapping[str, Any]):
 
 
 def _hashable(member: tuple[str, Any]) -> str:
-    """Return a text that is equal for equal members, of which 1, 1.0 and True are some."""
+    """Return a text that is equal for equal members, such as 1, 1.0 and True."""
     name, value = member
     if isinstance(value, bool | float) and value == int(value):
         value = int(value)
@@ -80,18 +80,18 @@ _SCANNER = json.JSONDecoder(strict=False, parse_constant=_no_constant, parse_flo
 
 
 class Parser:
-    """Reads one document in one pass; each character is looked at a bounded number of times."""
+    """Reads one document in one pass, looking at each character a bounded number of times."""
 
     def __init__(self, text: str, depth_max: int, members_max: int) -> None:
         self._text = text
         self._at = 0
         self._depth_left = depth_max
         self._members_left = members_max
-        # Half a surrogate pair is no character. Where one may hide, every string is checked.
+        # Half a surrogate pair is not a character. If there may be one, every string is checked.
         self._may_hold_surrogates = _SURROGATE_ESCAPE.search(text) is not None
 
     def document(self) -> Any:
-        """Read the value; `BodyError` for whatever is wrong, and for anything after it."""
+        """Read the value; raise a `BodyError` for any mistake, and for anything after it."""
         value = self._value(self._next())
         if self._next():
             self._fail("expected the end of the body")
@@ -108,7 +108,7 @@ class Parser:
 
     def _object(self) -> dict[Any, Any]:
         self._enter()
-        # Most objects hold no other.
+        # Most objects contain no other object.
         flat = _FLAT_OBJECT.match(self._text, self._at)
         if flat and (known := _flat_members(flat[0])) is not None:
             self._count(len(known))
@@ -192,7 +192,7 @@ class Parser:
                 self._fail("half a surrogate pair in string", start)
 
     def _next(self) -> str:
-        """The next character that is neither blank nor comment; empty at the end."""
+        """Return the next character that is neither blank nor comment; empty at the end."""
         while True:
             self._at = _GAP.match(self._text, self._at).end()  # type: ignore[union-attr]  # It matches nothing too.
             if not self._text.startswith("/*", self._at):
@@ -232,7 +232,7 @@ class Parser:
 
 
 def _flat_members(text: str) -> dict[Any, Any] | None:
-    """Read an object without objects in it, if it is standard JSON or its members are numbers."""
+    """Read a flat object, if it is standard JSON or has bare integer keys and no strings."""
     try:
         if text[1] in '"} \t\r\n':
             return _STRING_MAP.decode(text)

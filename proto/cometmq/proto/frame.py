@@ -1,4 +1,4 @@
-"""Frames: how a stream of bytes is cut into headers and bodies.
+"""Frames: cutting a stream of bytes into headers and bodies.
 
 ======  ====  =====  ====================================================
 offset  size  type   field
@@ -7,14 +7,14 @@ offset  size  type   field
      4     1  u8     type of the header (`header_codecs.py`)
      5     3  u24    size of the header
      8     …         header
-     …     …         body, what is left; no bytes mean that there is none
+     …     …         body: the rest; if that is empty, there is no body
 ======  ====  =====  ====================================================
 
-How it works: a read is cut when it comes, each header and body copied once into bytes of its own,
-which for the usual sizes is faster than a memoryview and lets go of the read. A frame that its
-read does not hold whole is gathered in one growing buffer, so its cost is linear however it is
-cut, and memory follows what has come, never what a length claims: ten times as much at the worst,
-for frames of nothing but eight bytes that nobody takes.
+How it works: a read is cut as soon as it comes, and each header and body is copied once into
+separate bytes. For the usual sizes this is faster than a memoryview, and it does not keep the read
+alive. A frame that is not complete in its read is gathered in one growing buffer, so its cost is
+linear however it is cut. Memory follows the bytes received, never a claimed length: at worst it is
+ten times as much, for frames of only eight bytes that nobody takes.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ if TYPE_CHECKING:
 
 _HEAD = Struct(">II")  # length; type and size of the header
 HEAD_SIZE = 8
-"""Of the bytes that stand before a header."""
+"""The size of the bytes before a header."""
 assert _HEAD.size == HEAD_SIZE
 HEADER_SIZE_LAYOUT_MAX = 0xFFFFFF  # 24 bits, and the mask of them
 _unpack_head = _HEAD.unpack_from
 pack_head = _HEAD.pack
-"""`frame_head` for who has looked at the sizes: what follows, type << 24 | size of the header."""
+"""`frame_head` for checked sizes: the bytes that follow, and type << 24 | size of the header."""
 
-# Defaults of `FrameParser`: Apache's for a frame, and for a header that of ours.
+# Defaults of `FrameParser`: for a frame Apache's, for a header our own.
 FRAME_SIZE_MAX = 16 * 1024 * 1024
 HEADER_SIZE_MAX = 1024 * 1024
 KEPT_SIZE_MIN = 16 * 1024
-"""Bytes of a frame that are kept where they were read, and not copied, until all have come."""
+"""The smallest piece of a frame that is kept in its read, uncopied, until all have come."""
 
-# Type byte, header, body: a plain tuple, for a named one takes 0.2 µs to make.
+# Type byte, header, body: a plain tuple, because a named one takes 0.2 µs to make.
 Frame = tuple[int, bytes, bytes | None]
 
 
 def frame_head(serialize_type: int, header_size: int, body_size: int) -> bytes:
-    """Make the eight bytes that stand before a header."""
+    """Make the eight bytes before a header."""
     if header_size > HEADER_SIZE_LAYOUT_MAX:
         raise LocalProtocolError(f"a header of {header_size} bytes: the size has 24 bits")
     return pack_head(4 + header_size + body_size, serialize_type << 24 | header_size)
 
 
 class FrameParser:
-    """Bytes in, frames out; any cut of the stream gives the same frames.
+    """Bytes in, frames out; however the stream is cut, the frames are the same.
 
-    `frames` are those that have come whole and that nobody has taken yet; `next_frame` takes one.
+    `frames` are the complete frames that nobody has taken yet; `next_frame` takes one.
     `frame_size_max` counts a whole frame with its length field, as Apache's
-    `com.rocketmq.remoting.frameMaxLength` does. When the parser `is_over` no more frames come: the
-    stream has ended, or what came of it is nothing that a next frame could be found behind.
-    `breach` is what is wrong then: a limit or the layout broken, or an end within a frame.
+    `com.rocketmq.remoting.frameMaxLength` does. Once the parser `is_over`, no more frames come: the
+    stream has ended, or the next frame cannot be found in it. Then `breach` is what is wrong, if
+    anything: a broken limit or layout, or an end within a frame.
     """
 
     def __init__(
@@ -73,17 +73,17 @@ class FrameParser:
         self.is_over = False
         self.breach: str | None = None
         self._harmless_size = min(frame_size_max, header_size_max)  # nothing in it is too large
-        self._offset = 0  # in the stream, of what is not cut yet
-        self._head = b""  # of a frame that its read did not hold: its first bytes, eight at most
-        self._begun: list[bytearray | memoryview] = []  # what came behind them
+        self._offset = 0  # in the stream, of the first byte not cut yet
+        self._head = b""  # the first bytes, eight at most, of an incomplete frame
+        self._begun: list[bytearray | memoryview] = []  # its bytes after those
         self._begun_size = 0  # how many bytes those are
-        self._wanted_size = 0  # how many they are when all have come; 0 while the head has not
+        self._wanted_size = 0  # how many they will be; 0 while the head is incomplete
 
     def receive_data(self, data: Buffer) -> None:
-        """Take the next bytes of the stream, and cut the frames in them; none at all are its end.
+        """Take the next bytes of the stream, and cut the frames in them; no bytes mean its end.
 
         A bytearray or a view is copied, so that it may be read into again. Anything else is a
-        TypeError, None too: it is not the end of a stream.
+        TypeError, even None, which does not mean the end of the stream.
         """
         if type(data) is not bytes:
             data = _as_bytes(data)
@@ -112,13 +112,13 @@ class FrameParser:
             self._gather(memoryview(data)[at:], size)
 
     def stop(self) -> None:
-        """Drop what has come and take nothing more: a frame was none that can be understood."""
+        """Drop everything received and take nothing more, after a frame that cannot be read."""
         self.is_over = True
         self.frames.clear()
         self._forget_begun()
 
     def next_frame(self) -> Frame | None:
-        """Give the next frame, None when more bytes are needed, or raise what the breach is."""
+        """Return the next frame, None if more bytes are needed; raise if there is a breach."""
         if self.frames:
             return self.frames.popleft()
         if self.breach is not None:
@@ -127,19 +127,19 @@ class FrameParser:
 
     @property
     def offset(self) -> int:
-        """Where in the stream the frame begins that is next."""
+        """Where in the stream the next frame begins."""
         return self._offset - self._waiting_size()
 
     @property
     def pending_size(self) -> int:
-        """How many bytes have come that are not part of a frame given out."""
+        """The number of received bytes that are not part of a frame that was taken."""
         return self._waiting_size() + len(self._head) + self._begun_size
 
     def _waiting_size(self) -> int:
         return sum(HEAD_SIZE + len(header) + len(body or b"") for _, header, body in self.frames)
 
     def _end(self) -> None:
-        """Take the end of the stream, unless it is over anyway."""
+        """Take the end of the stream, unless the parser is over already."""
         if not self.is_over and (begun := len(self._head) + self._begun_size):
             self._break(f"the stream ends {begun} bytes into it")
         self.is_over = True
@@ -149,9 +149,9 @@ class FrameParser:
         self.breach = f"frame at byte {self._offset}: {problem}"
 
     def _gather(self, data: memoryview, read_size: int) -> int:
-        """Add to the frame that was begun, or begin one; tell how many bytes that took.
+        """Add to the incomplete frame, or begin one; return how many bytes that took.
 
-        `read_size` is that of the whole read that the data is the rest of.
+        `read_size` is the size of the whole read, of which `data` is the rest.
         """
         taken = 0
         if not self._wanted_size:
@@ -174,7 +174,7 @@ class FrameParser:
         return end
 
     def _keep(self, piece: memoryview, read_size: int) -> None:
-        """Keep a part of a frame, by itself if it is most of a large read, which it keeps alive."""
+        """Keep a part of a frame, uncopied if it is most of a large read, which it keeps alive."""
         size = len(piece)
         self._begun_size += size
         if size >= KEPT_SIZE_MIN and size * 2 >= read_size:
@@ -191,7 +191,7 @@ class FrameParser:
         self._begun_size = self._wanted_size = 0
 
     def _problem(self, length: int, word: int) -> str | None:
-        """Tell what is wrong with a frame by its head."""
+        """Return what is wrong with a frame, by its head, or None."""
         size = length + 4
         header_size = word & HEADER_SIZE_LAYOUT_MAX
         if size > self.frame_size_max:
@@ -210,7 +210,7 @@ def _as_bytes(data: Buffer) -> bytes:
 
 
 def _cut(word: int, pieces: list[bytearray | memoryview]) -> Frame:
-    """Put a frame together, each byte copied once: from 1 MiB on that is half of what it costs."""
+    """Join the pieces of a frame, copying each byte once: half of the cost from 1 MiB on."""
     header_size = word & HEADER_SIZE_LAYOUT_MAX
     first = memoryview(pieces[0])
     if len(first) < header_size:

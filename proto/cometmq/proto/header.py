@@ -1,7 +1,7 @@
-"""Typed command headers: one frozen class a command, declared as a table of its wire fields.
+"""Typed command headers: one frozen class for each command, declared as a table of its fields.
 
-On the wire the fields are a map of strings (`extFields`), or in the MessagePack codec an array
-in the order of the class. A class is that table::
+On the wire the fields are a map of strings (`extFields`) or, in the MessagePack codec, an array in
+the order of the class. A class is that table::
 
     class QueryConsumerOffset(Header):
         consumer_group: str
@@ -10,24 +10,24 @@ in the order of the class. A class is that table::
         set_zero_if_not_found: bool | None = None
 
 A field's wire name is its own name in camel case, or what `wire("name")` says. Its type is `str`,
-`I32`, `I64`, `float` or `bool`, or one of them `| None` with the default None. Classes are frozen.
-Because of the array a class grows at its end only.
+`I32`, `I64`, `float` or `bool`, or one of these `| None` with the default None. Classes are frozen.
+Because of the array, new fields are added only at the end of a class.
 
-How a received field is read (what Apache's Java does, save where said):
+How a received field is read (as Apache's Java does, unless noted):
 
 * a JSON number, boolean or object counts as its text; `null` counts as missing
 * missing: the default; without one, a `FieldError` (Java goes on with null and fails later)
-* number: decimal text within its range, `+7` and `007` too; blank text counts as missing. Java
-  refuses `7.0` and `7e0`, we take them for 7; and the text `null` counts as missing
-* boolean: `true` in any case, anything else is false; the text `null` counts as missing where the
-  field may be None
+* number: decimal text within its range, also `+7` and `007`; blank text counts as missing. Java
+  refuses `7.0` and `7e0`, which are 7 here; the text `null` counts as missing
+* boolean: `true` in any case is true, anything else is false; the text `null` counts as missing if
+  the field may be None
 * unknown fields are ignored; of duplicates the last one wins
 
-Whoever declares a header class needs `Header`, `wire`, `I32` and `I64`, and whoever handles fields
-by name `to_texts` and `from_texts`. The rest is for the codecs.
+To declare a header class you need `Header`, `wire`, `I32` and `I64`; to handle fields by name,
+`to_texts` and `from_texts`. The rest is for the codecs.
 
-There are two readers. The fast one leaves it all to msgspec; whatever that refuses goes to the
-slow one, `header_rules.py`, which is the definition. A test holds them to the same results.
+There are two readers. The fast one leaves everything to msgspec; whatever msgspec refuses goes to
+the slow one, `header_rules.py`, which defines the rules. A test checks that their results agree.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ H = TypeVar("H", bound="Header")
 
 
 def wire(name: str, *, default: Any = msgspec.NODEFAULT) -> Any:
-    """Give a field the name that it has on the wire; without a default it is required."""
+    """Declare a field with its name on the wire; without a default it is required."""
     return msgspec.field(name=name, default=default)
 
 
-# Tells type checkers that `wire` declares a field, or each would seem to have a default.
+# Tells type checkers that `wire` declares a field; otherwise each would seem to have a default.
 @dataclass_transform(frozen_default=True, field_specifiers=(wire,))
 class Header(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The fields of one command."""
 
 
 text_writers: dict[object, Callable[[Any], msgspec.Struct]] = {}
-"""`to_json_object` of the classes that have been used. To look here is the quickest way to tell a
-header from other fields: an `isinstance` of a struct takes 50 ns."""
+"""`to_json_object` for the classes that have been used. A lookup here is the fastest way to tell a
+header from other fields: an `isinstance` with a struct takes 50 ns."""
 
 
 class _Plans(dict[type[Header], HeaderPlan[Any]]):
-    """Plans by class, made when first asked for: annotations resolve only after the import."""
+    """Plans by class, made when first needed: annotations resolve only after the import."""
 
     def __missing__(self, cls: type[Header]) -> HeaderPlan[Any]:
         plan = self[cls] = HeaderPlan(cls)
@@ -102,7 +102,7 @@ class _Plans(dict[type[Header], HeaderPlan[Any]]):
 
 _PLANS = _Plans()
 plan_of = _PLANS.__getitem__
-"""Gives the plan of a header class."""
+"""Return the plan of a header class."""
 
 
 def fields_of(cls: type[Header]) -> Sequence[HeaderField]:
@@ -123,13 +123,14 @@ def from_texts(cls: type[H], texts: Mapping[str, str]) -> H:
 def from_array(cls: type[H], items: Sequence[Any] | None) -> H:
     """Read a header from typed values in the order of the class, as MessagePack carries them.
 
-    Values missing at the end are defaults, as is nil, for the array too; more values are ignored.
+    Values missing at the end take their defaults, as does nil, even for the whole array; surplus
+    values are ignored.
     """
     return _PLANS[cls].read_array(items)  # type: ignore[no-any-return]  # the plan of that class
 
 
 def to_texts(header: Header) -> dict[str, str]:
-    """Give the fields as the map of strings that travels as `extFields`; None is left out."""
+    """Return the fields as the map of strings that travels as `extFields`; None is left out."""
     plan = _PLANS[type(header)]
     values = structs.astuple(plan.to_text_struct(header))
     return {
@@ -140,18 +141,18 @@ def to_texts(header: Header) -> dict[str, str]:
 
 
 def to_json_object(header: Header) -> msgspec.Struct:
-    """Give a struct of strings that msgspec writes as the JSON text of `extFields`.
+    """Return a struct of strings that msgspec writes as the JSON text of `extFields`.
 
-    A struct with `omit_defaults` and not a dict: building and encoding it takes half the time.
+    It is a struct with `omit_defaults`, because building and encoding a dict takes twice the time.
     """
     return _PLANS[type(header)].to_text_struct(header)
 
 
 def to_array(header: Header) -> tuple[Any, ...]:
-    """Give the values in the order of the class, for a MessagePack array."""
+    """Return the values in the order of the class, for a MessagePack array."""
     return structs.astuple(header)
 
 
 def refuse_unsayable(error: Exception) -> LocalProtocolError:
-    """Make the error for a value that has no form on the wire: a lone surrogate, a wrong type."""
+    """Make the error for a value that cannot be encoded: a lone surrogate, a wrong type."""
     return LocalProtocolError(f"a header that cannot be written: {error}")

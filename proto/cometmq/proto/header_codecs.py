@@ -24,9 +24,9 @@ HEADER_CODECS: Final[dict[int, HeaderCodec]] = {
 
 
 def decoders_with(others: dict[int, HeaderDecoder]) -> tuple[HeaderDecoder, ...]:
-    """Tell what reads a header, by each of the 256 type bytes: these, else the codecs.
+    """Return the header decoders for all 256 type bytes: these, otherwise those of the codecs.
 
-    Made once for many connections.
+    Call it once for many connections.
     """
     known = {number: codec.decode for number, codec in HEADER_CODECS.items()} | others
     return tuple(known.get(number) or _refusal(number) for number in range(256))
@@ -40,4 +40,4 @@ def _refusal(number: int) -> HeaderDecoder:
 
 
 DECODERS: Final = decoders_with({})
-"""What reads a header, by the type byte of its frame; for an unknown one, what refuses it."""
+"""The header decoders by the type byte of a frame; for an unknown type one that refuses."""

@@ -1,17 +1,16 @@
-"""The JSON header, type byte 0: what every client and server speaks.
+"""The JSON header, type byte 0, which every client and server speaks.
 
-An object whose members stand in alphabetical order when Java writes it, and in any order when we
-read it::
+It is an object. Java writes its members in alphabetical order; we read them in any order::
 
     {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"PYTHON","opaque":7,
      "remark":"...","serializeTypeCurrentRPC":"JSON","version":513}
 
-Reading takes what Apache 5.5.0 takes: unknown members, missing and null ones (0, no remark, no
-fields), numbers given as strings, a language that is unknown, missing or a number.
+Reading accepts what Apache 5.5.0 accepts: unknown members, missing and null ones (0, no remark, no
+fields), numbers given as strings, and a language that is unknown, missing or a number.
 
-Writing: each value of `extFields` is a string, for Go fails on anything else. A response always
-has `extFields`, for several Java clients read it without looking; a request without fields has
-none, as Java's.
+Writing: each value of `extFields` is a string, because Go fails on anything else. A response always
+has `extFields`, because several Java clients read it without checking; as in Java, a request
+without fields has none.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ if TYPE_CHECKING:
 
 _NAMES = {int(language): language.name for language in Language}
 LANGUAGE_NUMBERS: dict[str | int | None, int] = {name: number for number, name in _NAMES.items()}
-"""Languages by their names; the type of the keys is that of the member as it may come."""
+"""Languages by name; the key type is that of the member as it may come."""
 _OTHER = int(Language.OTHER)
 _PYTHON = int(Language.PYTHON)
 _UNSET = msgspec.UNSET
 _EMPTY: dict[str, str] = {}
 _NO_FIELDS = msgspec.Raw(b"null")
-# The least that a field takes: "":"",
+# The smallest field: "":"",
 FIELD_SIZE_MIN = 6
 
 
@@ -65,7 +64,7 @@ class _Received(msgspec.Struct, gc=False):
 
 
 class _Sent(msgspec.Struct, gc=False):
-    """The members in the order in which Java writes them; those that are UNSET are left out."""
+    """The members in the order in which Java writes them; UNSET ones are left out."""
 
     code: int
     extFields: Any  # noqa: N815  # the name on the wire
@@ -91,7 +90,7 @@ class JsonFields(ReceivedFields, msgspec.Struct, frozen=True, gc=False):
         return from_json(cls, self.raw)
 
     def ext_fields(self) -> dict[str, str]:
-        """Give the fields as strings by name."""
+        """Return the fields as strings by name."""
         return texts_from_json(self.raw)
 
 
@@ -102,13 +101,13 @@ class JsonCodec:
     name = "JSON"
 
     def decode(self, raw: bytes, body: Buffer | None, fields_max: int) -> Command:
-        """Read a header's text; its fields stay text until somebody reads them."""
+        """Read the text of a header; its fields stay text until somebody reads them."""
         try:
             found = _decode(raw)
         except REFUSALS as error:
             raise RemoteProtocolError(f"JSON header: {json_problem(raw, error)}") from None
         fields = found.extFields
-        # A header too short to break the limit needs no counting.
+        # The fields of a header too short to break the limit need not be counted.
         if len(raw) > fields_max * FIELD_SIZE_MIN:
             _check_count(fields, fields_max)
         language = LANGUAGE_NUMBERS.get(found.language)
@@ -182,4 +181,4 @@ def _check_count(fields: msgspec.Raw, fields_max: int) -> None:
 _decode_members = json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 JSON = JsonCodec()
-"""The one codec of type byte 0."""
+"""The codec of type byte 0."""

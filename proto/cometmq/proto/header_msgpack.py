@@ -1,13 +1,13 @@
-"""The MessagePack header, type byte 2: ours, between peers that both know it.
+"""The MessagePack header, type byte 2: our own, between peers that both know it.
 
-One MessagePack array; `docs/protocol-extensions.md` has it byte by byte::
+It is one MessagePack array; `docs/protocol-extensions.md` describes it byte by byte::
 
     [code, flag, opaque, language, version, remark, fields, extras]
 
-`fields` is the array of the header class's values in the order of the class, typed, or nil;
-`extras` is a map of strings by name, or nil: what goes beyond the header class, and all fields
-of a command that has no header class. Items missing at the end are nil (numbers: 0), more items
-are ignored, in both arrays: that is how the layout may grow.
+`fields` is the array of the header class's values, typed and in the order of the class, or nil.
+`extras` is a map of strings by name, or nil: fields beyond the header class, or all fields of a
+command without a header class. In both arrays, items missing at the end are nil (numbers: 0) and
+surplus items are ignored, so that the layout can grow.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.header import H
 
-# What the unpacker raises beside its own: a type that cannot be a map's key, nesting, sizes. A size
-# that is claimed is checked against the bytes that came before anything is made for it.
+# The unpacker also raises these: for a type that cannot be a map's key, for nesting, for sizes. It
+# checks a claimed size against the received bytes before it allocates anything.
 _REFUSALS = (*REFUSALS, ValueError, TypeError, msgpack.UnpackException)
 
 
@@ -55,7 +55,7 @@ class _Received(msgspec.Struct, array_like=True, gc=False):
 
 
 _pack: Callable[[Any], bytes] = msgpack.Packer().pack
-# The same bytes in half the time, for what a header class may hold. Of what came it knows less.
+# The same bytes in half the time, for the values of header classes. It cannot pack all that comes.
 _pack_typed: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _unpack = msgpack.unpackb
 
@@ -64,20 +64,20 @@ _PLACE = re.compile(rf"\$\[([0-{len(_Received.__struct_fields__) - 1}])\]")
 
 
 def _by_name(error: Exception) -> str:
-    """Say what is wrong with an item by its name, which msgspec knows only the place of."""
+    """Return the text of an error, with the name of an item in place of its position."""
     return _PLACE.sub(lambda place: _Received.__struct_fields__[int(place[1])], str(error))
 
 
 class ArrayFields(ReceivedFields, msgspec.Struct, frozen=True, gc=False):
-    """The array of a header class's values as it came, or None."""
+    """The values of a header class as a received array, or None."""
 
     items: list[Any] | None
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
-        """Read the fields as a header class: from the array, or by name where there is none.
+        """Read the fields as a header class: from the array, or by name if there is none.
 
-        A field that is in both is refused: whoever checks a signature would see one of them, and
-        whoever serves the request the other.
+        A field that is in both is refused: the check of a signature would see one value, and the
+        handler the other.
         """
         plan = plan_of(cls)
         if extras is not None:
@@ -91,12 +91,12 @@ class ArrayFields(ReceivedFields, msgspec.Struct, frozen=True, gc=False):
             return plan.read_array(self.items)  # type: ignore[no-any-return]  # of that class
 
     def ext_fields(self) -> dict[str, str]:
-        """Give the fields as strings by name: none, for an array has no names."""
+        """Return the fields as strings by name: none, because an array has no names."""
         return {}
 
     @property
     def nameless(self) -> Sequence[Any]:
-        """Give all values."""
+        """All values."""
         return self.items or ()
 
 
@@ -107,13 +107,13 @@ class MessagePackCodec:
     name = "MESSAGEPACK"
 
     def decode(self, raw: bytes, body: Buffer | None, fields_max: int) -> Command:
-        """Read a header; its fields are not looked at until somebody reads them."""
+        """Read a header; its fields stay undecoded until somebody reads them."""
         try:
             found = convert(_unpack(raw), _Received)
         except _REFUSALS as error:
             raise RemoteProtocolError(f"MessagePack header: {_by_name(error)}") from None
         extras, fields = found.extras, ArrayFields(found.fields)
-        # Checked here and not by its type, for msgspec would copy the list.
+        # Checked here and not by its type, because msgspec would copy the list.
         if fields.items is not None and type(fields.items) is not list:
             raise RemoteProtocolError("MessagePack header: the fields are no array")
         count = len(fields.items or ()) + len(extras or ())
@@ -141,7 +141,7 @@ class MessagePackCodec:
         values: Any = None
         pack = _pack
         if type(fields) in text_writers or isinstance(fields, Header):
-            header: Any = fields  # Type checkers do not see it by the first condition.
+            header: Any = fields  # Type checkers cannot infer this from the first condition.
             values = astuple(header)
             pack = _pack_typed
             if extras:
@@ -170,4 +170,4 @@ class MessagePackCodec:
 
 
 MESSAGEPACK = MessagePackCodec()
-"""The one codec of type byte 2."""
+"""The codec of type byte 2."""

@@ -1,8 +1,8 @@
-"""What is worked out once for each header class: decoders, and the writer of its texts.
+"""The plan of a header class, made once: its decoders, and the writer of its texts.
 
-The two functions of a plan that take apart a header's attributes are generated, as dataclasses
-generate theirs: 0.19 µs for the texts of a send's answer where the best loop over the fields takes
-0.35. Nothing but names of fields goes into their source.
+The two functions of a plan that read a header's attributes are generated, as in dataclasses: the
+texts of a send's answer take 0.19 µs, where the best loop over the fields takes 0.35. Only names of
+fields go into their source.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 S = TypeVar("S", bound=msgspec.Struct)
-"""A header class: `Header` itself is built on plans."""
+"""A header class; not bound to `Header`, which is built on plans."""
 
-# What msgspec raises for bytes that are not what was asked for. RecursionError: nesting.
+# Raised by msgspec for bytes that do not have the wanted form. RecursionError: nesting.
 REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-# Escapes one by one: a pair of surrogates, half of one, any other.
+# Escapes one by one: a surrogate pair, half of one, or any other.
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"
     rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -34,7 +34,7 @@ _ESCAPE = re.compile(
 
 
 class HeaderPlan(Generic[S]):
-    """How one header class is read and written."""
+    """Reads and writes one header class."""
 
     def __init__(self, cls: type[S]) -> None:
         self.cls = cls
@@ -52,8 +52,8 @@ class HeaderPlan(Generic[S]):
         self._decode_json = json.Decoder(cls, strict=False).decode
         self._decode_words = json.Decoder(self.words_struct).decode
         self.array_struct = array_struct
-        # Whether a boolean is true. msgspec takes 1 and "1" for true, Java doesn't: what has become
-        # true is looked at again. `words_struct` refuses all but the words.
+        # Whether a boolean is true. msgspec takes 1 and "1" for true, but Java doesn't: whatever
+        # became true is checked again. `words_struct` refuses everything but the words.
         self.has_true = _has_true(booleans)
         self.to_text_struct = _text_writer(self.fields, text_struct)
 
@@ -75,7 +75,7 @@ class HeaderPlan(Generic[S]):
             return self.cls(*read_texts(self.fields, texts))
 
     def convert_texts(self, texts: Mapping[str, str]) -> S:
-        """Read a header from a map of strings that has nothing unusual: else one of `REFUSALS`."""
+        """Read a header from a map of ordinary strings; raises one of `REFUSALS` for any other."""
         header = msgspec.convert(texts, self.cls, strict=False)
         if self.has_true(header):
             msgspec.convert(texts, self.words_struct)
@@ -143,10 +143,10 @@ def texts_from_json(raw: bytes | msgspec.Raw, command: str = "command") -> dict[
 
 
 def json_problem(raw: bytes, error: Exception) -> str:
-    """Say why msgspec refused a JSON text.
+    """Return why msgspec refused a JSON text.
 
-    Of half a surrogate pair it says that the text was truncated or has a bad escape. Java writes
-    such a text when somebody cuts a string within a character, and whoever did wants to know.
+    For half a surrogate pair, msgspec only says that the text is truncated or has a bad escape.
+    Java writes such a text if a string was cut within a character, which should be reported.
     """
     for escape in _ESCAPE.finditer(raw):
         if escape["half"]:

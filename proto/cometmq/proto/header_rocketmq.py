@@ -1,6 +1,6 @@
 """The ROCKETMQ binary header, type byte 1.
 
-All integers are big-endian and signed but the language.
+All integers are big-endian, and signed except for the language.
 
 ====  =========  ==================================================
 size  type       field
@@ -16,8 +16,8 @@ size  type       field
    …  pairs      i16 size and UTF-8 of the key, i32 size and UTF-8 of the value, in any order
 ====  =========  ==================================================
 
-Codes above 32767 (POP, lite topics) have no form here: Java cuts them to 16 bits, we refuse.
-Bytes left over behind the pairs are ignored, as Java does.
+Codes above 32767 (POP, lite topics) do not fit: Java truncates them to 16 bits, we refuse them.
+As in Java, bytes left over after the pairs are ignored.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RocketmqCodec:
         try:
             remark = (command.remark or "").encode()
             pairs: list[bytes] = []
-            # Of a header class all names are strings, and a value that is none has no `encode`.
+            # In a header class all names are strings, and a value that is not has no `encode`.
             is_typed = isinstance(command.fields, Header) and not command.extras
             texts = command.ext_fields if is_typed else command.texts_to_send()
             for name, text in texts.items():
@@ -120,9 +120,9 @@ def _pairs(raw: bytes, at: int, size: int, fields_max: int) -> dict[str, str]:
 
 
 def places_of_pairs(raw: bytes) -> list[tuple[str, int, int]] | None:
-    """Tell where each value stands in a header that `decode` has read: its name, start and end.
+    """Return the name, start and end of each value in a header that `decode` has read.
 
-    None where there is more than pairs behind the numbers: a remark, or bytes left over.
+    None if more than pairs follow the numbers: a remark, or bytes left over.
     """
     (remark_size,) = _SIZE.unpack_from(raw, _FIXED.size - _SIZE.size)
     at = _FIXED.size + _SIZE.size
@@ -153,4 +153,4 @@ def _text(raw: bytes, at: int, size: int, what: str) -> tuple[str, int]:
 
 
 ROCKETMQ = RocketmqCodec()
-"""The one codec of type byte 1."""
+"""The codec of type byte 1."""

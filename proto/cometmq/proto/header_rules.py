@@ -1,7 +1,6 @@
-"""How the fields of a header are read one by one: the definition of the rules.
+"""The slow reader of header fields, one by one, which defines the rules described in `header.py`.
 
-`header.py` says what they are. This is the slow reader, which comes in when msgspec, the fast one,
-refuses; its errors name the field.
+It is used when msgspec, the fast reader, refuses; its errors name the field.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _KINDS: dict[type, type] = {
 
 
 class HeaderField(NamedTuple):
-    """One field of a header class: its names, and how its text is read."""
+    """One field of a header class: its names, and how to read its text."""
 
     command: str  # The name of the class.
     name: str
@@ -53,7 +52,7 @@ class HeaderField(NamedTuple):
 
 
 def header_fields(cls: type[msgspec.Struct]) -> list[HeaderField]:
-    """List the fields of a header class; a declaration that no wire can carry asserts."""
+    """List the fields of a header class; assert that a header can carry each."""
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType)
     return [_field(cls.__name__, field) for field in info.fields]
@@ -66,7 +65,7 @@ def _field(command: str, field: inspect.Field) -> HeaderField:
     if isinstance(found, inspect.UnionType) and found.includes_none and len(found.types) == 2:
         optional = True
         found = next(t for t in found.types if not isinstance(t, inspect.NoneType))
-        # null is read as None by the fast reader, as the default by the slow one.
+        # The fast reader reads null as None, the slow one as the default.
         assert field.default is None, f"{where}: say `= None`"
     assert type(found) in _KINDS, f"{where}: no header field is a {found}"
     bounds = (0, 0)
@@ -106,7 +105,7 @@ def _default(field: HeaderField) -> Any:
 
 
 def _value(field: HeaderField, text: str) -> Any:
-    """Read one text; None means that it counts as missing."""
+    """Read one text; return None if it counts as missing."""
     if field.kind is str:
         return text
     word = text.strip().lower()

@@ -1,11 +1,11 @@
-"""Host addresses as stored messages hold them: 8 bytes for IPv4, 20 for IPv6.
+"""Host addresses as in stored messages: 8 bytes for IPv4, 20 for IPv6.
 
 =======  ====================================
 4 or 16  address
 4        port, i32
 =======  ====================================
 
-A broker packs its own host once and a peer's once a connection; records then copy the bytes.
+A broker packs its own host once, and a peer's once for each connection; records copy the bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cometmq.proto.errors import LocalProtocolError, MessageError
 
-# A host as it is stored: its address and an i32 of its port.
+# The sizes of a stored host: its address, and its port as an i32.
 PACKED_IPV4_SIZE = 8
 PACKED_IPV6_SIZE = 20
 _PORT = struct.Struct(">i")
@@ -45,7 +45,7 @@ def pack_host(address: str, port: int) -> bytes:
 
 
 def unpack_host(packed: bytes) -> Host:
-    """Return the address and the port of their stored form; the port is whatever i32 is there."""
+    """Return the address and the port of a stored host; the port may be any i32."""
     if len(packed) not in (PACKED_IPV4_SIZE, PACKED_IPV6_SIZE):
         raise MessageError(f"host: {len(packed)} bytes, not 8 (IPv4) or 20 (IPv6)")
     address = str(ipaddress.ip_address(packed[:-4]))

@@ -1,4 +1,4 @@
-"""What Java computes and the wire relies on: the hash of a string, and by it the tag code."""
+"""Java's hash of a string, on which the wire relies, and the tag code, which uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in range(_BLOCK, 
 _UTF_16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 TAGS_CACHED_SIZE_MAX: Final = 64
-"""Longer tags are hashed each time, so that a peer cannot fill the cache with kilobytes each."""
+"""Longer tags are hashed each time, so that a peer cannot fill the cache with large ones."""
 
 
 def string_hash(text: str) -> int:
@@ -48,4 +48,4 @@ def _tags_code(tags: bytes) -> int:
 
 
 cached_tags_code = lru_cache(maxsize=4096)(_tags_code)
-"""`tags_code` of short tags: its cache can be asked how full it is."""
+"""`tags_code` of short tags; its cache can be asked how full it is."""

@@ -1,8 +1,8 @@
-"""A stored message, read in place: a view of a record that decodes a field when it is asked for.
+"""A stored message, read in place: a view of a record that decodes a field when it is accessed.
 
-`read_message` checks once that all lengths agree; after that no field can reach outside its
-record. The view holds the buffer that it was made on, so a message kept for long keeps a whole
-answer: keep `message.body` instead. Layout, with the places named here: see `record`.
+`read_message` checks once that all lengths agree; after that, no field can reach outside its
+record. The view holds the buffer on which it was made, so a message that is kept keeps a whole
+answer alive: keep `message.body` instead. For the layout see `record`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _QUEUE_ID_AT = 12
 _FLAG_AT = 16
 _BORN_TIMESTAMP_AT = 40
 _BORN_HOST_AT = 48
-# These three stand behind the hosts, whose sizes differ: counted back from the body.
+# These three stand after the hosts, whose sizes differ, so they are counted back from the body.
 _STORE_HOST_END = 16
 _RECONSUME_TIMES_FROM_BODY = 16
 _PREPARED_OFFSET_FROM_BODY = 12
@@ -65,9 +65,9 @@ _find_unique_id = property_finder(names.UNIQ_KEY.encode())
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One record, seen in its buffer; made by `read_message`, which has checked its bounds.
+    """A view of one record in its buffer, made by `read_message`, which has checked its bounds.
 
-    Two views are equal only if they are the same view: compare `raw`.
+    Two views are equal only if they are the same object: compare `raw`.
     """
 
     buffer: RecordBuffer
@@ -87,14 +87,14 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def raw(self) -> bytes:
-        """The record's bytes."""
+        """The bytes of the record."""
         return self.buffer[self.start : self.end]
 
     @property
     def version(self) -> int:
         """1, or 2 for a topic length of two bytes."""
-        # The length of the topic is all that stands between the body and it, and its size is all
-        # that the versions differ in.
+        # Between the body and the topic there is only the topic's length, and the versions differ
+        # only in its size.
         return self.topic_start - self.body_end
 
     @property
@@ -114,12 +114,12 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def physical_offset(self) -> int:
-        """Where in the log the record lies."""
+        """The place of the record in the log."""
         return self._i64(PHYSICAL_OFFSET_AT)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """The queue id, the physical offset and the store timestamp, for who needs all three."""
+        """The queue id, the physical offset and the store timestamp in one call."""
         place: tuple[int, int, int] = _PLACE.unpack_from(self.buffer, self.start)
         return (*place[:2], self.store_timestamp) if self.sys_flag & 0x10 else place
 
@@ -154,19 +154,20 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def prepared_transaction_offset(self) -> int:
-        """Physical offset of the half message that this one commits, else 0."""
+        """The physical offset of the half message that this one commits; otherwise 0."""
         return self._i64(self.body_start - _PREPARED_OFFSET_FROM_BODY - self.start)
 
     @property
     def body(self) -> bytes:
-        """The body as it is stored: compressed if the flags say so. See `plain_body`."""
+        """The body as it is stored, compressed if the flags say so. See `plain_body`."""
         return self.buffer[self.body_start : self.body_end]
 
     def plain_body(self, *, size_max: int) -> bytes:
         """Return the body as its producer gave it: decompressed, up to `size_max` bytes.
 
-        `MessageError` for a body that does not decompress within it, `MissingLibraryError` for one
-        whose library is not installed. An inner batch is not unwrapped: see `batch`.
+        Raises a `MessageError` if the body does not decompress within that, and a
+        `MissingLibraryError` if the library for it is not installed. An inner batch is not
+        unwrapped: see `batch`.
         """
         return decompress(self.body, self.sys_flag, size_max)
 
@@ -177,7 +178,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def topic(self) -> str:
-        """The topic; `MessageError` if it is not UTF-8."""
+        """The topic; raises a `MessageError` if it is not UTF-8."""
         try:
             return self.buffer[self.topic_start : self.topic_end].decode()
         except UnicodeDecodeError as error:
@@ -192,20 +193,20 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, decoded anew each time."""
+        """All properties, decoded at each access."""
         return decode_properties(self.properties_raw)
 
     @property
     def tags(self) -> str | None:
         """The tag, if there is one."""
         raw = self.buffer[self.topic_end + 2 : self.end]
-        # `_find_tags` without the call in the common case: consumers ask this of each message.
+        # `_find_tags` without the call in the common case: consumers need the tag of each message.
         _, found, rest = raw.rpartition(b"\x02TAGS\x01")
         tags = (found and rest.partition(b"\x02")[0]) or _find_tags(raw)
         if tags is None:
             return None
         try:
-            return tags.decode()  # Without arguments it is quicker.
+            return tags.decode()  # Without arguments it is faster.
         except UnicodeDecodeError:
             return tags.decode("utf-8", "replace")
 
@@ -230,12 +231,12 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def offset_id(self) -> str:
-        """The id by which a broker finds the record: its host and physical offset."""
+        """The id by which a broker finds the record: the broker's host and the physical offset."""
         return encode_offset_id(self.store_host, self.physical_offset)
 
     @property
     def message_id(self) -> str:
-        """The id that users know: the producer's, or else the offset id."""
+        """The id that users see: the producer's, otherwise the offset id."""
         return self.unique_id or self.offset_id
 
     @property
@@ -258,7 +259,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
         return crc31(self.body) == self.body_crc
 
     def is_record_intact(self) -> bool | None:
-        """Return whether the whole record has the checksum at its end; `None` without one."""
+        """Return whether the whole record matches the checksum at its end; `None` without one."""
         return check_record_crc(self.raw)
 
     def __repr__(self) -> str:
@@ -280,10 +281,10 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
     """Return a view of the record at `start`; what follows it does not matter.
 
-    `MessageError`, with the place, if a part of the record is missing or its lengths do not agree,
-    as of a `start` that is nowhere in the buffer, before its beginning too. The checksums are not
-    looked at. Of a memoryview or a bytearray, copy the record first (what is read
-    in place must not change): they are a TypeError. `MessageList` does that for a whole answer.
+    Raises a `MessageError`, with the place, if a part of the record is missing or its lengths do
+    not agree, and also if `start` is outside the buffer. The checksums are not checked. A
+    memoryview or a bytearray is a TypeError, because what is read in place must not change: copy
+    the record first. `MessageList` does that for a whole answer.
     """
     if buffer.__class__ is not bytes and not isinstance(buffer, bytes | mmap.mmap):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"read_message reads bytes or a map of a file, not {type(buffer).__name__}")

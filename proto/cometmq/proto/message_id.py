@@ -1,6 +1,6 @@
 """The two ids of a message, both as hexadecimal text.
 
-The offset id says where a record lies; a broker that is asked for it reads it from there:
+The offset id says where a record is; a broker that gets such an id reads the record from there:
 
 =======  =================================================
 4 or 16  address of the broker
@@ -8,18 +8,18 @@ The offset id says where a record lies; a broker that is asked for it reads it f
 8        physical offset of the record
 =======  =================================================
 
-The unique id is made by the producer before its first attempt and stays the same when it tries
-again; brokers index it as text, so its case matters:
+The unique id is made by the producer before its first attempt, and stays the same in further
+attempts. Brokers index it as text, so its case matters:
 
 =======  =================================================
 4 or 16  address of the producer
 2        its process id, low bits
-4        instance: what else tells producers apart
+4        instance: distinguishes producers otherwise alike
 4        ms since the 1st of the month, 00:00 local time
 2        counter
 =======  =================================================
 
-A month has more milliseconds than an i32: writers let it wrap, readers take it as unsigned.
+A month has more milliseconds than an i32: writers let the number wrap, readers read it as unsigned.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _TAIL = struct.Struct(">HIIH")
 assert _TAIL.size == 12
 
 _CLOCK_STEP_MS: Final = 1_000_000
-"""A clock that steps back by less than this over the turn of a month makes ids of its start."""
+"""If a clock steps back across a month's start by less than this, ids get the time of the start."""
 
 
 class OffsetId(NamedTuple):
-    """Where a record lies."""
+    """Where a record is."""
 
     host: bytes
-    """Packed: see `host`."""
+    """The packed host: see `host`."""
     physical_offset: int
 
     @property
@@ -56,7 +56,7 @@ class OffsetId(NamedTuple):
 
 
 class UniqueId(NamedTuple):
-    """What a producer put into a message's id."""
+    """The parts of a message's unique id."""
 
     address: bytes
     process_id: int
@@ -66,33 +66,34 @@ class UniqueId(NamedTuple):
 
 
 def encode_offset_id(store_host: bytes, physical_offset: int) -> str:
-    """Return the offset id of the record that lies there; the host is packed."""
+    """Return the offset id of the record at a place; the host is packed."""
     return (store_host + _I64.pack(physical_offset)).hex().upper()
 
 
 def encode_offset_ids(store_host: bytes, physical_offsets: Sequence[int]) -> str:
-    """Return the offset ids of records, joined by commas, as a batch is answered."""
+    """Return the offset ids of records, joined by commas, as in the answer to a batch."""
     host = store_host.hex().upper()
     offsets = struct.pack(f">{len(physical_offsets)}q", *physical_offsets)
     return host + offsets.hex(",", 8).upper().replace(",", "," + host)
 
 
 def decode_offset_id(text: str) -> OffsetId:
-    """Return what an offset id says."""
+    """Return the parts of an offset id."""
     raw = _from_hex(text, "offset id", PACKED_IPV4_SIZE + 8, PACKED_IPV6_SIZE + 8)
     return OffsetId(raw[:-8], _I64.unpack_from(raw, len(raw) - 8)[0])
 
 
 def decode_unique_id(text: str) -> UniqueId:
-    """Return what a unique id says; in either case, as Go's clients write the tail in lower."""
+    """Return the parts of a unique id, in any case: Go's clients write the tail in lower case."""
     raw = _from_hex(text, "unique id", 4 + _TAIL.size, 16 + _TAIL.size)
     return UniqueId(raw[: -_TAIL.size], *_TAIL.unpack_from(raw, len(raw) - _TAIL.size))
 
 
 def unique_id_time_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Return when a unique id was made: in this month, or in the last if that were the future.
+    """Return when a unique id was made: in this month, or in the last if that is in the future.
 
-    `MessageError` for what is no unique id, `ValueError` for a `now_ms` that no calendar has.
+    Raises a `MessageError` if it is not a unique id, and a `ValueError` if `now_ms` is outside the
+    calendar.
     """
     time_in_month_ms = decode_unique_id(text).time_in_month_ms
     this_month_ms = month_start_ms(now_ms, 0, zone)
@@ -102,7 +103,7 @@ def unique_id_time_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int
 
 
 def month_start_ms(now_ms: int, months: int = 0, zone: tzinfo | None = None) -> int:
-    """Return when the month began, or one `months` later; by local time without a zone."""
+    """Return when this month began, or the one `months` later; without a zone, in local time."""
     try:
         now = datetime.fromtimestamp(now_ms / 1000, zone)
         month = now.year * 12 + now.month - 1 + months
@@ -122,15 +123,15 @@ def _from_hex(text: str, what: str, *sizes: int) -> bytes:
 
 
 _INSTANCE_STEP: Final = 0x9E3779B1
-"""Odd, so that a producer has 2 ** 32 names before one comes again."""
+"""Odd, so that a producer has 2 ** 32 names before one repeats."""
 
 
 class UniqueIds:
     """Makes the unique ids of one producer.
 
-    It owns no clock: each id is made for the time that it is given. Two producers of one process
-    on one address need different `instance` numbers. The last 12 characters are greater from id to
-    id while the first 20 stay, which is until the month ends.
+    It has no clock: each id is made for the time passed in. Two producers in one process with the
+    same address need different `instance` numbers. The last 12 characters increase from id to id as
+    long as the first 20 stay the same, which is until the month ends.
     """
 
     def __init__(
@@ -165,13 +166,13 @@ class UniqueIds:
             time_ms = 0
         number = (time_ms & 0xFFFFFFFF) << 16 | self._counter & 0xFFFF
         self._counter += 1
-        if number <= self._last:  # The counter began anew, or the clock was set back.
+        if number <= self._last:  # The counter has wrapped, or the clock was set back.
             number = self._last + 1
         self._last = number
         return f"{self._prefix}{number:012X}"
 
     def make_several(self, now_ms: int, count: int) -> list[str]:
-        """Return the next ids: those that `make` would for one time, which follow one another."""
+        """Return the next ids, as `make` would for this time; they are consecutive."""
         if count < 1:
             return []
         made = [self.make(now_ms)]
@@ -182,7 +183,7 @@ class UniqueIds:
         return made
 
     def _begin_month(self) -> None:
-        """Name another producer, for the time in the ids is that since the month began."""
+        """Use another producer name, because the time in the ids begins again each month."""
         tail = _TAIL.pack(self._process_id, self._instance & 0xFFFFFFFF, 0, 0)
         self._prefix = (self._address + tail[:6]).hex().upper()
         self._instance += _INSTANCE_STEP

@@ -1,4 +1,4 @@
-"""The messages of a pull answer: stored records back to back, without a count or a separator."""
+"""The messages of a pull answer: stored records back to back, without count or separator."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _u16 = struct.Struct(">H").unpack_from
 
 
 class _UncommonError(Exception):
-    """A record that is not of the common form, or not sound."""
+    """A record that does not have the common form, or is not sound."""
 
 
 class MessageList:
-    """A lazy list over an answer's body; finding the next message is all that iterating does.
+    """A lazy list over an answer's body; iterating only finds the next message.
 
     The body is copied once if it is a view of a receive buffer, so that the messages may outlive
-    it. No body, as of an answer that found nothing, is a list of none. It is walked as far as the
-    caller goes: `MessageError` comes after the messages before the malformed one.
+    it. No body, as in an answer that found nothing, is an empty list. The body is read only as far
+    as the caller iterates: a `MessageError` comes after the messages before the malformed one.
     """
 
     __slots__ = ("raw",)
@@ -36,7 +36,7 @@ class MessageList:
         self.raw = b"" if raw is None else bytes(raw)
 
     def __repr__(self) -> str:
-        # Not their count: that would walk it, and may raise.
+        # Without the count of messages, which would walk the body and may raise.
         return f"<MessageList of {len(self.raw)} bytes>"
 
     def __len__(self) -> int:
@@ -46,8 +46,8 @@ class MessageList:
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield each message.
 
-        A sound record of version 1 with IPv4 hosts is read here, at four fifths of the time that
-        `read_message` takes; every other is its, and so is saying what is wrong with it.
+        A sound record of version 1 with IPv4 hosts is read here, in four fifths of the time that
+        `read_message` takes. Any other record is left to `read_message`, as are the errors.
         """
         raw, size_all = self.raw, len(self.raw)
         start: int = 0

@@ -1,9 +1,9 @@
 """How two peers find out that both read MessagePack headers (`docs/protocol-extensions.md`).
 
-A frame of an unknown header type makes Apache close the connection, so nobody may just try. The
-side that asks first puts a field into its first request (`Offering`); the other side looks for it
-there and puts it into the answer (`Accepting`). Each half of that is over after its one exchange,
-and a connection then drops it.
+A frame with an unknown header type makes Apache close the connection, so neither side may just try.
+The side that asks first puts a field into its first request (`Offering`); the other side looks for
+it there, and puts it into the answer (`Accepting`). Each half is over after its one exchange, and
+the connection then drops it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
     from cometmq.proto.command import Command
 
-# A request with this field says which header types above 1 its sender reads; the same field in
-# the answer says which of them the answerer reads.
+# In a request, this field says which header types above 1 its sender reads; in the answer, which of
+# them the answering side reads.
 OFFER_FIELD: Final = "cometmqHeaders"
 OFFER: Final[Mapping[str, str]] = {OFFER_FIELD: str(MESSAGEPACK.serialize_type)}
 NO_OFFER: Final[Mapping[str, str]] = {}
 
 
 class Offering:
-    """The half of the side that asks first, until its offer is answered."""
+    """The half for the side that asks first, until its offer is answered."""
 
     def __init__(self) -> None:
         self._opaque: int | None = None  # of the request that made the offer
 
     @property
     def extras(self) -> Mapping[str, str]:
-        """What our next request should carry: nothing more once an offer has been sent."""
+        """The extras for our next request; none once an offer has been sent."""
         return OFFER if self._opaque is None else NO_OFFER
 
     def sent(self, request: Command) -> None:
@@ -44,12 +44,12 @@ class Offering:
             self._opaque = request.opaque
 
     def is_answered_by(self, response: Command) -> bool:
-        """Whether this is the answer to the offer, be it taken or not."""
+        """Whether this is the answer to the offer, accepted or not."""
         return response.opaque == self._opaque
 
 
 class Accepting:
-    """The half of the side that is asked, from its first request to that one's answer.
+    """The half for the side that is asked, from the first request to its answer.
 
     The first request that wants an answer decides, and no other.
     """
@@ -60,11 +60,11 @@ class Accepting:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can come of it any more."""
+        """Whether the exchange is over."""
         return self._is_decided and self._opaque is None
 
     def see(self, request: Command) -> bool:
-        """Look at a request; whether it shows that its sender reads MessagePack headers."""
+        """Look at a request; return whether it shows that its sender reads MessagePack headers."""
         if self._is_decided or request.is_oneway:
             return False
         self._is_decided = True
@@ -76,7 +76,7 @@ class Accepting:
         return True
 
     def add_to(self, response: Command) -> Command:
-        """Accept in the response, if it is the one to the offer."""
+        """Accept the offer in a response, if that is the answer to it."""
         if response.opaque != self._opaque:
             return response
         self._opaque = None
@@ -84,10 +84,10 @@ class Accepting:
 
 
 def reads_messagepack(command: Command) -> bool:
-    """Whether the sender of a command says in it that it reads MessagePack headers."""
+    """Whether a command says that its sender reads MessagePack headers."""
     try:
         said = command.ext_fields.get(OFFER_FIELD, "")
     except FieldError:
-        # Who reads the fields for their own sake will say so.
+        # The code that needs the fields will report this.
         return False
     return OFFER[OFFER_FIELD] in said.split(",")

@@ -1,16 +1,16 @@
 r"""The properties of a message: a string map in one line of bytes.
 
 `name 0x01 value 0x02`, repeated, in UTF-8, at most 32767 bytes. Reading is as lenient as Apache's:
-a pair counts if there is a 0x01 in it with something on either side (a value may hold further
-0x01), the last 0x02 may be missing, of two pairs of one name the later counts, and bytes that are
-not UTF-8 read as U+FFFD. So reading never fails. Writing is strict.
+a pair counts if it has a 0x01 with something on either side (a value may contain more 0x01), the
+last 0x02 may be missing, of two pairs with one name the later counts, and bytes that are not UTF-8
+read as U+FFFD. So reading never fails. Writing is strict.
 
-A record and a `BatchItem` hold the bytes; a SEND_MESSAGE_V2 (`SendMessageV2.properties`) carries
-the same as a string in its header: `encode_properties(...)` for the former,
-`encode_properties(...).decode()` for the latter.
+A record and a `BatchItem` have the bytes, `encode_properties(...)`. A SEND_MESSAGE_V2
+(`SendMessageV2.properties`) carries the same as a string in its header,
+`encode_properties(...).decode()`.
 
-What only wants one property takes it from the bytes with `find_property`, in less than a third of
-the time that decoding all takes.
+To get a single property, use `find_property` on the bytes: it takes less than a third of the time
+of decoding all.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PROPERTIES_SIZE_MAX: Final = 32767
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> bytes:
-    """Return the stored form; a `None` is left out.
+    """Return the stored form; properties that are `None` are left out.
 
-    A value may be empty, but readers take such a property as absent. `LocalProtocolError` for
-    names and values that would not read back, and for more than a record can hold.
+    A value may be empty, but readers take such a property as absent. Raises a `LocalProtocolError`
+    for names and values that would not read back, and for more than a record can hold.
     """
     pairs = [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
     text = "".join(pairs)
@@ -63,13 +63,13 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
-    """Return one property's value without decoding the others: exactly what decoding would give."""
+    """Return the value of one property, exactly as decoding would, without decoding the others."""
     first = name + b"\x01"
     return _find_with_care(raw, first, b"\x02" + first)
 
 
 def property_finder(name: bytes) -> Callable[[bytes], bytes | None]:
-    """Return `find_property` for one name: quicker for a name that is looked for often."""
+    """Return `find_property` for one name: faster for a name that is often looked up."""
     first = name + b"\x01"
     inner, size = b"\x02" + first, len(first)
 
@@ -83,7 +83,7 @@ def property_finder(name: bytes) -> Callable[[bytes], bytes | None]:
 
 
 def _find_with_care(raw: bytes, first: bytes, inner: bytes) -> bytes | None:
-    """Find it where it is the first pair, or there several times and empty at the end."""
+    """Find a property that is the first pair, or that occurs several times, the last time empty."""
     found = raw.rfind(inner)
     while found >= 0:
         value = _value_at(raw, found + len(inner))
@@ -99,7 +99,7 @@ def _value_at(raw: bytes, start: int) -> bytes:
 
 
 def remove_property(raw: bytes, name: bytes) -> bytes:
-    """Return the properties without any pair of that name; the other bytes stay as they are."""
+    """Return the properties without any pair of that name; the other bytes are unchanged."""
     head = name + b"\x01"
     if not raw.startswith(head) and b"\x02" + head not in raw:
         return raw
@@ -107,9 +107,9 @@ def remove_property(raw: bytes, name: bytes) -> bytes:
 
 
 def join_properties(raw: bytes, more: bytes) -> bytes:
-    """Return both; of a name in both, the one in `more` counts, as the later one does.
+    """Return both joined; for a name in both, the one in `more` counts, because it is later.
 
-    So what a broker adds to each message is encoded once and costs one copy a message.
+    So the properties that a broker adds to each message are encoded once, and cost only a copy.
     """
     return raw + b"\x02" + more if raw and not raw.endswith(b"\x02") else raw + more
 
@@ -117,6 +117,6 @@ def join_properties(raw: bytes, more: bytes) -> bytes:
 def set_property(raw: bytes, name: bytes, value: bytes) -> bytes:
     """Return the properties with one replaced, or added at the end.
 
-    The caller vouches for name and value; the size is checked where a record is made.
+    The caller checks name and value; the size is checked when a record is made.
     """
     return join_properties(remove_property(raw, name), b"%b\x01%b\x02" % (name, value))

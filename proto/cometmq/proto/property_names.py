@@ -1,7 +1,7 @@
-"""The names that a message's properties may have by Apache's convention, in its spelling.
+"""The names of message properties by Apache's convention, in its spelling.
 
-Users must not set a name of `RESERVED` by itself: brokers and clients give it a meaning, and the
-client's API has its own words for those that are the user's to choose.
+Users must not set a `RESERVED` name directly: brokers and clients give it a meaning, and the
+client's API has its own parameters for those that users may choose.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ INSTANCE_ID: Final = "INSTANCE_ID"
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 INNER_NUM: Final = "INNER_NUM"  # how many messages an inner batch holds
 
-# Ours: a message that is stored once, however often it is sent.
+# Our own: a message that is stored once, however often it is sent.
 IDEMPOTENT: Final = "IDEMPOTENT"  # "1", from the producer
 SENT_ONCE: Final = "SENT_ONCE"  # "1", in the store
 
-# Ours: a delayed message that was delivered.
+# Our own: a delayed message that was delivered.
 DELAYED_AT: Final = "DELAYED_AT"  # its level and where it waited, so that it is delivered once
 
-# Ours: a dead letter that is sent again.
-REDRIVEN_FROM: Final = "REDRIVEN_FROM"  # the id of the message that it was
+# Our own: a dead letter that is sent again.
+REDRIVEN_FROM: Final = "REDRIVEN_FROM"  # the id of the dead letter
 
 # Request and reply.
 CORRELATION_ID: Final = "CORRELATION_ID"
@@ -87,7 +87,7 @@ CRC32: Final = "__CRC32#"  # checksum of the whole record, at its end
 BORNHOST: Final = "__BORNHOST"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 
-# Of older versions and migrations.
+# From older versions and migrations.
 BUYER_ID: Final = "BUYER_ID"
 TRANSFER_FLAG: Final = "TRANSFER_FLAG"
 CORRECTION_FLAG: Final = "CORRECTION_FLAG"
@@ -97,10 +97,10 @@ REDIRECT: Final = "REDIRECT"
 PROPERTY_FORWARD_QUEUE_ID: Final = "PROPERTY_FORWARD_QUEUE_ID"
 
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
-"""Properties whose names start so live in a broker's memory only and are never stored."""
+"""Properties with this prefix exist only in a broker's memory and are never stored."""
 
 FREE: Final = frozenset({CHECK_IMMUNITY_TIME_IN_SECONDS, SHARDING_KEY, TRANSIENT_PREFIX})
-"""Names above that users set as any other of theirs."""
+"""Names above that users may set like any other."""
 
 RESERVED: Final[frozenset[str]] = (
     frozenset(

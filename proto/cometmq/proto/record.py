@@ -1,4 +1,4 @@
-"""The stored record: one message as it lies in the CommitLog and travels in pull answers.
+"""The stored record: one message, as it is in the CommitLog and in pull answers.
 
 =====  =======  ==========================================================================
 at     size     field (big-endian; offsets are for two IPv4 hosts)
@@ -8,7 +8,7 @@ at     size     field (big-endian; offsets are for two IPv4 hosts)
 8      4        CRC-31 of the body as it is stored (compressed or not)
 12     4        queue id
 16     4        the user's flag
-20     8        queue offset: the how-manieth message of its queue
+20     8        queue offset: the number of the message in its queue
 28     8        physical offset of this record in the log
 36     4        sysFlag, see `sysflag`
 40     8        born timestamp, ms
@@ -22,8 +22,8 @@ at     size     field (big-endian; offsets are for two IPv4 hosts)
 ..     2, n     properties: i16 length, see `properties`
 =====  =======  ==========================================================================
 
-A store may end each record with a property `__CRC32#` over all bytes before it: ten decimal digits,
-the least significant first.
+A store may end each record with a property `__CRC32#`, a checksum of all bytes before it: ten
+decimal digits, the least significant first.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from cometmq.proto.host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE
 from cometmq.proto.properties import PROPERTIES_SIZE_MAX, remove_property
 from cometmq.proto.sysflag import SysFlag
 
-# What stands at 4 and says how long the length of the topic is, or that no more records follow.
+# The magic at 4, which gives the size of the topic's length, or says that no more records follow.
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 MAGIC_BLANK: Final = 0xCBD43194
 """Fills the end of a CommitLog file; never on the wire."""
 
-# In bytes. A longer topic than the first makes a record of version 2.
+# In bytes. A topic longer than the first makes a record of version 2.
 TOPIC_SIZE_V1_MAX: Final = 127
 TOPIC_SIZE_V2_MAX: Final = 32767
 
-# Where a store finds, and replaces, what it numbers records by.
+# The places where a store finds, and replaces, the numbers of a record.
 BODY_CRC_AT: Final = 8
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
@@ -56,45 +56,46 @@ STORE_TIMESTAMP_AT: Final = 56
 """12 more when the born host is IPv6."""
 
 HEAD_SIZE: Final = 88
-"""Up to the body, with two IPv4 hosts; each IPv6 host adds 12."""
+"""Bytes before the body, with two IPv4 hosts; each IPv6 host adds 12."""
 
 HOSTS_MASK: Final = SysFlag.BORN_HOST_IPV6.value | SysFlag.STORE_HOST_IPV6.value
 """The bits of a sysFlag that say how long the hosts are."""
 _NO_HOSTS_MASK: Final = ~HOSTS_MASK
 
 RECORD_SCAN: Final = struct.Struct(">iI12xq8xi44xI")
-"""What finding the next record takes: total size, magic, queue offset, sysFlag and body size.
+"""The fields for finding the next record: total size, magic, queue offset, sysFlag and body size.
 
-The body size is read unsigned, so that a negative one reaches far outside of everything.
+The body size is read as unsigned, so that a negative one is far too large.
 """
 
 assert RECORD_SCAN.size == HEAD_SIZE
 
 RECORD_HEAD: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
-"""All of a record in front of its body, for two IPv4 hosts, as the table has it.
+"""Everything in a record before its body, for two IPv4 hosts, as in the table.
 
-For who writes so many that a call of `record_parts` for each counts, and vouches for every size.
+For writing so many records that a call of `record_parts` for each matters; the caller has checked
+all sizes.
 """
 
 assert RECORD_HEAD.size == HEAD_SIZE
 
 RECORD_HEAD_SHARED: Final = struct.Struct(">iIIiiqq48si")
-"""The same, with what `shared_part` returns in one: for the messages of a batch."""
+"""The same, with the result of `shared_part` as one field, for the messages of a batch."""
 
 assert RECORD_HEAD_SHARED.size == HEAD_SIZE
 
 _HOST_BITS: Final = {(8, 8): 0, (20, 8): 0x10, (8, 20): 0x20, (20, 20): 0x30}
-"""Of the sysFlag, by the sizes of the two hosts packed: the four kinds of record."""
+"""The bits of the sysFlag by the sizes of the two packed hosts: the four kinds of record."""
 
 _WHOLE_HEADS: Final = {
     (born, store): struct.Struct(f">iIIiiqqiq{born}sq{store}siqi") for born, store in _HOST_BITS
 }
-"""`RECORD_HEAD` and its like with IPv6 hosts."""
+"""`RECORD_HEAD`, and the same for IPv6 hosts."""
 
 assert all(head.size == HEAD_SIZE - 16 + sum(hosts) for hosts, head in _WHOLE_HEADS.items())
 
 _SHARED_SIZES: Final = (48, 60, 72)
-"""Of the bytes from sysFlag to the prepared transaction's offset, by the number of IPv6 hosts."""
+"""Sizes from the sysFlag to the prepared transaction offset, by the number of IPv6 hosts."""
 
 _HEADS: Final = {size: struct.Struct(f">iIIiiqq{size}si").pack for size in _SHARED_SIZES}
 _SHAREDS: Final = {
@@ -108,24 +109,24 @@ _I16 = struct.Struct(">h")
 _TOPIC_SIZES = [bytes((size,)) for size in range(TOPIC_SIZE_V1_MAX + 1)]
 
 RECORD_CRC_DIGITS: Final = 10
-"""Of the checksum that a record may end in."""
+"""Digits of the checksum with which a record may end."""
 
 RECORD_CRC_SIZE: Final = 20
 """`__CRC32#`, 0x01, its digits, 0x02."""
 
 RECORD_CRC_NAME: Final = names.CRC32.encode()
-"""The name of the checksum among the properties of a record."""
+"""The name of the checksum property of a record."""
 
 RECORD_CRC_HEAD: Final = RECORD_CRC_NAME + b"\x01"
-"""What the checksum begins with; a property of a sender may only end like it."""
+"""The start of the checksum property; a sender's property may end like this, too."""
 
 _RECORD_CRC_BLANK: Final = RECORD_CRC_HEAD + b"0" * RECORD_CRC_DIGITS + b"\x02"
 assert len(_RECORD_CRC_BLANK) == RECORD_CRC_SIZE
 _SIZE_OF_CRC_ALONE: Final = RECORD_CRC_SIZE.to_bytes(2, "big")
-"""What stands before it in a record without other properties."""
+"""The bytes before it in a record without other properties."""
 
 RECORD_SIZE_MIN: Final = HEAD_SIZE + 1 + 2
-"""Of a record without topic, body and properties: it still has the sizes of the first and last."""
+"""The size of a record without topic, body and properties, which still has their lengths."""
 
 
 def encode_record(
@@ -148,9 +149,9 @@ def encode_record(
 ) -> bytes:
     """Return the stored form of a message.
 
-    Hosts are packed (`pack_host`), and the two address bits of the flags follow from their sizes
-    whatever `sys_flag` says. The version follows from the topic's size. With `record_crc` the
-    record ends with a checksum of itself, 20 bytes more of properties.
+    Hosts are packed (`pack_host`); their sizes determine the two address bits of the flags,
+    whatever `sys_flag` says. The size of the topic determines the version. With `record_crc` the
+    record ends with a checksum of itself, which adds 20 bytes to the properties.
     """
     if record_crc:
         properties = with_room_for_crc(properties)
@@ -185,7 +186,7 @@ def encode_record(
 
 
 def topic_part(topic: bytes) -> bytes:
-    """Return the topic as it stands in a record, its length in front, for `record_parts`."""
+    """Return the topic as it is in a record, after its length, for `record_parts`."""
     if len(topic) <= TOPIC_SIZE_V1_MAX:
         return _TOPIC_SIZES[len(topic)] + topic
     if len(topic) > TOPIC_SIZE_V2_MAX:
@@ -202,7 +203,7 @@ def shared_part(
     reconsume_times: int,
     prepared_transaction_offset: int,
 ) -> bytes:
-    """Return what the records of one request share, as it stands in each, for `record_parts`."""
+    """Return the part that the records of one request share, for `record_parts`."""
     shared, host_bits = _SHARED, 0
     if len(born_host) != PACKED_IPV4_SIZE or len(store_host) != PACKED_IPV4_SIZE:
         hosts = _host_sizes(born_host, store_host)
@@ -231,10 +232,10 @@ def record_parts(
     physical_offset: int,
     shared: bytes,
 ) -> tuple[int, bytes, bytes]:
-    """Return a record's size, its head, and what stands between its body and its properties.
+    """Return a record's size, its head, and its middle, between the body and the properties.
 
-    For who writes many records in one go and need not join each: the record is head, body, middle,
-    properties. `topic` and `shared` are what `topic_part` and `shared_part` return.
+    For writing many records in one go without joining each: a record is head, body, middle,
+    properties. `topic` and `shared` are the results of `topic_part` and `shared_part`.
     """
     properties_size = len(properties)
     size = HEAD_SIZE + 2 - _SHARED_SIZES[0] + len(shared)
@@ -257,7 +258,7 @@ def record_parts(
 
 
 def record_size(topic_size: int, body_size: int, properties_size: int, hosts_size: int = 16) -> int:
-    """Return the size of a record from its parts' sizes; `hosts_size` is that of both packed."""
+    """Return the size of a record from those of its parts; `hosts_size` is of both packed hosts."""
     return (
         HEAD_SIZE
         - 2 * PACKED_IPV4_SIZE
@@ -281,7 +282,7 @@ def _host_sizes(born_host: bytes, store_host: bytes) -> tuple[int, int]:
 
 
 def _misfit(properties: bytes, error: struct.error) -> LocalProtocolError:
-    """Make the error for what has no place in a record."""
+    """Make the error for a value that does not fit into a record."""
     if len(properties) > PROPERTIES_SIZE_MAX:
         return LocalProtocolError(
             f"record: properties of {len(properties)} bytes, over {PROPERTIES_SIZE_MAX}"
@@ -290,7 +291,7 @@ def _misfit(properties: bytes, error: struct.error) -> LocalProtocolError:
 
 
 def with_room_for_crc(properties: bytes) -> bytes:
-    """Return the properties with a place at the end for what `with_crc` writes."""
+    """Return the properties with a place at the end for the checksum of `with_crc`."""
     properties = remove_property(properties, RECORD_CRC_NAME)
     if properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
@@ -298,7 +299,7 @@ def with_room_for_crc(properties: bytes) -> bytes:
 
 
 def with_crc(record: bytes) -> bytes:
-    """Return the record with its own checksum in that place."""
+    """Return the record with its checksum in that place."""
     covered = record[:-RECORD_CRC_SIZE]
     return b"%b%b\x01%b\x02" % (covered, RECORD_CRC_NAME, _digits(crc31(covered)))
 
@@ -308,10 +309,10 @@ def _digits(crc: int) -> bytes:
 
 
 def check_record_crc(record: bytes) -> bool | None:
-    """Return whether a record's own checksum is right; `None` if it does not end with one.
+    """Return whether the checksum of a record is right; `None` if the record does not end with one.
 
-    A property of a sender may end like it, and is none: its name is longer, or it stands in a
-    value. A checksum whose separator from the property before is damaged is a wrong one.
+    A sender's property may end like one without being one: its name is longer, or the text is in
+    its value. If the separator before a checksum is damaged, the checksum is wrong.
     """
     end = record[-RECORD_CRC_SIZE:]
     if not end.startswith(RECORD_CRC_HEAD):

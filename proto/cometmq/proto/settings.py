@@ -1,4 +1,4 @@
-"""Settings as people write them: a text made a value of its type, and back, and what was meant.
+"""Settings as people write them: parsing and writing texts, and suggestions for unknown names.
 
 ==================  ===========================================================================
 type                texts
@@ -6,12 +6,12 @@ type                texts
 bool                `true`, `false`, in any case
 int                 `42`, `-1`; for a size in bytes (`is_size`) also `64KiB`, `64MiB`, `1GiB`
 int, or None        as int, or `off`
-str                 anything, without the blanks around it
+str                 anything, without blanks around it
 Enum                the value of a member
 tuple of int        `4, 16`
 ==================  ===========================================================================
 
-A value that has its type already, as those of a TOML file do, is taken as it is.
+A value that already has its type, as in a TOML file, is taken as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHOWN_MAX: Final = 80
-"""Characters of somebody's text that are repeated to him."""
+"""Characters of an input text that an error repeats."""
 
 _INTEGER = re.compile(r"([+-]?[0-9]{1,18})(KiB|MiB|GiB)?", re.ASCII)
 _PLAIN = re.compile(r"[\w.-]{1,80}", re.ASCII)
@@ -34,22 +34,22 @@ _OFF: Final = "off"
 
 
 class SettingError(ValueError):
-    """A value that a setting cannot have; the text says what it could be."""
+    """A value that a setting cannot have; the text says what it can be."""
 
 
 def is_size(name: str) -> bool:
-    """Whether a setting counts bytes, by its name."""
+    """Whether a setting is a size in bytes, by its name."""
     return "_size" in name or name.endswith("_bytes") or "_bytes_" in name
 
 
 def parse_setting(name: str, default: object, value: object) -> Any:
-    """Make the value of a setting that is declared with this default.
+    """Return the value of a setting that is declared with this default.
 
-    `SettingError` when it cannot be one. A default of None stands for an integer that may be None.
+    Raises a `SettingError` if it cannot be one. The default None means an integer that may be None.
     """
     if isinstance(value, str):
         return _parse_text(name, default, value.strip())
-    declared = default  # What is below narrows the other.
+    declared = default  # The type of `default` is narrowed below.
     if isinstance(default, tuple):
         if isinstance(value, (tuple, list)):
             items: list[object] = list(value)  # pyright: ignore[reportUnknownArgumentType]  # As TOML has it.
@@ -79,7 +79,7 @@ def _parse_text(name: str, default: object, text: str) -> Any:
 
 
 def _sendable(name: str, text: str) -> str:
-    """Return a text that a peer may be told; a path may be of any bytes."""
+    """Return a text that may be sent to a peer; only a path may be any bytes."""
     try:
         if not name.endswith("_path"):
             text.encode()
@@ -118,7 +118,7 @@ def format_setting(value: object) -> str:
 
 
 def unknown_setting(key: str, known: Iterable[str]) -> str:
-    """Say that there is no such setting, and which one may be meant."""
+    """Return a text that says that there is no such setting, and which one may be meant."""
     close = get_close_matches(key[:SHOWN_MAX], known, n=1)
     shown = key if _PLAIN.fullmatch(key) else repr(key[:SHOWN_MAX])
     return f"{shown}: no such setting" + (f"; did you mean {close[0]}?" if close else "")

@@ -1,4 +1,4 @@
-"""The system flags of a message: one i32 that says how the rest is to be read.
+"""The system flags of a message: an i32 that says how to read the rest.
 
 ========  ==============================================================================
 bits      meaning
@@ -13,8 +13,8 @@ bits      meaning
 0x700     compression: 0x100 LZ4, 0x200 ZSTD, 0x300 ZLIB; 0 with bit 0x1 set is ZLIB, too
 ========  ==============================================================================
 
-Flags come off the wire as plain integers and stay so on the hot path: an `IntFlag` operation costs
-ten times an integer's. The members compare and combine with integers.
+Flags come off the wire as plain integers, and stay that on the hot path: an `IntFlag` operation
+costs ten times as much. The members compare and combine with integers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMPRESSION_MASK = 0x700
 
 
 class TransactionType(IntEnum):
-    """What a message is to a transaction: the values are its sysFlag bits."""
+    """The role of a message in a transaction; the values are its sysFlag bits."""
 
     NONE = 0x0
     PREPARED = 0x4
@@ -54,7 +54,7 @@ class TransactionType(IntEnum):
 
 
 def transaction_type(sys_flag: int) -> TransactionType:
-    """Return the transaction type that the flags hold."""
+    """Return the transaction type in the flags."""
     return TransactionType(sys_flag & TRANSACTION_MASK)
 
 

@@ -1,11 +1,11 @@
-"""The bodies of the commands as typed classes; the two tables say which command carries which.
+"""The bodies of the commands as typed classes; two tables say which command carries which.
 
-Not in the tables, since these bodies are no JSON: messages, settings (`decode_settings`),
-the timer check point (`TimerCheckPoint`), and those that need a look at the header first:
-`decode_registration` for 103 and `decode_reset_offsets` for 220 of an unknown form.
+Not in the tables are bodies that are not JSON: messages, settings (`decode_settings`) and the timer
+check point (`TimerCheckPoint`). Nor are those that depend on more than the code:
+`decode_registration` for 103, and `decode_reset_offsets` for a 220 of unknown form.
 
-Not modelled, since nothing here serves or asks for them: the set of replicas in sync (1001, 1008),
-the epochs of a log (1007), cold data (2003), users and access lists (3001 to 3010).
+Not modelled, because nothing here serves or requests them: the set of replicas in sync (1001,
+1008), the epochs of a log (1007), cold data (2003), users and access lists (3001 to 3010).
 """
 
 from __future__ import annotations
@@ -240,8 +240,8 @@ __all__ = [
     "lines_of_settings",
 ]
 
-# What the bodies of requests and of successful answers are, by request code: the JSON ones that
-# have a class. A code that is not here has no body, or one of another form.
+# The classes of JSON bodies of requests and of successful answers, by request code. A code that is
+# not here has no body, or one of another form.
 REQUEST_BODIES: Final[dict[int, type[Body]]] = {
     Code.UPDATE_AND_CREATE_TOPIC_LIST: TopicConfigList,
     Code.HEART_BEAT: HeartbeatData,
@@ -261,7 +261,7 @@ REQUEST_BODIES: Final[dict[int, type[Body]]] = {
     Code.BATCH_ACK_MESSAGE: BatchAcks,
 }
 
-# The same of answers.
+# The same for answers.
 RESPONSE_BODIES: Final[dict[int, type[Body]]] = {
     Code.GET_ALL_TOPIC_CONFIG: TopicConfigTable,
     Code.GET_BROKER_RUNTIME_INFO: KVTable,

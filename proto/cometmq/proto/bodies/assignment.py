@@ -1,4 +1,4 @@
-"""Queues given out by the broker (400), and whether a group pulls or pops (401, 402)."""
+"""Queues assigned by the broker (400), and whether a group pulls or pops (401, 402)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cometmq.proto.header import I32
 
 
 class QueryAssignment(Body):
-    """400: which queues of the topic are mine?"""
+    """400: ask which queues of a topic are assigned to a client."""
 
     client_id: str
     consumer_group: str
@@ -21,7 +21,7 @@ class QueryAssignment(Body):
 
 
 class MessageQueueAssignment(Body):
-    """One queue of the answer; queue id -1 is all queues of the broker."""
+    """One queue of the answer; queue id -1 means all queues of the broker."""
 
     attachments: dict[str, str] | None = None
     message_queue: MessageQueue

@@ -1,4 +1,4 @@
-"""What a broker tells who reads it in bulk (31001, 31004); our own."""
+"""Bodies for reading a broker in bulk (31001, 31004); our own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cometmq.proto.header import I32, I64
 
 
 class QueueRange(Body):
-    """One queue: its first message, and behind its last."""
+    """One queue: the offset of its first message, and the one after its last."""
 
     max_offset: I64
     min_offset: I64
@@ -27,17 +27,17 @@ class UniqueKeys(Body):
 
 
 class FoundMessage(Body):
-    """Where the first message with a unique key is, and when it was stored."""
+    """The place and the store time of the first message with a unique key."""
 
     key: str
     physical_offset: I64
     queue_id: I32
     queue_offset: I64
     store_timestamp: I64 = preset(0)
-    """Earlier versions do not tell."""
+    """0 from earlier versions."""
 
 
 class FoundMessages(Body):
-    """The answer to 31004: those that there are, in the order of the question."""
+    """The answer to 31004: the messages found, in the order of the request."""
 
     messages: tuple[FoundMessage, ...] = preset(())

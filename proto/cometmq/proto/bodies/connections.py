@@ -14,7 +14,7 @@ class ClientConnection(Body):
     client_addr: str | None = None
     client_id: str | None = None
     language: str | None = None
-    """The name of a language; a newer peer may know more of them."""
+    """The name of a language; a newer peer may know further ones."""
 
     version: I32 = preset(0)
 

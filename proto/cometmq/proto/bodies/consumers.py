@@ -1,4 +1,4 @@
-"""The members of a consumer group: who they are (38) and what goes on in one (307, 309)."""
+"""The members of a consumer group: their ids (38), and the state of one (307, 309)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ConsumerList(Body):
 
 
 class ProcessQueueInfo(Body):
-    """A queue as a push consumer sees it. `droped` is spelt so on the wire."""
+    """A queue as a push consumer sees it. `droped` is spelt like this on the wire."""
 
     cached_msg_count: I32 = preset(0)
     cached_msg_max_offset: I64 = preset(0)
@@ -43,7 +43,7 @@ class PopProcessQueueInfo(Body):
 
 
 class ConsumeStatus(Body):
-    """How a consumer fares with a topic: times in ms, rates a second over the last minute."""
+    """Consumption of a topic: times in ms, rates per second over the last minute."""
 
     consume_failed_msgs: I64 = preset(0)
     consume_failed_tps: F64 = preset(0.0, "consumeFailedTPS")
@@ -54,7 +54,7 @@ class ConsumeStatus(Body):
 
 
 class ConsumerRunningInfo(Body):
-    """The answer to 307: everything that a consumer tells of itself."""
+    """The answer to 307: everything that a consumer reports about itself."""
 
     jstack: str | None = None
     mq_pop_table: dict[MessageQueue, PopProcessQueueInfo] = empty_table()
@@ -68,7 +68,7 @@ class ConsumerRunningInfo(Body):
 
 
 class ConsumeMessageDirectlyResult(Body):
-    """The answer to 309: what the listener made of the message."""
+    """The answer to 309: the listener's result for the message."""
 
     auto_commit: bool = preset(True)
     consume_result: ConsumeResult | None = None

@@ -1,4 +1,4 @@
-"""The version of a table: which of two copies is newer, and whether they differ at all."""
+"""The version of a table, to compare copies of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from cometmq.proto.header import I64
 
 
 class DataVersion(Body):
-    """Two copies of a table are the same if all three numbers are."""
+    """The version of a table: two copies are the same if all three numbers are."""
 
     counter: I64 = preset(0)
-    """One more with each change."""
+    """Incremented by each change."""
 
     state_version: I64 = preset(0)
     """The epoch of the controller; 0 without one."""

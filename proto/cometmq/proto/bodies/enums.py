@@ -1,6 +1,6 @@
 """The enums of the bodies. On the wire they are names; Go answers code 309 with an ordinal.
 
-The order of the members is Apache's, for it gives the ordinals.
+The order of the members is Apache's, because it determines the ordinals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class MessageModel(StrEnum):
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group starts that has no offset yet."""
+    """Where a group without an offset starts."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
@@ -37,7 +37,7 @@ class ConsumeFromWhere(StrEnum):
 
 
 class ConsumeResult(StrEnum):
-    """What became of a message that a consumer was told to consume at once."""
+    """The result for a message that a consumer was told to consume at once."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"

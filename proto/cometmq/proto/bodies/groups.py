@@ -1,4 +1,4 @@
-"""Consumer groups: their configuration (200, 201, 225, 352), who is forbidden what (353)."""
+"""Consumer groups: their configuration (200, 201, 225, 352), and forbidden topics (353)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cometmq.proto.header import I32, I64
 
 
 class ExponentialRetryPolicy(Body):
-    """Each delay is the one before times `multiplier`; in ms."""
+    """Each delay is the previous one times `multiplier`; in ms."""
 
     initial: I64 = preset(5_000)
     max: I64 = preset(7_200_000)
@@ -31,7 +31,7 @@ class GroupRetryPolicy(Body):
 
 
 class SimpleSubscriptionData(Body):
-    """A subscription that belongs to the group's configuration."""
+    """A subscription in the configuration of a group."""
 
     expression: str | None = None
     expression_type: str | None = None
@@ -64,7 +64,7 @@ class SubscriptionGroupTable(Body):
 
     data_version: DataVersion = preset(DataVersion())
     forbidden_table: dict[str, dict[str, I32]] = empty_table()
-    """By group and topic, a bit set of what is forbidden."""
+    """What is forbidden, as a bit set by group and topic."""
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = empty_table()
 

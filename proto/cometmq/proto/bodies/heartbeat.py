@@ -1,4 +1,4 @@
-"""The heartbeat (34) and what it holds; the check of a subscription (46) before it."""
+"""The heartbeat (34) and its parts; the check of a subscription (46) before it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cometmq.proto.java import string_hash
 
 
 class SubscriptionData(Body):
-    """What a group wants of a topic. Go writes the elements of `code_set` as strings."""
+    """A group's subscription to a topic. Go writes the elements of `code_set` as strings."""
 
     class_filter_mode: bool = preset(False)
     code_set: tuple[I32, ...] = preset(())
-    """The hash codes of `tags_set`, as Java's `String.hashCode`; both are empty for `*`."""
+    """The hash codes of `tags_set`, by Java's `String.hashCode`; both are empty for `*`."""
 
     expression_type: str = preset("TAG")
     """`TAG` or `SQL92`."""
@@ -48,7 +48,7 @@ class ProducerData(Body):
 
 
 class HeartbeatData(Body):
-    """34: who is there, and what they want."""
+    """34: a client, its groups, and their subscriptions."""
 
     client_id: str = wire("clientID")
     consumer_data_set: tuple[ConsumerData, ...] = preset(())
@@ -57,13 +57,13 @@ class HeartbeatData(Body):
 
     producer_data_set: tuple[ProducerData, ...] = preset(())
     without_sub: bool = preset(False)
-    """Only a sign of life: the subscriptions are left out, not taken back."""
+    """Only a sign of life: the subscriptions are left out, but not withdrawn."""
 
     def fingerprint(self) -> int:
-        """What a heartbeat V2 carries so that the broker sees a change of subscriptions.
+        """Return the number in a heartbeat V2 by which the broker sees changes of subscriptions.
 
-        Java's hash code of the text without what changes from beat to beat: the times of the
-        subscriptions and the client's id. Servers only compare it with the one before.
+        It is Java's hash code of the text, without the parts that change from beat to beat: the
+        times of the subscriptions, and the client's id. Servers only compare it with the last one.
         """
         consumers = tuple(
             msgspec.structs.replace(
@@ -82,7 +82,7 @@ class HeartbeatData(Body):
 
 
 class CheckClientConfig(Body):
-    """46: does this subscription compile?"""
+    """46: ask whether a subscription compiles."""
 
     client_id: str | None = None
     group: str | None = None

@@ -1,4 +1,4 @@
-"""Queues of ordered consumers: locking them (41), giving them back (42)."""
+"""Locking queues for consumption in order (41), and giving them back (42)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cometmq.proto.body import Body, preset
 
 
 class LockBatch(Body):
-    """41 and 42: the queues that a client wants for itself, or no longer."""
+    """41 and 42: the queues that a client wants to lock, or to give back."""
 
     client_id: str
     consumer_group: str

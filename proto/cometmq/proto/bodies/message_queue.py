@@ -1,4 +1,4 @@
-"""A queue of a topic on a broker: what clients lock, assign, pull from and keep offsets of."""
+"""A queue of a topic on a broker, which clients lock, assign, pull from and keep offsets of."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cometmq.proto.header import I32
 class MessageQueue(Body):
     """One queue; hashable, and ordered by topic, broker and queue as Java's `compareTo` orders.
 
-    The order matters: every member of a group sorts the queues and takes its share, and all of
-    them, Java's and ours, must find the same order. Java compares UTF-16 units.
+    The order matters: every member of a group sorts the queues and takes its share, and all
+    members, Java's and ours, must get the same order. Java compares UTF-16 code units.
     """
 
     broker_name: str

@@ -1,4 +1,4 @@
-"""Offsets of groups: reset (220, 222), asked for (221, 223, 308), copied by a slave (43, 45)."""
+"""Offsets of groups: resetting (220, 222), querying (221, 223, 308), copying by slaves (43, 45)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ResetOffsets(Body):
-    """220 and the answer to 222: where each queue of the group starts anew."""
+    """220 and the answer to 222: the offset at which the group restarts in each queue."""
 
     offset_table: dict[MessageQueue, I64] = empty_table()
 
@@ -31,12 +31,12 @@ class QueueOffset(Body):
 
 
 class ResetOffsetList(Body):
-    """220 for clients in C++: the form that the broker pushes if 222 came with language CPP."""
+    """220 for clients in C++: the form that the broker sends if 222 came with language CPP."""
 
     offset_table: tuple[QueueOffset, ...] = preset(())
 
     def by_queue(self) -> ResetOffsets:
-        """The same as a map."""
+        """Return the same as a map."""
         return ResetOffsets(
             offset_table={
                 MessageQueue(
@@ -58,14 +58,14 @@ def decode_reset_offsets(data: Buffer | None) -> ResetOffsets:
 
 
 class ConsumerStatus(Body):
-    """The answers to 221 (a client's `message_queue_table`) and 223 (all of them, by client id)."""
+    """The answers to 221 (a client's `message_queue_table`) and 223 (by client id, all of them)."""
 
     consumer_table: dict[str, dict[MessageQueue, I64]] = empty_table()
     message_queue_table: dict[MessageQueue, I64] = empty_table()
 
 
 class CorrectionOffsets(Body):
-    """The answer to 308: by queue id, the least offset of the groups compared."""
+    """The answer to 308: by queue id, the least offset of the compared groups."""
 
     correction_offsets: dict[I32, I64] = empty_table()
 
@@ -73,8 +73,8 @@ class CorrectionOffsets(Body):
 class ConsumerOffsets(Body):
     """The answer to 43: by `topic@group` and queue id, as a slave copies it from its master.
 
-    A master of 5.5.0 also writes `pull_offset_table`, and no slave of 5.5.0 can read that: its
-    class lacks the member, and fastjson 2 cannot skip integer keys. Leave it out for Java slaves.
+    A master of 5.5.0 also writes `pull_offset_table`, which no slave of 5.5.0 can read: its class
+    does not have the member, and fastjson 2 cannot skip integer keys. Leave it out for Java slaves.
     """
 
     data_version: DataVersion | None = None
@@ -84,7 +84,7 @@ class ConsumerOffsets(Body):
 
 
 class DelayOffsets(Body):
-    """The answer to 45: by delay level, how far the broker has delivered."""
+    """The answer to 45: the progress of deliveries by delay level."""
 
     data_version: DataVersion | None = None
     offset_table: dict[I32, I64] = empty_table()

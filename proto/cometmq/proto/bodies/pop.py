@@ -1,4 +1,4 @@
-"""Acknowledging popped messages in one go (200151)."""
+"""Acknowledging popped messages in batches (200151)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cometmq.proto.errors import BodyError
 from cometmq.proto.header import I32, I64
 
 BITS_MAX: Final = 65_536
-"""How many offsets one pop may span: far more than it may hold messages."""
+"""How many offsets one pop may span: far more than it may have messages."""
 
 
 class BatchAck(Body):
-    """The acknowledged messages of one pop: offsets `start_offset` + each bit that is set."""
+    """The acknowledged messages of one pop: their offsets are `start_offset` + each set bit."""
 
     bits: str = wire("b")
     """A little-endian bit set in base64."""
@@ -24,17 +24,17 @@ class BatchAck(Body):
     pop_time_ms: I64 = wire("pt")
     queue_id: I32 = wire("q")
     retry: str = preset("0", "r")
-    """Which topic of the group: `0` the normal one, `1` and `2` the retry topics."""
+    """The topic: `0` is the normal one, `1` and `2` are the retry topics of the group."""
 
     revive_queue_id: I32 = wire("rq")
     start_offset: I64 = wire("so")
     topic: str = wire("t")
 
     def indexes(self) -> tuple[int, ...]:
-        """Which bits are set."""
+        """Return which bits are set."""
         try:
             octets = base64.b64decode(self.bits, validate=True)
-        except ValueError:  # And its child, binascii.Error.
+        except ValueError:  # Also its subclass binascii.Error.
             raise BodyError("BatchAck: `b` is not base64") from None
         if len(octets) * 8 > BITS_MAX:
             raise BodyError(f"BatchAck: `b` has {len(octets) * 8} bits, the limit is {BITS_MAX}")
@@ -44,7 +44,7 @@ class BatchAck(Body):
 
     @staticmethod
     def bits_of(indexes: tuple[int, ...]) -> str:
-        """The text of `bits` in which these are set."""
+        """Return the text of `bits` in which these are set."""
         value = sum(1 << index for index in set(indexes))
         return base64.b64encode(value.to_bytes((value.bit_length() + 7) // 8, "little")).decode()
 

@@ -1,10 +1,11 @@
 r"""Settings as Java properties text: the bodies of 25, 26, 318 and 319, and `broker.conf`.
 
-A line is `key=value`; `:` or a blank separates too. `#` and `!` begin a comment. A backslash at the
-end of a line joins the next one to it; otherwise it escapes what follows: `\t \n \r \f`, `\uXXXX`,
-and any other character as itself. The value is all of the rest of the line, blanks at its end too.
+A line is `key=value`; `:` or a blank separates, too. `#` and `!` begin a comment. A backslash at
+the end of a line joins the next line to it; elsewhere it begins an escape: `\t \n \r \f`, `\uXXXX`,
+or any other character for itself. The value is the whole rest of the line, including blanks at its
+end.
 
-Not to be taken for the properties of a message: `cometmq.proto.properties`.
+Not to be confused with the properties of a message: `cometmq.proto.properties`.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ _LETTER_OF = {character: letter for letter, character in _LETTERS.items()}
 
 
 def decode_settings(data: Buffer | None) -> dict[str, str]:
-    r"""Read a properties text in UTF-8; of equal keys the last wins, and no body has no settings.
+    r"""Read a properties text in UTF-8; of equal keys the last wins. No body means no settings.
 
-    `BodyError` for a malformed `\uXXXX` and for text that is not UTF-8.
+    Raises a `BodyError` for a malformed `\uXXXX` and for text that is not UTF-8.
     """
     return {key: value for _, key, value in _pairs(data)}
 
 
 def lines_of_settings(data: Buffer) -> dict[str, int]:
-    """Tell in which line of a properties text each key is: the one that counts."""
+    """Return the line of each key in a properties text; of equal keys, that of the last."""
     return {key: number for number, key, _ in _pairs(data)}
 
 
 def encode_settings(properties: Mapping[str, str]) -> bytes:
-    """Write a properties text in ASCII, in the order given, that reads back as the same."""
+    """Write a properties text in ASCII, in the given order, which reads back unchanged."""
     return "".join(
         f"{_TO_ESCAPE_IN_KEY.sub(_escaped, key)}={_TO_ESCAPE.sub(_escaped, value)}\n"
         for key, value in properties.items()
@@ -52,7 +53,7 @@ def encode_settings(properties: Mapping[str, str]) -> bytes:
 
 
 def _pairs(data: Buffer | None) -> Iterator[tuple[int, str, str]]:
-    """Keys and values, with the lines that they begin in."""
+    """Yield keys and values, with the lines in which they begin."""
     try:
         text = bytes(data or b"").decode()
     except UnicodeDecodeError as error:
@@ -66,7 +67,7 @@ def _pairs(data: Buffer | None) -> Iterator[tuple[int, str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, joined where they continue, without comments and blank lines."""
+    """Yield lines with their numbers, continued ones joined, without comments and blank lines."""
     pieces: list[str] = []
     first = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):

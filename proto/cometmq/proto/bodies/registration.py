@@ -1,4 +1,4 @@
-"""What a broker registers at a name server (103): plain JSON, or the old compressed form.
+"""The body of a broker's registration at a name server (103): JSON, or the old compressed form.
 
 The compressed form is one zlib stream of::
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
 
 TOPICS_MAX: Final = 100_000
-"""Topics of a compressed registration: as many as a broker makes by itself."""
+"""Topics in a compressed registration: as many as a broker creates automatically."""
 
 MAPPINGS_MAX: Final = 10_000
-"""Static topics of a compressed registration."""
+"""Static topics in a compressed registration."""
 
 _I32 = struct.Struct(">i")
 assert _I32.size == 4
@@ -52,11 +52,11 @@ _ATTRIBUTES: Final = msgspec.json.Decoder(dict[str, str])
 _FILTER_TYPES: Final = {
     word: kind for number, kind in enumerate(TopicFilterType) for word in (kind.value, str(number))
 }
-"""By name, and by ordinal."""
+"""Filter types by name and by ordinal."""
 
 
 class RegisterBrokerBody(Body):
-    """103: the topics of a broker, and its filter servers, which no broker has any more."""
+    """103: the topics of a broker, and its filter servers, which no longer exist."""
 
     filter_server_list: tuple[str, ...] = preset(())
     topic_config_serialize_wrapper: TopicConfigTable = preset(TopicConfigTable())
@@ -65,12 +65,11 @@ class RegisterBrokerBody(Body):
 def decode_registration(
     data: Buffer | None, *, version: int, compressed: bool = False, size_max: int = SIZE_MAX
 ) -> RegisterBrokerBody:
-    """Read the body of 103 as the sender's version and the header field `compressed` say.
+    """Read the body of 103, according to the sender's version and the header field `compressed`.
 
-    No body is an empty table. `size_max` bounds the inflated size, and `TOPICS_MAX` how many topics
-    a few compressed bytes may stand for: any takes less than a second. Who must not be held up for
-    as long as a body of `size_max` takes that is no compressed one, sets its limit by that of
-    `Body.decode`.
+    No body is an empty table. `size_max` limits the inflated size, and `TOPICS_MAX` the topics that
+    a few compressed bytes may stand for, so that a compressed body takes less than a second. For an
+    uncompressed body the times of `Body.decode` apply: a caller in a hurry limits its size before.
     """
     if data is None or len(data) == 0:
         return RegisterBrokerBody()
@@ -84,7 +83,7 @@ def decode_registration(
 
 
 def encode_compressed(registration: RegisterBrokerBody, *, version: int) -> bytes:
-    """Write the compressed form as a broker of this version does."""
+    """Write the compressed form, as a broker of this version does."""
     table = registration.topic_config_serialize_wrapper
     mappings = version >= COMPRESSED_QUEUE_MAPPING_VERSION
     parts = [_block(table.data_version.encode()), _I32.pack(len(table.topic_config_table))]
@@ -128,7 +127,7 @@ def _inflate(data: Buffer, size_max: int) -> bytes:
 
 
 class _Inflated:
-    """Reads the blocks of the stream one after the other."""
+    """Reads the blocks of the inflated stream one by one."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -159,7 +158,7 @@ class _Inflated:
         return [TopicQueueMappingInfo.decode(self._block("queue mapping")) for _ in range(count)]
 
     def _topic(self, attributes: bool) -> TopicConfig:
-        """Read one topic; words that are missing at the end have Apache's defaults."""
+        """Read one topic; words missing at the end take Apache's defaults."""
         start = self._at
         name, *words = self._text("topic").split(" ", 5)
         if not name:
@@ -187,7 +186,7 @@ class _Inflated:
 
     def _count(self, what: str) -> int:
         count = self._number(what)
-        # Each takes the four bytes of its length at least.
+        # Each takes at least the four bytes of its length.
         if count * _I32.size > len(self._data) - self._at:
             self._fail(f"{count} {what} cannot follow", self._at - _I32.size)
         return count

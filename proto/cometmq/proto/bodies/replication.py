@@ -1,4 +1,4 @@
-"""What a slave and an operator ask of a master: HA status (907), timer state (60, 61)."""
+"""Requests of slaves and operators to a master: HA status (907), timer state (60, 61)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HAConnection(Body):
 
 
 class HAClient(Body):
-    """A slave as it sees itself; a master has one too, empty and without `master_addr`."""
+    """A slave as it sees itself; a master also has one, empty and without `master_addr`."""
 
     last_read_timestamp: I64 = preset(0)
     last_write_timestamp: I64 = preset(0)
@@ -103,7 +103,7 @@ class TimerCheckPoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def encode(self) -> bytes:
-        """Write the 56 bytes; a LocalProtocolError for a number that has no 64 bits."""
+        """Write the 56 bytes; raise a LocalProtocolError for a number beyond 64 bits."""
         version = self.data_version
         try:
             return _TIMER_CHECK_POINT.pack(

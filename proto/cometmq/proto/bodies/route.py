@@ -1,4 +1,4 @@
-"""Where topics are (105), which brokers there are (106, 901), and a name server's settings."""
+"""Routes of topics (105), lists of brokers (106, 901), and tables of texts (28, 103, 219)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class BrokerData(Body):
-    """The addresses of one broker name: the master has id 0."""
+    """The addresses of one broker name; the master has id 0."""
 
     broker_addrs: dict[I64, str] = empty_table()
     broker_name: str
@@ -23,7 +23,7 @@ class BrokerData(Body):
 
 
 class QueueData(Body):
-    """How many queues of a topic a broker has."""
+    """The number of queues of a topic on one broker."""
 
     broker_name: str
     perm: I32 = preset(0)
@@ -40,16 +40,17 @@ class TopicRouteData(Body):
     broker_datas: tuple[BrokerData, ...] = preset(())
     filter_server_table: dict[str, tuple[str, ...]] = empty_table()
     order_topic_conf: str | None = None
-    """`broker:queues;…` of an ordered topic."""
+    """`broker:queues;…` for an ordered topic."""
 
     queue_datas: tuple[QueueData, ...] = preset(())
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
-    """Of a static topic."""
+    """Only for a static topic."""
 
     def encode_standard(self) -> bytes:
-        """Write standard JSON: broker ids are quoted, and characters stand as they are.
+        """Write standard JSON: broker ids are in quotes, and BMP characters are not escaped.
 
-        For clients of version 401 (4.9.4) and later, and any that asks; `encode` is for the others.
+        For clients from version 401 (4.9.4) on, and others that ask for it; `encode` is for the
+        rest.
         """
         return escape_beyond_bmp(_ENCODER.encode(self))
 

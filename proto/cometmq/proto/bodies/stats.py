@@ -1,4 +1,4 @@
-"""How far topics and groups are (202, 208, 303, 317, 321), who consumes (300, 345), rates (315)."""
+"""Progress of topics and groups (202, 208, 303, 317, 321), consumers (300, 345), rates (315)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TopicStats(Body):
 
 
 class OffsetWrapper(Body):
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     broker_offset: I64 = preset(0)
     consumer_offset: I64 = preset(0)
@@ -42,7 +42,7 @@ class ConsumeStats(Body):
 
 
 class BrokerConsumeStats(Body):
-    """The answer to 317: one map of one group each."""
+    """The answer to 317: a list of maps, each of a single group."""
 
     broker_addr: str | None = None
     consume_stats_list: tuple[dict[str, tuple[ConsumeStats, ...]], ...] = preset(())
@@ -76,7 +76,7 @@ class GroupList(Body):
 
 
 class GroupSubscription(Body):
-    """The answer to 345: what a group wants of a topic; nothing is known while it is offline."""
+    """The answer to 345: a group's subscription to a topic; unknown while the group is offline."""
 
     group: str | None = None
     subscription_data: SubscriptionData | None = None
@@ -84,7 +84,7 @@ class GroupSubscription(Body):
 
 
 class BrokerStatsItem(Body):
-    """A sum over a window, a second, and a call."""
+    """A sum over a window, per second and per call."""
 
     average_per_call: F64 = preset(0.0, "avgpt")
     sum: I64 = preset(0)
@@ -100,7 +100,7 @@ class BrokerStats(Body):
 
 
 class ConsumeQueueData(Body):
-    """One entry of a consume queue, and whether the group's filter lets it pass."""
+    """One entry of a consume queue, and whether it passes the group's filter."""
 
     bit_map: str | None = None
     eval: bool = preset(False)
@@ -122,7 +122,7 @@ class ConsumeQueueEntries(Body):
 
 
 class ConsumeQueueWriteProgress(Body):
-    """The answer to 354: 0 the same, 1 not, 2 still comparing, 3 failed."""
+    """The answer to 354: 0 the same, 1 different, 2 still comparing, 3 failed."""
 
     check_result: str | None = None
     check_status: I32 = preset(0)

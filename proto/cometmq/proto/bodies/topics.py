@@ -24,7 +24,7 @@ class TopicConfig(Body):
 
 
 class LogicQueueMappingItem(Body):
-    """A stretch of a static topic's logical queue: on which broker and queue it lies."""
+    """A part of a static topic's logical queue, with the broker and the queue where it is."""
 
     bname: str | None = None
     end_offset: I64 = preset(-1)
@@ -37,7 +37,7 @@ class LogicQueueMappingItem(Body):
 
 
 class TopicQueueMappingInfo(Body):
-    """What a broker tells the name servers of a static topic: logical queue id to its own."""
+    """A static topic as a broker reports it to name servers: logical to physical queue ids."""
 
     bname: str | None = None
     curr_id_map: dict[I32, I32] = empty_table()
@@ -70,7 +70,7 @@ class TopicConfigAndQueueMapping(TopicConfig):
 class TopicConfigTable(Body):
     """The answer to 21 and the core of a registration (103): all topics of a broker.
 
-    4.9 knows nothing of the mappings and leaves their members out.
+    4.9 does not know the mappings and leaves their members out.
     """
 
     data_version: DataVersion = preset(DataVersion())

@@ -1,9 +1,9 @@
-"""The commands: what stands in a request's header and in its answer's, one module a family.
+"""The commands: the header fields of requests and answers, one module for each family.
 
-Each command has a frozen class for its fields, named after its code: `PullMessage` asks,
-`PullMessageResponse` is answered, and `PullMessageRefusal`, where there is one, is what an answer
-says that carries nothing out. `BROKER_COMMANDS`, `NAME_SERVER_COMMANDS`, `CLIENT_COMMANDS` and
-`CONTROLLER_COMMANDS` give the classes of a code.
+Each command has frozen classes for its fields, named after its code: `PullMessage` for the request,
+`PullMessageResponse` for the answer, and, for some, `PullMessageRefusal` for an answer that refuses
+the request. `BROKER_COMMANDS`, `NAME_SERVER_COMMANDS`, `CLIENT_COMMANDS` and `CONTROLLER_COMMANDS`
+have the classes by code.
 
 A MessagePack header sends the values in the order of the class, without names. So required fields
 come first, and a field that is added later goes to the end and has a default.

@@ -1,4 +1,4 @@
-"""Administration of a broker that belongs to no family of its own."""
+"""Administration of a broker that belongs to no other family."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cometmq.proto.header import I32, I64, Header, wire
 
 
 class GetBrokerConfigResponse(Header):
-    """The answer of 26 GET_BROKER_CONFIG; the settings are its body."""
+    """The answer to 26 GET_BROKER_CONFIG; the settings are its body."""
 
     version: str | None = None  # A data version, in JSON.
 
@@ -19,7 +19,7 @@ class ViewBrokerStatsData(Header):
 
 
 class SetCommitlogReadMode(Header):
-    """2004 SET_COMMITLOG_READ_MODE: 0 or 1, with or without reading ahead."""
+    """2004 SET_COMMITLOG_READ_MODE: 0 or 1, whether to read ahead."""
 
     read_ahead_mode: I32 = wire("READ_AHEAD_MODE")
 

@@ -1,6 +1,6 @@
-"""Users and policies of ACL 2.0; what they are made of is in the bodies.
+"""Users and policies of ACL 2.0, whose data is in the bodies.
 
-The names are optional, for a request without one is answered with INVALID_PARAMETER.
+The names are optional, because a request without one is answered with INVALID_PARAMETER.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What brokers, name servers and the controller tell each other."""
+"""Commands between brokers, name servers and the controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RegisterBroker(Header):
 
 
 class RegisterBrokerResponse(Header):
-    """Where a slave finds its master; a master is told neither."""
+    """The addresses of a slave's master; a master gets neither."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -37,7 +37,7 @@ class UnregisterBroker(Header):
 
 
 class QueryDataVersion(Header):
-    """322 QUERY_DATA_VERSION: is a full registration due? The body is the broker's version."""
+    """322 QUERY_DATA_VERSION: ask if a full registration is due; the body is the data version."""
 
     broker_name: str
     broker_addr: str
@@ -46,7 +46,7 @@ class QueryDataVersion(Header):
 
 
 class QueryDataVersionResponse(Header):
-    """Whether the name server holds another version than the broker's."""
+    """Whether the name server has another version than the broker."""
 
     changed: bool
 
@@ -73,7 +73,7 @@ class GetBrokerMemberGroup(Header):
 
 
 class NotifyMinBrokerIdChange(Header):
-    """905 NOTIFY_MIN_BROKER_ID_CHANGE: who acts as master now."""
+    """905 NOTIFY_MIN_BROKER_ID_CHANGE: which broker acts as master now."""
 
     min_broker_id: I64 | None = None
     broker_name: str | None = None
@@ -97,7 +97,7 @@ class ResetMasterFlushOffset(Header):
 
 
 class NotifyBrokerRoleChanged(Header):
-    """1008 NOTIFY_BROKER_ROLE_CHANGED: the controller elected a master."""
+    """1008 NOTIFY_BROKER_ROLE_CHANGED: the controller has elected a master."""
 
     master_address: str | None = None
     master_epoch: I32 | None = None

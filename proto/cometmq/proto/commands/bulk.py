@@ -1,7 +1,7 @@
 """Reading a broker in bulk: our own commands, which an Apache broker does not know.
 
-It answers them with REQUEST_CODE_NOT_SUPPORTED, and whoever asked does without: with a request for
-each queue, with pulls, with a query for each key.
+It answers them with REQUEST_CODE_NOT_SUPPORTED. Then the caller falls back to a request for each
+queue, to pulls, or to a query for each key.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ class GetQueueRanges(Header):
 class BulkPullMessage(Header):
     """31002 BULK_PULL_MESSAGE: messages of a range of a queue, as many as fit."""
 
-    consumer_group: str  # Who reads: for the statistics, and for what the group may not read.
+    consumer_group: str  # The reading group: for statistics, and topics that it may not read.
     topic: str
     queue_id: I32
     queue_offset: I64
-    end_offset: I64  # In front of which the range ends; the end of the queue may come first.
-    max_msg_bytes: I32  # Of the answer's body; one message is given whatever its size.
+    end_offset: I64  # The range ends before this; the end of the queue may come first.
+    max_msg_bytes: I32  # Of the answer's body; one message is returned whatever its size.
     subscription: str | None = None
     expression_type: str = "TAG"  # Or SQL92.
 
 
-# A bulk pull that is answered with one of these was served.
+# A bulk pull answered with one of these was served.
 BULK_PULLED_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -41,7 +41,7 @@ BULK_PULLED_CODES = frozenset(
 
 
 class BulkPullMessageResponse(Header):
-    """What the body holds, and where to go on; as of a pull."""
+    """The contents of the body, and where to continue, as for a pull."""
 
     next_begin_offset: I64
     min_offset: I64
@@ -50,24 +50,24 @@ class BulkPullMessageResponse(Header):
 
 
 class GetRangeSize(Header):
-    """31003 GET_RANGE_SIZE: how many bytes the messages of a range of a queue have."""
+    """31003 GET_RANGE_SIZE: the size in bytes of the messages in a range of a queue."""
 
     topic: str
     queue_id: I32
     queue_offset: I64
     end_offset: I64
-    max_bytes: I64 | None = None  # Counts no further than to the last message that fits.
+    max_bytes: I64 | None = None  # Count only up to the last message that fits.
 
 
 class GetRangeSizeResponse(Header):
-    """How far the broker counted, and how much there is up to there."""
+    """How far the broker counted, and the size up to there."""
 
-    end_offset: I64  # The queue's or the range's end, or where the next request goes on.
+    end_offset: I64  # The end of the queue or the range, or where the next request continues.
     size: I64
 
 
 class FindUniqueKeys(Header):
-    """31004 FIND_UNIQUE_KEYS: which of the messages that the body names are stored."""
+    """31004 FIND_UNIQUE_KEYS: which of the messages named in the body are stored."""
 
     topic: str
-    begin_timestamp: I64 | None = None  # Store time in ms: the earlier, the longer it takes.
+    begin_timestamp: I64 | None = None  # Store time in ms; the earlier, the longer it takes.

@@ -1,4 +1,4 @@
-"""Clients and their groups: who is there, and what a broker asks of a client."""
+"""Clients and their groups: members and connections, and a broker's requests to clients."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from cometmq.proto.header import I32, I64, Header, wire
 
 
 class HeartBeatResponse(Header):
-    """The answer of 34 HEART_BEAT; its request has a body only.
+    """The answer to 34 HEART_BEAT, whose request has only a body.
 
-    Without these fields a client takes the broker for one that knows no heartbeat V2.
+    Without these fields, clients assume that the broker does not know heartbeats V2.
     """
 
     heart_beat_v2: bool | None = wire("IS_SUPPORT_HEART_BEAT_V2", default=None)
-    sub_changed: bool | None = wire("IS_SUB_CHANGE", default=None)  # Send a full one again.
+    sub_changed: bool | None = wire("IS_SUB_CHANGE", default=None)  # Send a full heartbeat again.
 
 
 class UnregisterClient(Header):
@@ -55,7 +55,7 @@ class ResetOffset(Header):
     timestamp: I64  # -1: now.
     is_force: bool  # Go forward as well as back.
     queue_id: I32 = -1  # -1: every queue.
-    offset: I64 | None = None  # With `queue_id`: this one, whatever the timestamp says; -1 is none.
+    offset: I64 | None = None  # With `queue_id`: this one, not the timestamp's; -1 means none.
 
 
 class GetConsumerStatus(Header):
@@ -67,7 +67,7 @@ class GetConsumerStatus(Header):
 
 
 class GetConsumerRunningInfo(Header):
-    """307 GET_CONSUMER_RUNNING_INFO: asked of a broker, which asks the client."""
+    """307 GET_CONSUMER_RUNNING_INFO: sent to a broker, which asks the client."""
 
     consumer_group: str
     client_id: str
@@ -75,7 +75,7 @@ class GetConsumerRunningInfo(Header):
 
 
 class ConsumeMessageDirectly(Header):
-    """309 CONSUME_MESSAGE_DIRECTLY: let this client consume this message once, now."""
+    """309 CONSUME_MESSAGE_DIRECTLY: have a client consume a message once, now."""
 
     consumer_group: str
     client_id: str | None = None

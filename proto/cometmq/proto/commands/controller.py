@@ -1,6 +1,7 @@
-"""What brokers and tools ask of the controller, which elects masters.
+"""Requests of brokers and tools to the controller, which elects masters.
 
-`invoke_time` is the asker's clock in ms: all replicas of the controller judge by it who is alive.
+`invoke_time` is the sender's clock in ms, by which all replicas of the controller judge who is
+alive.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from cometmq.proto.header import I32, I64, Header
 
 
 class AlterSyncStateSet(Header):
-    """1001 CONTROLLER_ALTER_SYNC_STATE_SET: these replicas are in sync; they are the body."""
+    """1001 CONTROLLER_ALTER_SYNC_STATE_SET: the replicas in the body are in sync."""
 
     broker_name: str
     master_broker_id: I64
@@ -18,23 +19,23 @@ class AlterSyncStateSet(Header):
 
 
 class AlterSyncStateSetResponse(Header):
-    """The epoch of the set that was made."""
+    """The epoch of the new set."""
 
     new_sync_state_set_epoch: I32
 
 
 class ElectMaster(Header):
-    """1002 CONTROLLER_ELECT_MASTER: make one of them the master."""
+    """1002 CONTROLLER_ELECT_MASTER: make one of the replicas the master."""
 
     cluster_name: str = ""
     broker_name: str = ""
-    broker_id: I64 = -1  # -1: whichever.
-    designate_elect: bool = False  # An operator says so: this one and no other.
+    broker_id: I64 = -1  # -1: any.
+    designate_elect: bool = False  # By order of an operator: this one and no other.
     invoke_time: I64 | None = None
 
 
 class ElectMasterResponse(Header):
-    """Who is the master; nobody, when the fields are absent. The body is its sync state set."""
+    """The master; there is none if the fields are absent. The body is its sync state set."""
 
     master_broker_id: I64 | None = None
     master_address: str | None = None
@@ -43,7 +44,7 @@ class ElectMasterResponse(Header):
 
 
 class RegisterBrokerToController(Header):
-    """1003 CONTROLLER_REGISTER_BROKER: this broker is up, under the id that it was given."""
+    """1003 CONTROLLER_REGISTER_BROKER: this broker is up, under its assigned id."""
 
     cluster_name: str
     broker_name: str
@@ -53,7 +54,7 @@ class RegisterBrokerToController(Header):
 
 
 class RegisterBrokerToControllerResponse(Header):
-    """Who is the master."""
+    """The master of the broker name."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -64,13 +65,13 @@ class RegisterBrokerToControllerResponse(Header):
 
 
 class GetReplicaInfo(Header):
-    """1004 CONTROLLER_GET_REPLICA_INFO: who is the master of these?"""
+    """1004 CONTROLLER_GET_REPLICA_INFO: ask for the master of a broker name."""
 
     broker_name: str
 
 
 class GetReplicaInfoResponse(Header):
-    """Who is the master; the body is its sync state set."""
+    """The master; the body is its sync state set."""
 
     master_broker_id: I64 | None = None
     master_address: str | None = None
@@ -78,12 +79,12 @@ class GetReplicaInfoResponse(Header):
 
 
 class GetMetadataInfoResponse(Header):
-    """The answer of 1005 CONTROLLER_GET_METADATA_INFO: which controller leads."""
+    """The answer to 1005 CONTROLLER_GET_METADATA_INFO: which controller leads."""
 
     group: str | None = None
     controller_leader_id: str | None = None
     controller_leader_address: str | None = None
-    is_leader: bool = False  # Whether the one that was asked leads.
+    is_leader: bool = False  # Whether the asked controller leads.
     peers: str | None = None
 
 
@@ -98,14 +99,14 @@ class CleanBrokerData(Header):
 
 
 class GetNextBrokerId(Header):
-    """1012 CONTROLLER_GET_NEXT_BROKER_ID: which id would be free?"""
+    """1012 CONTROLLER_GET_NEXT_BROKER_ID: ask for a free id."""
 
     cluster_name: str
     broker_name: str
 
 
 class GetNextBrokerIdResponse(Header):
-    """An id that is free."""
+    """A free id."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -118,7 +119,7 @@ class ApplyBrokerId(Header):
     cluster_name: str
     broker_name: str
     applied_broker_id: I64
-    register_check_code: str  # Whoever repeats the request proves by it that it was the same.
+    register_check_code: str  # Proves that a repeated request comes from the same broker.
 
 
 class ApplyBrokerIdResponse(Header):

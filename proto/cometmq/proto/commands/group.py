@@ -14,7 +14,7 @@ class GetAllSubscriptionGroupConfig(Header):
 
 
 class GetAllSubscriptionGroupConfigResponse(Header):
-    """How many there are; without it the body is complete."""
+    """The number of groups; without it the body is complete."""
 
     total_group_num: I32 | None = None
 
@@ -33,7 +33,7 @@ class GetSubscriptionGroupConfig(Header):
 
 
 class UpdateAndGetGroupForbidden(Header):
-    """353 UPDATE_AND_GET_GROUP_FORBIDDEN: may this group read this topic?"""
+    """353 UPDATE_AND_GET_GROUP_FORBIDDEN: set, and ask, whether a group may read a topic."""
 
     group: str
     topic: str
@@ -41,7 +41,7 @@ class UpdateAndGetGroupForbidden(Header):
 
 
 class GetConsumeStats(Header):
-    """208 GET_CONSUME_STATS: how far a group has come, queue by queue."""
+    """208 GET_CONSUME_STATS: the progress of a group, queue by queue."""
 
     consumer_group: str
     topic: str | None = None
@@ -49,7 +49,7 @@ class GetConsumeStats(Header):
 
 
 class GetBrokerConsumeStats(Header):
-    """317 GET_BROKER_CONSUME_STATS: the same of every group of a broker."""
+    """317 GET_BROKER_CONSUME_STATS: the same for every group of a broker."""
 
     is_order: bool
 
@@ -61,14 +61,14 @@ class QueryTopicsByConsumer(Header):
 
 
 class QuerySubscriptionByConsumer(Header):
-    """345 QUERY_SUBSCRIPTION_BY_CONSUMER: a group's subscription of a topic."""
+    """345 QUERY_SUBSCRIPTION_BY_CONSUMER: a group's subscription to a topic."""
 
     group: str
     topic: str
 
 
 class QueryCorrectionOffset(Header):
-    """308 QUERY_CORRECTION_OFFSET: the smallest offsets that other groups have of a topic."""
+    """308 QUERY_CORRECTION_OFFSET: the smallest offsets of other groups in a topic."""
 
     compare_group: str
     topic: str
@@ -76,9 +76,9 @@ class QueryCorrectionOffset(Header):
 
 
 class CloneGroupOffset(Header):
-    """314 CLONE_GROUP_OFFSET: one group goes on where another stands."""
+    """314 CLONE_GROUP_OFFSET: have one group continue where another does."""
 
     src_group: str
     dest_group: str
     topic: str | None = None
-    offline: bool = False  # Copy topics that the source group is not subscribed to as well.
+    offline: bool = False  # Also copy topics that the source group is not subscribed to.

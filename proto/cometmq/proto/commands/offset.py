@@ -1,4 +1,4 @@
-"""Offsets: what a group has consumed, and where a queue begins and ends."""
+"""Offsets: those of groups, and where a queue begins and ends."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from cometmq.proto.header import I32, I64, Header
 
 
 class QueryConsumerOffset(Header):
-    """14 QUERY_CONSUMER_OFFSET: where does this group go on?"""
+    """14 QUERY_CONSUMER_OFFSET: ask where a group continues."""
 
     consumer_group: str
     topic: str
     queue_id: I32
-    # Explicitly false: never answer 0 for a group that has no offset.
+    # If explicitly false, never answer 0 for a group that has no offset.
     set_zero_if_not_found: bool | None = None
 
 
 class UpdateConsumerOffset(Header):
-    """15 UPDATE_CONSUMER_OFFSET: this group goes on here."""
+    """15 UPDATE_CONSUMER_OFFSET: set where a group continues."""
 
     consumer_group: str
     topic: str
@@ -40,7 +40,7 @@ class GetMinOffset(Header):
 
 
 class SearchOffsetByTimestamp(Header):
-    """29 SEARCH_OFFSET_BY_TIMESTAMP: the offset at a store time in ms."""
+    """29 SEARCH_OFFSET_BY_TIMESTAMP: the offset for a store time in ms."""
 
     topic: str
     queue_id: I32
@@ -49,7 +49,7 @@ class SearchOffsetByTimestamp(Header):
 
 
 class OffsetResponse(Header):
-    """A queue offset: the answer of 14, 29, 30 and 31."""
+    """A queue offset: the answer to 14, 29, 30 and 31."""
 
     offset: I64
 

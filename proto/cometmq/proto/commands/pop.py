@@ -1,4 +1,4 @@
-"""POP consumption: the broker keeps who is working on what, the client holds a handle."""
+"""POP consumption: the broker tracks which messages are in work, the client has a handle."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from cometmq.proto.header import I32, I64, Header, wire
 
 
 class PopMessage(Header):
-    """200050 POP_MESSAGE: messages that stay hidden from others for a time."""
+    """200050 POP_MESSAGE: take messages, which stay hidden from others for a time."""
 
     consumer_group: str
     topic: str
     queue_id: I32  # -1: any.
     max_msg_nums: I32
-    invisible_time: I64  # In ms, as all times here.
+    invisible_time: I64  # In ms, like all times here.
     poll_time: I64
-    born_time: I64  # The client's clock: a request that waited too long is not served.
-    init_mode: I32  # Of a group without an offset: 0 from the first message, 1 from the next.
+    born_time: I64  # By the client's clock: a request that waited too long is not served.
+    init_mode: I32  # For a group without an offset: 0 from the first message, 1 from the next.
     filter_type: str | None = wire("expType", default=None)  # TAG or SQL92.
     filter: str | None = wire("exp", default=None)
     order: bool = False
-    attempt_id: str | None = None  # The same in a repetition of an ordered pop.
+    attempt_id: str | None = None  # The same when an ordered pop is repeated.
 
 
 class PopMessageResponse(Header):
-    """What makes handles of the messages: the answer of 200050 and 200052.
+    """The answer to 200050 and 200052, from which the handles of the messages are made.
 
-    The texts, which `pop_handle` reads, come with messages only.
+    The texts, which `pop_handle` reads, come only with messages.
     """
 
     pop_time: I64
     invisible_time: I64
     revive_qid: I32  # 999 in ordered mode.
-    rest_num: I64  # Messages that are left.
+    rest_num: I64  # Remaining messages.
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
     order_count_info: str | None = None
 
 
 class PopMessageRefusal(Header):
-    """What a pop without messages is told: zeros, if it came far enough to be told anything.
+    """The answer to a pop without messages: zeros, if it got far enough to have fields at all.
 
-    One that waited in vain (POLLING_TIMEOUT) is told the times, and texts that are empty.
+    After waiting in vain (POLLING_TIMEOUT), it has the times, and empty texts.
     """
 
     pop_time: I64 | None = None
@@ -53,7 +53,7 @@ class PopMessageRefusal(Header):
 
 
 class PeekMessage(Header):
-    """200052 PEEK_MESSAGE: look, and hide nothing."""
+    """200052 PEEK_MESSAGE: look at messages without hiding them."""
 
     topic: str
     queue_id: I32  # -1: all.
@@ -62,7 +62,7 @@ class PeekMessage(Header):
 
 
 class AckMessage(Header):
-    """200051 ACK_MESSAGE: done with it."""
+    """200051 ACK_MESSAGE: a message is done."""
 
     consumer_group: str
     topic: str
@@ -86,7 +86,7 @@ class ChangeMessageInvisibleTime(Header):
 
 
 class ChangeMessageInvisibleTimeResponse(Header):
-    """What makes the message's new handle."""
+    """The parts of the message's new handle."""
 
     pop_time: I64
     invisible_time: I64
@@ -94,7 +94,7 @@ class ChangeMessageInvisibleTimeResponse(Header):
 
 
 class Notification(Header):
-    """200054 NOTIFICATION: tell me when there is something to pop."""
+    """200054 NOTIFICATION: ask to be told when there is something to pop."""
 
     consumer_group: str
     topic: str
@@ -108,14 +108,14 @@ class Notification(Header):
 
 
 class NotificationResponse(Header):
-    """Whether there is something, or too many wait already."""
+    """Whether there is something to pop, or too many requests are waiting already."""
 
     has_msg: bool
     polling_full: bool = False
 
 
 class PollingInfo(Header):
-    """200055 POLLING_INFO: how many requests are held?"""
+    """200055 POLLING_INFO: ask how many requests are held."""
 
     consumer_group: str
     topic: str
@@ -123,6 +123,6 @@ class PollingInfo(Header):
 
 
 class PollingInfoResponse(Header):
-    """How many requests are held."""
+    """The number of held requests."""
 
     polling_num: I32

@@ -1,4 +1,4 @@
-"""The texts of POP: the handle of a popped message, and what an answer makes handles of.
+"""The texts of POP: the handle of a popped message, and the texts in answers to make handles from.
 
 ::
 
@@ -9,8 +9,8 @@
     orderCountInfo  <origin> <queue> <count>                          joined by semicolons
                  or <origin> qo<queue>%<queue offset> <count>
 
-The handle is `extraInfo` of 200051 and 200053, and the property `POP_CK` of a message. Numbers are
-decimal and fit 64 bits. An item may come once: what two would mean is not defined.
+The handle is `extraInfo` in 200051 and 200053, and the property `POP_CK` of a message. Numbers are
+decimal and fit 64 bits. An item may occur only once: the meaning of two is not defined.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COUNTS = "orderCountInfo"
 
 
 class PopOrigin(Enum):
-    """Which topic a popped message was in: what was asked for, or a retry topic of its group."""
+    """The topic of a popped message: the requested one, or a retry topic of its group."""
 
     TOPIC = "0"
     RETRY = "1"  # %RETRY%<group>_<topic>
@@ -52,7 +52,7 @@ class PopQueue(NamedTuple):
 
 
 class PopPlace(NamedTuple):
-    """A message in such a queue, or with None for its offset the queue as a whole."""
+    """A message in such a queue; with None for the offset, the queue as a whole."""
 
     origin: PopOrigin
     queue_id: int
@@ -61,7 +61,7 @@ class PopPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PopHandle:
-    """One delivery of one message: what an acknowledgement has to name."""
+    """One delivery of one message, which an acknowledgement has to name."""
 
     start_offset: int  # Of the messages that were popped together.
     pop_time: int
@@ -73,7 +73,7 @@ class PopHandle:
     queue_offset: int
 
     def encode(self) -> str:
-        """Write the handle; a broker name is not empty and holds no blank."""
+        """Write the handle; the broker name must not be empty or contain a blank."""
         if not self.broker_name or " " in self.broker_name:
             raise LocalProtocolError(f"{self} has no text")
         return (
@@ -83,7 +83,7 @@ class PopHandle:
 
     @classmethod
     def decode(cls, text: str) -> PopHandle:
-        """Read a handle; its eight words are all there."""
+        """Read a handle, which must have all its eight words."""
         words = text.split(" ")
         if len(words) != 8 or not words[5]:
             raise _wrong(_HANDLE, "does not have eight words")
@@ -101,7 +101,7 @@ class PopHandle:
 
 
 def encode_start_offsets(offsets: Mapping[PopQueue, int]) -> str:
-    """Write `startOffsetInfo`: the first offset that was popped from each queue."""
+    """Write `startOffsetInfo`: the first offset popped from each queue."""
     return ";".join(
         f"{origin.value} {queue_id} {offset}" for (origin, queue_id), offset in offsets.items()
     )
@@ -118,7 +118,7 @@ def decode_start_offsets(text: str) -> dict[PopQueue, int]:
 
 
 def encode_message_offsets(offsets: Mapping[PopQueue, Sequence[int]]) -> str:
-    """Write `msgOffsetInfo`: the offsets that were popped from each queue."""
+    """Write `msgOffsetInfo`: the offsets popped from each queue."""
     return ";".join(
         f"{origin.value} {queue_id} {','.join(map(str, popped))}"
         for (origin, queue_id), popped in offsets.items()

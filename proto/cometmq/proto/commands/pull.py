@@ -9,15 +9,15 @@ from cometmq.proto.header import I32, I64, Header, wire
 
 
 class PullSysFlag(IntFlag):
-    """What a pull asks for beside messages: the bits of its `sys_flag`.
+    """What a pull asks for besides messages: the bits of its `sys_flag`.
 
-    They are for putting a `sys_flag` together. To test one, ask `PullMessage`: `&` with a member
-    of an `IntFlag` takes fifty times as long as with an integer.
+    Use them to compose a `sys_flag`. To test one, use the properties of `PullMessage`: `&` with a
+    member of an `IntFlag` takes fifty times as long as with an integer.
     """
 
     COMMIT_OFFSET = 1  # Store `commit_offset`.
     SUSPEND = 2  # Hold the request while there is nothing to answer.
-    SUBSCRIPTION = 4  # `subscription` is in the request; else the heartbeat's counts.
+    SUBSCRIPTION = 4  # `subscription` is in the request; otherwise the heartbeat's counts.
     CLASS_FILTER = 8  # Obsolete.
     LITE_PULL = 16
 
@@ -29,7 +29,7 @@ _LITE_PULL = int(PullSysFlag.LITE_PULL)
 
 
 class PullMessage(Header):
-    """11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE: messages of one queue from an offset on."""
+    """11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE: messages of one queue, from an offset on."""
 
     consumer_group: str
     topic: str
@@ -59,7 +59,7 @@ class PullMessage(Header):
 
     @property
     def has_subscription(self) -> bool:
-        """Whether `subscription` counts, and not what the last heartbeat said."""
+        """Whether `subscription` counts, and not that of the last heartbeat."""
         return self.sys_flag & _SUBSCRIPTION != 0
 
     @property
@@ -68,7 +68,7 @@ class PullMessage(Header):
         return self.sys_flag & _LITE_PULL != 0
 
 
-# A pull that is answered with one of these was served; its header is a `PullMessageResponse`.
+# A pull answered with one of these was served; the answer's header is a `PullMessageResponse`.
 PULLED_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -80,9 +80,9 @@ PULLED_CODES = frozenset(
 
 
 class PullMessageResponse(Header):
-    """Where the consumer stands after a pull that was answered with one of `PULLED_CODES`.
+    """Where the consumer stands after a pull answered with one of `PULLED_CODES`.
 
-    Java unboxes the first four unasked: they are there even if there is no message.
+    Java unboxes the first four without checking: they are set even if there is no message.
     """
 
     suggest_which_broker_id: I64  # Pull from this one next; 0 is the master.
@@ -95,7 +95,7 @@ class PullMessageResponse(Header):
 
 
 class ForbiddenType(IntEnum):
-    """What has no permission, when a pull is refused with NO_PERMISSION."""
+    """What is forbidden if a pull is refused with NO_PERMISSION."""
 
     BROKER = 1
     GROUP = 2
@@ -105,6 +105,6 @@ class ForbiddenType(IntEnum):
 
 
 class PullMessageRefusal(Header):
-    """What a pull that was refused with NO_PERMISSION is told beside its code."""
+    """The field in the answer to a pull refused with NO_PERMISSION."""
 
     forbidden_type: I32 | None = None

@@ -1,4 +1,4 @@
-"""Finding messages by key, by place and in the queue's index."""
+"""Finding messages by key, by place and in a queue's index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cometmq.proto.header import I32, I64, Header, wire
 
 
 class QueryMessage(Header):
-    """12 QUERY_MESSAGE: messages by a key word, by unique key or by tag."""
+    """12 QUERY_MESSAGE: messages by key, by unique key or by tag."""
 
     topic: str
     key: str
@@ -19,7 +19,7 @@ class QueryMessage(Header):
 
 
 class QueryMessageResponse(Header):
-    """How far the index had come; both are 0 when nothing was found."""
+    """The progress of the index; both fields are 0 if nothing was found."""
 
     index_last_update_timestamp: I64
     index_last_update_phyoffset: I64
@@ -39,4 +39,4 @@ class QueryConsumeQueue(Header):
     queue_id: I32
     index: I64
     count: I32
-    consumer_group: str | None = None  # Whose subscription to judge the entries by.
+    consumer_group: str | None = None  # The group whose subscription the entries are judged by.

@@ -1,7 +1,7 @@
-"""Recalling a message that has a delivery time, by the handle that its send was answered with.
+"""Recalling a message that has a delivery time, by the handle in the answer to its send.
 
-A handle is text, of which the client knows nothing but that it is to be given back: base64 with
-the URL alphabet, padded, of five words with a blank between each::
+A handle is a text that is opaque to the client: padded base64 with the URL alphabet, of five words
+with a blank between each::
 
     v1 <topic> <broker name> <delivery time, ms> <unique key>
 """
@@ -21,7 +21,7 @@ _TIME_MAX = 2**63 - 1
 
 
 class RecallMessage(Header):
-    """370 RECALL_MESSAGE: take back a message that is not yet delivered."""
+    """370 RECALL_MESSAGE: take back a message that has not been delivered yet."""
 
     topic: str
     recall_handle: str
@@ -29,21 +29,21 @@ class RecallMessage(Header):
 
 
 class RecallMessageResponse(Header):
-    """What was recalled."""
+    """The recalled message."""
 
     msg_id: str  # The unique key.
     region_id: str | None = wire("MSG_REGION", default=None)
 
 
 class RecallMessageRefusal(Header):
-    """What a refused recall is told beside its code."""
+    """The fields in the answer to a refused recall."""
 
     region_id: str | None = wire("MSG_REGION", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class RecallHandle:
-    """What a recall handle says: which message, and where it waits."""
+    """The parts of a recall handle: which message it is, and where it waits."""
 
     topic: str
     broker_name: str
@@ -51,7 +51,7 @@ class RecallHandle:
     unique_key: str
 
     def encode(self) -> str:
-        """Write the handle; its words are not empty and hold no blank."""
+        """Write the handle; its words must not be empty or contain a blank."""
         words = f"v1 {self.topic} {self.broker_name} {self.deliver_timestamp} {self.unique_key}"
         if not _WORDS.fullmatch(words) or self.deliver_timestamp > _TIME_MAX:
             raise LocalProtocolError(f"{self} has no text")

@@ -1,4 +1,4 @@
-"""Routes and lists that the name server keeps, and its table of texts."""
+"""Routes and lists of the name server, and its KV table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cometmq.proto.header import I32, Header, wire
 
 
 class GetRouteInfoByTopic(Header):
-    """105 GET_ROUTEINFO_BY_TOPIC: who serves this topic?"""
+    """105 GET_ROUTEINFO_BY_TOPIC: ask which brokers serve a topic."""
 
     topic: str
     accept_standard_json_only: bool | None = None  # Quote the keys of the answer's maps.
@@ -28,31 +28,31 @@ class DeleteTopicInNamesrv(Header):
 
 
 class RegisterTopicInNamesrv(Header):
-    """217 REGISTER_TOPIC_IN_NAMESRV: a route by hand."""
+    """217 REGISTER_TOPIC_IN_NAMESRV: set a route by hand."""
 
     topic: str
 
 
 class WipeWritePermOfBroker(Header):
-    """205 WIPE_WRITE_PERM_OF_BROKER: clients stop sending to it."""
+    """205 WIPE_WRITE_PERM_OF_BROKER: make clients stop sending to a broker."""
 
     broker_name: str
 
 
 class WipeWritePermOfBrokerResponse(Header):
-    """How many topics lost the write bit."""
+    """The number of topics that lost the write bit."""
 
     wipe_topic_count: I32
 
 
 class AddWritePermOfBroker(Header):
-    """327 ADD_WRITE_PERM_OF_BROKER: clients send to it again."""
+    """327 ADD_WRITE_PERM_OF_BROKER: let clients send to a broker again."""
 
     broker_name: str
 
 
 class AddWritePermOfBrokerResponse(Header):
-    """How many topics may be read and written now."""
+    """The number of topics that may now be read and written."""
 
     add_topic_count: I32
 

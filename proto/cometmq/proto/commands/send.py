@@ -1,4 +1,4 @@
-"""Sending: one message, a batch, a reply, and what a consumer sends back."""
+"""Sending: a message, a batch, a reply, or a message that a consumer sends back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cometmq.proto.header import I32, I64, Header, wire
 
 
 class SendMessage(Header):
-    """10 SEND_MESSAGE and 324 SEND_REPLY_MESSAGE: a message, its fields by their long names."""
+    """10 SEND_MESSAGE and 324 SEND_REPLY_MESSAGE: a message; its fields have their long names."""
 
     producer_group: str
     topic: str
@@ -16,7 +16,7 @@ class SendMessage(Header):
     queue_id: I32  # Below 0: the broker picks a write queue.
     sys_flag: I32  # The message's own bits: compression, half message.
     born_timestamp: I64
-    flag: I32  # The user's; means nothing to a broker.
+    flag: I32  # The user's; it has no meaning for a broker.
     properties: str | None = None
     reconsume_times: I32 = 0
     unit_mode: bool = False
@@ -26,9 +26,9 @@ class SendMessage(Header):
 
 
 class SendMessageV2(SendMessage):
-    """310 SEND_MESSAGE_V2, 320, 325 and 31005: each field is called by one letter.
+    """310 SEND_MESSAGE_V2, 320, 325 and 31005: each field has a name of one letter.
 
-    It is a `SendMessage`: only the names on the wire differ, to save bytes.
+    It is a `SendMessage` with other names on the wire, to save bytes.
     """
 
     producer_group: str = wire("a")
@@ -47,7 +47,7 @@ class SendMessageV2(SendMessage):
     broker_name: str | None = wire("n", default=None)
 
 
-# A send that is answered with one of these is stored; its header is a `SendMessageResponse`.
+# A send answered with one of these is stored; the answer's header is a `SendMessageResponse`.
 STORED_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -59,30 +59,30 @@ STORED_CODES = frozenset(
 
 
 class SendMessageResponse(Header):
-    """Where the message went: the answer of all five sends, with one of `STORED_CODES`."""
+    """Where the message is stored: the answer to all five sends, with one of `STORED_CODES`."""
 
-    msg_id: str  # The offset message id; of a batch, one for each message, joined by commas.
+    msg_id: str  # The offset message id; for a batch, that of each message, joined by commas.
     queue_id: I32
-    queue_offset: I64  # Of the first message; of a half message, its place in the half queue.
+    queue_offset: I64  # Of the first message; for a half message, its place in the half queue.
     transaction_id: str | None = None  # The message's unique key.
     batch_uniq_id: str | None = None
-    recall_handle: str | None = None  # Of a message with a delivery time.
+    recall_handle: str | None = None  # For a message with a delivery time.
     region_id: str | None = wire("MSG_REGION", default=None)
     trace_on: bool | None = wire("TRACE_ON", default=None)  # False: leave this send out of traces.
 
 
 class SendBatchOnceResponse(Header):
-    """What became of a batch of which each message is stored once: 31005 SEND_BATCH_ONCE."""
+    """31005 SEND_BATCH_ONCE: the result for a batch of which each message is stored once."""
 
-    queue_id: I32  # Where those went that are new.
-    stored_count: I32  # How many those are; the others were stored before.
-    count: I32  # All.
+    queue_id: I32  # Where the new messages went.
+    stored_count: I32  # The number of new messages; the others were stored before.
+    count: I32  # The number of all messages.
 
 
 class SendMessageRefusal(Header):
-    """What a refused send is told beside its code.
+    """The fields in the answer to a refused send.
 
-    A reply that could not be handed over may be stored all the same: then the others say where.
+    A reply that could not be handed over may still be stored: the last three fields say where.
     """
 
     region_id: str | None = wire("MSG_REGION", default=None)
@@ -93,7 +93,7 @@ class SendMessageRefusal(Header):
 
 
 class ConsumerSendMsgBack(Header):
-    """36 CONSUMER_SEND_MSG_BACK: deliver this message again later, or give it up."""
+    """36 CONSUMER_SEND_MSG_BACK: deliver a message again later, or give it up."""
 
     offset: I64  # Physical.
     group: str
@@ -105,7 +105,7 @@ class ConsumerSendMsgBack(Header):
 
 
 class PushReplyMessageToClient(Header):
-    """326 PUSH_REPLY_MESSAGE_TO_CLIENT: the broker hands a reply to who asked."""
+    """326 PUSH_REPLY_MESSAGE_TO_CLIENT: the broker hands a reply to the requester."""
 
     producer_group: str
     topic: str
@@ -115,7 +115,7 @@ class PushReplyMessageToClient(Header):
     sys_flag: I32
     born_timestamp: I64
     flag: I32
-    born_host: str  # ip:port, as is `store_host`.
+    born_host: str  # ip:port, like `store_host`.
     store_host: str
     store_timestamp: I64
     properties: str | None = None

@@ -1,12 +1,12 @@
-"""Header fields that any request may carry beside its own.
+"""Header fields that any request may carry besides its own.
 
-They are read from the same command as the request's own class, when somebody asks for them: five
-fields repeated in each class would cost every request what few of them use::
+They are read from the same command as the request's own class, and only when needed: repeated in
+each class, they would cost every request something that few of them use::
 
     request = command.read(GetMaxOffset)
     broker_name = read_shared(command, RpcFields).broker_name
 
-A sender gives them as the command's `extras`: `Command.request(code, GetMaxOffset("T", 0),
+A sender passes them as the command's `extras`: `Command.request(code, GetMaxOffset("T", 0),
 extras=to_texts(RpcFields(broker_name="broker-a")))`.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class RpcFields(Header):
-    """Where a request is meant to go and in which namespace its names are."""
+    """The intended broker of a request, and the namespace of its names."""
 
     namespace: str | None = wire("ns", default=None)
-    namespaced: bool | None = wire("nsd", default=None)  # The names already hold the namespace.
-    # Clients of 5.x name the broker in each request about a queue. Nobody checks it, but a broker
-    # that acts for another one must look.
+    namespaced: bool | None = wire("nsd", default=None)  # The names already have the namespace.
+    # Clients of 5.x name the broker in each request about a queue. Nobody checks it, except that a
+    # broker that acts for another one must.
     broker_name: str | None = wire("bname", default=None)
     oneway: bool | None = wire("oway", default=None)  # A proxy's mark; the flag bit is what counts.
     # Static topics: false says that the queue id is the physical one.
@@ -36,7 +36,7 @@ class RpcFields(Header):
 
 
 class Credentials(Header):
-    """Who asks: the signature is over all other field values, in the order of their names."""
+    """The sender's credentials; the signature covers all other field values, ordered by name."""
 
     access_key: str = wire("AccessKey")
     signature: str = wire("Signature")
@@ -46,7 +46,7 @@ class Credentials(Header):
 def read_shared(command: Command, cls: type[H]) -> H:
     """Read the shared fields of a command, in any codec.
 
-    `Command.read` would not do: a MessagePack header has the request's own class in an array
-    without names, and the shared fields by name beside it.
+    `Command.read` does not work for them: a MessagePack header has the fields of the request's own
+    class in an array without names, and the shared fields by name beside it.
     """
     return from_texts(cls, command.ext_fields)

@@ -1,12 +1,12 @@
-"""Which header fields each command has: request, answer, refusal; and who serves it.
+"""The header classes of each command, for request, answer and refusal, by who serves it.
 
-Only header fields: the bodies that a request and its answer carry are in `REQUEST_BODIES` and
-`RESPONSE_BODIES` of `cometmq.proto.bodies`. Many an answer has a body and no fields, or nothing:
-that is why so few rows name a response class.
+Only header fields are here: the bodies of requests and answers are in `REQUEST_BODIES` and
+`RESPONSE_BODIES` of `cometmq.proto.bodies`. Many answers have a body and no fields, or nothing, so
+few rows name a response class.
 
-A row says with `None` that the command has none of its own there. What is in no table is not
-served by anybody any more (13, 22, 23, 27, 47, 50 to 54, 209 to 214, 301, 302), or its fields are
-not modelled yet: broker containers (902, 903) and lite topics (200070 to 200079).
+`None` in a row means that the command has no own fields there. A command in no table is no longer
+served by anybody (13, 22, 23, 27, 47, 50 to 54, 209 to 214, 301, 302), or its fields are not
+modelled yet: broker containers (902, 903) and lite topics (200070 to 200079).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Headers(NamedTuple):
 
     request: type[Header] | None = None
     response: type[Header] | None = None
-    # Of an answer that carries nothing out. All its fields are optional: such an answer may come
-    # from a layer that does not know the command.
+    # For an answer that refuses the request. All its fields are optional, because such an answer
+    # may come from a layer that does not know the command.
     refusal: type[Header] | None = None
     answered: frozenset[ResponseCode] = _SUCCESS  # The codes that `response` comes with.
 
@@ -59,9 +59,9 @@ class Headers(NamedTuple):
 
 
 NO_FIELDS = Headers()
-"""Of a command that carries nothing but its body, if that."""
+"""For a command that has a body at most."""
 
-# What a broker is asked, by clients, admin tools and other brokers.
+# Requests to a broker, from clients, admin tools and other brokers.
 BROKER_COMMANDS: Mapping[Code, Headers] = {
     Code.SEND_MESSAGE: Headers(
         send.SendMessage, send.SendMessageResponse, send.SendMessageRefusal, send.STORED_CODES
@@ -202,7 +202,7 @@ BROKER_COMMANDS: Mapping[Code, Headers] = {
     Code.BATCH_ACK_MESSAGE: NO_FIELDS,
 }
 
-# What a name server is asked.
+# Requests to a name server.
 NAME_SERVER_COMMANDS: Mapping[Code, Headers] = {
     Code.PUT_KV_CONFIG: Headers(route.PutKvConfig),
     Code.GET_KV_CONFIG: Headers(route.GetKvConfig, route.GetKvConfigResponse),
@@ -233,7 +233,7 @@ NAME_SERVER_COMMANDS: Mapping[Code, Headers] = {
     Code.BROKER_HEARTBEAT: Headers(broker.BrokerHeartbeat),
 }
 
-# What a broker asks of a client, over the connection that the client opened.
+# Requests of a broker to a client, over the connection that the client opened.
 CLIENT_COMMANDS: Mapping[Code, Headers] = {
     Code.CHECK_TRANSACTION_STATE: Headers(transaction.CheckTransactionState),
     Code.NOTIFY_CONSUMER_IDS_CHANGED: Headers(consumer.NotifyConsumerIdsChanged),
@@ -244,7 +244,7 @@ CLIENT_COMMANDS: Mapping[Code, Headers] = {
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT: Headers(send.PushReplyMessageToClient),
 }
 
-# What the controller of a group of brokers is asked.
+# Requests to the controller of a group of brokers.
 CONTROLLER_COMMANDS: Mapping[Code, Headers] = {
     Code.BROKER_HEARTBEAT: Headers(broker.BrokerHeartbeat),
     Code.CONTROLLER_ALTER_SYNC_STATE_SET: Headers(

@@ -1,4 +1,4 @@
-"""Topics on a broker: made, changed, deleted and described."""
+"""Topics on a broker: creating, changing, deleting and describing them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cometmq.proto.header import I32, Header
 class Permission(IntFlag):
     """What may be done with a topic or a broker: the bits of `perm`.
 
-    They are for putting a `perm` together and for showing one. To test one, there are `may_read`
-    and `may_write`: `&` with a member of an `IntFlag` takes fifty times as long as with an integer.
+    Use them to compose or show a `perm`. To test one, use `may_read` and `may_write`: `&` with a
+    member of an `IntFlag` takes fifty times as long as with an integer.
     """
 
-    INHERIT = 1  # Others may be made after this one's pattern.
+    INHERIT = 1  # Other topics may be created from this one as a template.
     WRITE = 2
     READ = 4
     PRIORITY = 8
@@ -25,12 +25,12 @@ _READ = int(Permission.READ)
 
 
 def may_read(perm: int) -> bool:
-    """Tell whether consumers may read there."""
+    """Return whether consumers may read there."""
     return perm & _READ != 0
 
 
 def may_write(perm: int) -> bool:
-    """Tell whether producers may send there."""
+    """Return whether producers may send there."""
     return perm & _WRITE != 0
 
 
@@ -64,7 +64,7 @@ class GetAllTopicConfig(Header):
 
 
 class GetAllTopicConfigResponse(Header):
-    """How many there are; without it the body is complete."""
+    """The number of topics; without it the body is complete."""
 
     total_topic_num: I32 | None = None
 

@@ -1,11 +1,11 @@
-"""The `attributes` text of a topic change: which attributes to set and which to delete.
+"""The `attributes` text of a topic change: attributes to set and attributes to delete.
 
 ::
 
     +message.type=FIFO,+reserve.time=-1,-cleanup.policy
 
-A plus sets, a minus deletes, commas join. Which keys exist and which may change is the broker's
-matter. There is no escape: a key or a value cannot hold a comma.
+Plus sets, minus deletes, and commas separate. The broker decides which keys exist and which may
+change. There is no escape: a key or a value cannot contain a comma.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transactional messages: how a half message ends."""
+"""Transactional messages: ending a half message, and asking how it ends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from cometmq.proto.header import I32, I64, Header
 
 
 class TransactionEnd(IntEnum):
-    """What becomes of a half message: the values of `EndTransaction.commit_or_rollback`.
+    """The outcome of a half message: the values of `EndTransaction.commit_or_rollback`.
 
-    They are the transaction bits of a message's own flags.
+    They are equal to the transaction bits of a message's flags.
     """
 
     UNKNOWN = 0
@@ -22,7 +22,7 @@ class EndTransaction(Header):
     """37 END_TRANSACTION: the producer decides."""
 
     producer_group: str
-    tran_state_table_offset: I64  # In the half queue: `queue_offset` of the send's answer.
+    tran_state_table_offset: I64  # In the half queue: `queue_offset` in the answer to the send.
     commit_log_offset: I64  # Physical.
     commit_or_rollback: I32
     msg_id: str  # The unique key.
@@ -43,7 +43,7 @@ class CheckTransactionState(Header):
 
 
 class ResumeCheckHalfMessage(Header):
-    """323 RESUME_CHECK_HALF_MESSAGE: ask again about a half message that was given up."""
+    """323 RESUME_CHECK_HALF_MESSAGE: ask again about a given-up half message."""
 
     msg_id: str  # An offset message id.
     topic: str | None = None
