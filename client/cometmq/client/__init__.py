@@ -1,4 +1,4 @@
-"""The SDK: produce and consume, async and sync, with CometMQ's servers and Apache RocketMQ's.
+"""The client SDK: produce and consume, async or sync, with CometMQ or Apache RocketMQ servers.
 
 ::
 

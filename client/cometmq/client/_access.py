@@ -1,8 +1,8 @@
-"""How a client gets into a guarded cluster: requests that are signed, connections by TLS.
+"""How a client gets into a guarded cluster: signed requests and TLS connections.
 
-A signature is Apache's: of the values of a request's fields in the order of their names, and of
-its body, made with HMAC-SHA1. The fields are texts to whoever looks at it, so requests that are
-signed keep to the JSON header.
+The signature is Apache's: HMAC-SHA1 of the values of a request's fields, in the order of their
+names, and of its body. Whoever checks it sees the fields as texts, so signed requests keep to the
+JSON header.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class Access(NamedTuple):
-    """With what each connection of a client is made."""
+    """What each connection of a client needs: TLS and signatures."""
 
     offer_messagepack: bool
     sign: Callable[[Command], Command] | None
-    """Gives a request with its signature."""
+    """Returns a request with its signature."""
     tls: ssl.SSLContext | None
 
 
@@ -61,7 +61,7 @@ def _signing(access_key: str, secret_key: str) -> Callable[[Command], Command]:
 def _tls(trusted: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=trusted or None)
-    except OSError as error:  # ssl's errors are some, too.
+    except OSError as error:  # Includes the errors of ssl.
         raise UsageError(f"tls_ca: {trusted}: no certificates as PEM: {reason_of(error)}") from None
     if not trusted:
         context.check_hostname = False

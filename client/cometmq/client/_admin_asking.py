@@ -1,4 +1,4 @@
-"""What all administrative calls stand on: whom they ask, and how answers are read."""
+"""The base of all administrative calls: whom they ask, and how they read the answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger("cometmq.client")
 B = TypeVar("B", bound="Body")
 
 Change = Literal["made", "changed", "kept"]
-"""What became of something on one broker: "kept" is as it was, for it was as it is wanted."""
+"""What a call did on one broker; "kept" means unchanged, as it already was what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class BrokerListed:
 
 
 def time_of(milliseconds: int) -> datetime | None:
-    """Return a time of the wire; None where there is none."""
+    """Convert a time from the wire; None if there is none."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds > 0 else None
 
 
@@ -119,7 +119,7 @@ class AdminAsking:
     async def _messages(
         self, queue: Queue, begin: int, end: int, filter: str | Sql = "*"
     ) -> AsyncGenerator[ReceivedMessage, None]:
-        """Give the messages of a stretch of a queue that are still there."""
+        """Yield the messages of a range of a queue that still exist."""
         parts = self._get_parts()
         wanted = parse_filter(filter)
 
@@ -138,7 +138,7 @@ class AdminAsking:
             begin = pulled.next_offset
 
     def _read_of_many(self, kind: type[B], address: str, response: Command) -> B:
-        """Read what is said of many queues; the remark says which are left out, being damaged."""
+        """Read an answer about many queues; its remark names damaged ones, which are left out."""
         if response.remark:
             _log.warning("%s: %s", address, response.remark)
         return self._read(kind, address, response)

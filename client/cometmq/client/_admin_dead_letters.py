@@ -1,12 +1,12 @@
-"""Dead letters: what groups have given up, looked at, sent again, and thrown away.
+"""Dead letters: listing, resending and deleting the messages that groups have given up.
 
-How a redrive sends each one once. The new message's id is made of where the dead letter lies, so
-who sends it a second time gives it the same id. A broker of CometMQ's stores that once while it
-remembers its producer; and whoever begins or goes on with a redrive first asks the broker's index
-for each id, which Apache's brokers have, too: for that of either way, so that what went to the
-group does not go to its topic as well. The pipeline's job `dlq` redrives by this, too, so all of
-them have one record: the broker's index. Nothing is kept about how far a redrive has come: it
-may be interrupted anywhere, run with another filter, and run again.
+How a redrive sends each one once. The id of the new message is made from the place of the dead
+letter, so sending it a second time uses the same id. A CometMQ broker stores an id once while it
+remembers the producer. In addition, a redrive first asks the broker's index for each id; Apache's
+brokers have that index, too. It asks for the ids of both ways, so that a letter that was sent to
+the group is not sent to its topic as well. The pipeline's job `dlq` uses the same ids, so all
+redrives share one record: the broker's index. A redrive's progress is not stored: it may be
+interrupted anywhere, run with another filter, and run again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 SHOW_COUNT: Final = 100
 LOOKED_AT_ONCE: Final = 32
-"""Dead letters of which it is asked together whether they were sent before."""
+"""How many dead letters are checked at a time for having been sent before."""
 _FAR_MS: Final = (1 << 63) - 1
 
 
@@ -102,15 +102,15 @@ class DeadLetters(AdminAsking):
     async def show(
         self, group: str, wanted: DeadLetterFilter = ALL_OF_THEM, *, count: int = SHOW_COUNT
     ) -> list[ReceivedMessage]:
-        """Return dead letters of a group, the oldest of each broker first, up to `count`.
+        """Return up to `count` dead letters of a group, the oldest of each broker first.
 
         ::
 
             for letter in await mq.admin.dead_letters.show("billing", count=10):
                 print(letter.id, letter.topic, letter.attempt, letter.body)
 
-        A group that no broker knows, and that has no dead letters, is a `NotFoundError`; so it is
-        for `redrive` and `purge`.
+        It raises `NotFoundError` for a group that has no dead letters and that no broker knows, as
+        do `redrive` and `purge`.
         """
         if count < 1:
             raise UsageError(f"count={count}: at least 1")
@@ -132,17 +132,18 @@ class DeadLetters(AdminAsking):
         dry_run: bool = False,
         watch: Callable[[Redriven], None] | None = None,
     ) -> Redriven:
-        """Send dead letters again, each once, however often this is called and interrupted.
+        """Send dead letters again, each once, however often this is called or interrupted.
 
         ::
 
             await mq.admin.dead_letters.redrive("billing", rate=100)
 
-        To the "group" that gave them up, by its retry topic, so that no other group gets them
-        again; or to their "topic", for all groups. A group that consumes in order gets what is
-        sent to its topic only, and is refused otherwise. At most `rate` a second. They stay among
-        the dead letters until these are purged or expire; what is given up again is another one.
-        `watch` is called behind each one. `dry_run` sends nothing.
+        `to="group"` sends them to the group that gave them up, through its retry topic, so that no
+        other group gets them again; `to="topic"` sends them to their topic, for all groups. A group
+        that consumes in order gets nothing through a retry topic, so "group" is refused for it. At
+        most `rate` are sent per second. They stay among the dead letters until these are purged or
+        expire; a message that is given up again becomes another dead letter. `watch` is called
+        after each one. `dry_run` sends nothing.
         """
         if rate is not None and not rate > 0:
             raise UsageError(f"rate={rate}: messages a second, more than 0")
@@ -150,7 +151,7 @@ class DeadLetters(AdminAsking):
             raise UsageError(f"to={to!r}: 'group' or 'topic'")
         redriven = Redriven()
         pace = Pace(rate)
-        kept: set[str] = set()  # Brokers that do not give back what they are sent.
+        kept: set[str] = set()  # Brokers that do not return them to the dead letters.
         async with aclosing(self._letters(check_group(group), wanted, to)) as letters:
             async for letter, sent_to in letters:
                 broker = letter.message.queue.broker
@@ -168,13 +169,13 @@ class DeadLetters(AdminAsking):
         return redriven
 
     async def purge(self, group: str) -> int:
-        """Throw all dead letters of a group away; returns how many there were.
+        """Delete all dead letters of a group; return how many there were.
 
         ::
 
             await mq.admin.dead_letters.purge("billing")
 
-        Their topic is deleted; the next dead letter makes it anew.
+        Their topic is deleted; the next dead letter recreates it.
         """
         queues = await self._known_queues(check_group(group))
         if queues:
@@ -182,14 +183,14 @@ class DeadLetters(AdminAsking):
         return sum(each.message_count for each in queues)
 
     async def _queues(self, group: str) -> list[QueueStatus]:
-        """The queues of a group's dead letters; none while it never had any."""
+        """Return the queues of a group's dead letters; empty if it never had any."""
         try:
             return await self._admin.topic_status(dead_letter_topic(group))
         except NotFoundError:
             return []
 
     async def _known_queues(self, group: str) -> list[QueueStatus]:
-        """The same; a `NotFoundError` where no broker knows the group, which may be misspelt."""
+        """Return the same; raise `NotFoundError` if it is empty and no broker knows the group."""
         queues = await self._queues(group)
         if not queues:
             await self._admin.check_group_exists(group)
@@ -198,7 +199,7 @@ class DeadLetters(AdminAsking):
     async def _each(
         self, group: str, wanted: DeadLetterFilter
     ) -> AsyncGenerator[ReceivedMessage, None]:
-        """Give the dead letters that there are now."""
+        """Yield the dead letters that exist now."""
         for status in await self._known_queues(group):
             async for each in self._messages(
                 status.queue, status.first_offset, status.end_offset, wanted.filter
@@ -209,7 +210,7 @@ class DeadLetters(AdminAsking):
     async def _letters(
         self, group: str, wanted: DeadLetterFilter, to: RedriveTo
     ) -> AsyncGenerator[tuple[Letter, str], None]:
-        """Give what is to be sent again, and to which topic each was already; none is empty."""
+        """Yield the letters to send, each with the topic that it was sent to before, or ''."""
         page: list[Letter] = []
         async for message in self._each(group, wanted):
             page.append(letter_of(message, group, to))
@@ -223,10 +224,7 @@ class DeadLetters(AdminAsking):
             yield letter, earlier.get(letter.id, "")
 
     async def _earlier(self, letters: list[Letter], group: str) -> dict[str, str]:
-        """The ids of those that were sent before, by either way, as far as the indexes know.
-
-        Each with the topic that it was sent to.
-        """
+        """Return the ids of letters that the indexes have as sent, either way, with the topics."""
         found: dict[str, str] = {}
         failed: list[ClientError] = []
         masters = await self._masters(None)
@@ -259,7 +257,7 @@ class DeadLetters(AdminAsking):
         return any(each.unique_id == letter.id for each in records)  # The index knows hashes only.
 
     async def _send(self, letter: Letter, redriven: Redriven) -> bool:
-        """Send one; what its broker refuses is noted, for others it may take."""
+        """Send one letter; if its broker refuses it, note that: it may accept others."""
         parts = self._get_parts()
         message = letter.message
         body, sys_flag = shrink(message.body, parts.config.compress_from)
@@ -283,7 +281,7 @@ class DeadLetters(AdminAsking):
                     )
                     break
                 except RefusedError as error:
-                    # Its producer has sent what lies behind it: the index knows better.
+                    # Its producer has already sent later ones. The index knows better: not sent.
                     if parcel.may_repeat or error.code != ResponseCode.ILLEGAL_OPERATION:
                         raise
         except RefusedError as error:
@@ -293,7 +291,7 @@ class DeadLetters(AdminAsking):
         return True
 
     async def _target(self, letter: Letter) -> Queue:
-        """The queue that it goes to: always the same, of the broker that has the dead letter."""
+        """Return the queue it is sent to: always the same, on the broker of the dead letter."""
         broker = letter.message.queue.broker
         if letter.topic != letter.message.topic:
             return Queue(letter.topic, broker, 0)
@@ -308,7 +306,7 @@ class DeadLetters(AdminAsking):
         return queue_of_key(queues, key)
 
     async def _check_kept(self, letter: Letter, group: str) -> None:
-        """Refuse to go on where the broker has put what was sent back to the dead letters."""
+        """Raise if the broker has put the letter that was sent back among the dead letters."""
         message = letter.message
         for status in await self._queues(group):
             if status.queue != message.queue:

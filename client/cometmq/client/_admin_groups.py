@@ -1,4 +1,4 @@
-"""Administration of consumer groups: which there are, who is in them, how far they have come."""
+"""Administration of consumer groups: their names, members and progress."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class GroupListed:
-    """A consumer group, and the names of the brokers that know it.
+    """A consumer group and the names of the brokers that know it.
 
     ::
 
         disabled = [each.name for each in await mq.admin.groups() if not each.is_enabled]
 
-    `max_retries` is how often brokers deliver a message again whose consumer does not say;
-    `is_enabled` tells whether it may consume, `is_system` whether brokers or tools have made it for
-    themselves.
+    `max_retries` is how often brokers redeliver a message if its consumer does not say;
+    `is_enabled` says whether the group may consume, `is_system` whether brokers or tools created it
+    for themselves.
     """
 
     name: str
@@ -71,13 +71,13 @@ class GroupListed:
 
     @property
     def is_system(self) -> bool:
-        """Whether it is no user's."""
+        """Whether it belongs to brokers or tools and not to a user."""
         return self.name in _SYSTEM or self.name.startswith(_SYSTEM_PREFIXES)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberListed:
-    """A member of a group that is connected now, and what it wants, by topic.
+    """A currently connected member of a group, and its filters by topic.
 
     ::
 
@@ -93,7 +93,7 @@ class MemberListed:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group has come in a queue; `consumed_at` is when its last message was stored.
+    """A group's progress in a queue; `consumed_at` is when its last consumed message was stored.
 
     ::
 
@@ -107,7 +107,7 @@ class QueueProgress:
 
     @property
     def lag(self) -> int:
-        """How many messages are still to be consumed."""
+        """The number of messages that are still to be consumed."""
         return max(0, self.end_offset - self.offset)
 
 
@@ -142,16 +142,16 @@ class GroupAdmin(AdminAsking):
         ordered: bool | None = None,
         broker: str | None = None,
     ) -> dict[str, Change]:
-        """Make a group on every broker, or on one; where it exists, change what is named here.
+        """Create a group on every broker, or on one; where it exists, change the given settings.
 
         ::
 
             await mq.admin.create_group("billing", max_retries=5)
 
-        What is not named stays as it is; in a new group it is 16 retries, enabled, not ordered. So
-        the same call may stand at the start of a program. Most brokers make a group by themselves
-        when its first member comes. One that is not `enabled` gets no messages. Returns what became
-        of it on each broker: "made", "changed", or "kept" as it was.
+        Settings that are not given stay as they are; the defaults of a new group are 16 retries,
+        enabled, not ordered. So a program may make the same call at each start. Most brokers create
+        a group by themselves when its first member connects. A group that is not `enabled` gets no
+        messages. Returns what happened on each broker: "made", "changed" or "kept" (unchanged).
         """
         named: dict[str, int | bool | None] = {
             "retry_max_times": max_retries,
@@ -173,13 +173,13 @@ class GroupAdmin(AdminAsking):
         return done
 
     async def delete_group(self, group: str) -> None:
-        """Delete a group with its offsets on all brokers; a `NotFoundError` if none knows it.
+        """Delete a group and its offsets on all brokers; `NotFoundError` if none knows it.
 
         ::
 
             await mq.admin.delete_group("billing")
 
-        Its retries and dead letters stay, in topics of their own.
+        Its retry messages and dead letters stay, as they have their own topics.
         """
         header = DeleteSubscriptionGroup(check_group(group), clean_offset=True)
         await self.check_group_exists(group)
@@ -187,9 +187,9 @@ class GroupAdmin(AdminAsking):
             await self._ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def group_members(self, group: str) -> list[MemberListed]:
-        """Return the members of a group that are connected now, maybe none.
+        """Return the currently connected members of a group; the list may be empty.
 
-        A group that no broker knows is a `NotFoundError`.
+        It raises `NotFoundError` for a group that no broker knows.
 
         ::
 
@@ -223,13 +223,13 @@ class GroupAdmin(AdminAsking):
         return [found[client_id] for client_id in sorted(found)]
 
     async def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
-        """Return how far a group has come in each queue, of all its topics or of one.
+        """Return a group's progress in each queue, of all its topics or of one.
 
         ::
 
             lag = sum(each.lag for each in await mq.admin.group_progress("billing", "orders"))
 
-        A group or a topic that no broker knows is a `NotFoundError`.
+        It raises `NotFoundError` for a group or topic that no broker knows.
         """
         if topic is not None:
             parts = self._get_parts()
@@ -241,7 +241,7 @@ class GroupAdmin(AdminAsking):
             try:
                 response = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
             except RefusedError as error:
-                problem = error  # One broker need not know the group.
+                problem = error  # Not every broker needs to know the group.
                 continue
             table = self._read_of_many(ConsumeStats, address, response).offset_table
             found += [
@@ -253,23 +253,23 @@ class GroupAdmin(AdminAsking):
                 )
                 for queue, each in table.items()
             ]
-        if not any(each.offset for each in found):  # Of a group that is not there all are 0.
+        if not any(each.offset for each in found):  # For an unknown group, all are 0.
             await self.check_group_exists(group)
         if not found and problem is not None:
             raise problem
         return sorted(found, key=lambda each: share_order(each.queue))
 
     async def reset_offsets(self, group: str, topic: str, to: ResetTo) -> dict[Queue, int]:
-        """Have a group go on elsewhere in all queues of a topic; returns where.
+        """Move a group to another position in all queues of a topic; return the new offsets.
 
         ::
 
             an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
             await mq.admin.reset_offsets("billing", "orders", an_hour_ago)
 
-        With the "first" message there is, with the "last", which is to say with the next one that
-        comes, or with the first that was stored at a time or later. Members that are connected
-        follow at once; what they have in hand comes again or not, as it happens.
+        `to` is "first" (the first message there is), "last" (the next message to arrive) or a
+        `datetime` (the first message stored then or later). Connected members follow at once; the
+        messages they have in hand may or may not be delivered again.
         """
         if isinstance(to, datetime):
             time_ms = check_time("to", to)
@@ -281,13 +281,13 @@ class GroupAdmin(AdminAsking):
         return await self._reset(header, None)
 
     async def set_offset(self, group: str, queue: Queue, offset: int) -> None:
-        """Have a group go on at an offset of one queue.
+        """Move a group to an offset of one queue.
 
         ::
 
             await mq.admin.set_offset("billing", Queue("orders", "broker-a", 3), 17)
 
-        A member that has the queue follows at once. `Client.commit` is for who reads by hand.
+        The member that has the queue follows at once. To read by hand, use `Client.commit` instead.
         """
         header = ResetOffset(
             check_topic(check_queue(queue).topic),

@@ -32,22 +32,22 @@ _ID: Final = re.compile(r"[0-9A-Fa-f]{32,64}", re.ASCII)
 _TOPICS_AT_ONCE: Final = 16
 FIND_COUNT: Final = 32
 TRACE_COUNT: Final = 256
-"""Trace messages, of each broker, that are looked at for one message."""
+"""How many trace messages of each broker are read for one message."""
 
 
 class MessageAdmin(TopicAdmin):
     """The calls about messages; see `Admin`."""
 
     async def message(self, identifier: str, *, topic: str | None = None) -> ReceivedMessage:
-        """Return a message by its id, or by its offset id; a `NotFoundError` if it is gone.
+        """Return a message by its id or its offset id; `NotFoundError` if it is gone.
 
         ::
 
             message = await mq.admin.message(receipt.id)
 
-        `Receipt.offset_id` says where it lies, which is quickest; `Receipt.id` is looked for in the
-        indexes of `topic`, or of all topics when none is named, which may take a while where there
-        are thousands. A broker's index is some moments behind its log.
+        `Receipt.offset_id` names its place, which is quickest. `Receipt.id` is looked up in the
+        indexes of `topic`, or of all topics if none is given, which may take a while if there are
+        thousands. A broker's index lags some moments behind its log.
         """
         if topic is None:
             place = await self._place(identifier)
@@ -78,9 +78,9 @@ class MessageAdmin(TopicAdmin):
         return [each.name for each in await self.topics() if each.kind != "system"]
 
     async def _place(self, identifier: object) -> tuple[str, str, int] | None:
-        """Say where an offset id points: broker, address, offset; None when it is no such id.
+        """Decode an offset id into broker, address and offset; None if it is no offset id.
 
-        Ids that clients make may be as long. They begin with the client's address, not a broker's.
+        An id made by a client may be as long, but begins with the client's address, not a broker's.
         """
         if not isinstance(identifier, str) or _ID.fullmatch(identifier) is None:
             raise UsageError(
@@ -110,15 +110,15 @@ class MessageAdmin(TopicAdmin):
         until: datetime | None = None,
         count: int = FIND_COUNT,
     ) -> list[ReceivedMessage]:
-        """Return the messages of a topic that have a key, or the id that `send` gave; maybe none.
+        """Return the messages of a topic with a key, or with the id that `send` returned.
 
         ::
 
             for message in await mq.admin.find_messages("orders", "o-17"):
                 print(message.stored_at, message.body)
 
-        Up to `count` of each broker, the newest first: of those that were stored at `since` or
-        later, and before `until`. A broker's index is some moments behind its log.
+        It returns up to `count` messages of each broker, newest first, that were stored at or after
+        `since` and before `until`. A broker's index lags some moments behind its log.
         """
         check_whole("count", count, 1)
         if not key:
@@ -127,7 +127,7 @@ class MessageAdmin(TopicAdmin):
         end_ms = _FAR_MS if until is None else check_time("until", until)
         if begin_ms >= end_ms:
             raise UsageError("since: it is not before until, so no message is between")
-        # An index knows times by the second, and Apache's broker goes by what it knows.
+        # An index has times in seconds, and Apache's broker compares with these.
         asked_ms = max(0, begin_ms - _INDEX_GRAIN_MS)
         header = QueryMessage(check_topic(topic), key, count, asked_ms, end_ms - 1)
         found: list[ReceivedMessage] = []
@@ -144,15 +144,15 @@ class MessageAdmin(TopicAdmin):
         return sorted(found, key=lambda each: each.stored_at, reverse=True)
 
     async def message_trace(self, message_id: str, topic: str = TRACE_TOPIC) -> list[TraceStep]:
-        """Return what clients have traced of a message, by the id that `send` gave; maybe nothing.
+        """Return the steps that clients have traced for a message, by the id that `send` returned.
 
         ::
 
             for step in await mq.admin.message_trace(receipt.id):
                 print(step.at, step.kind, step.group, step.result)
 
-        Of clients in any language that trace (`ClientConfig.trace`, Java's `enableMsgTrace`); one
-        writes some times a second.
+        Clients in any language trace if told to (`ClientConfig.trace`, Java's `enableMsgTrace`);
+        they write their traces some times a second.
         """
         found = await self.find_messages(topic, message_id, count=TRACE_COUNT)
         return steps_of(message_id, (each.body.decode(errors="replace") for each in found))

@@ -1,4 +1,4 @@
-"""Administration of the settings that brokers run with."""
+"""Administration of the settings of running brokers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SettingsAdmin(AdminAsking):
             for broker, settings in (await mq.admin.settings()).items():
                 print(broker, settings["fileReservedTime"], "hours are kept")
 
-        They have Apache's names, and values as Apache writes them, where it has the setting.
+        Settings that Apache has, too, have its names, and values in its notation.
         """
         return {
             name: await self._settings_at(address)
@@ -41,13 +41,13 @@ class SettingsAdmin(AdminAsking):
 
             await mq.admin.change_settings({"retention_hours": "24"})
 
-        Names are CometMQ's or Apache's. Returns what became of it on each broker: "changed", or
-        "kept" where nothing in force is another. What a broker refuses is a `RefusedError`, and
-        nothing is changed on it then; but brokers pass over names that they do not know, and
-        Apache's also over values that they cannot read: "kept", too.
+        Names are CometMQ's or Apache's. Returns what happened on each broker: "changed", or "kept"
+        if no setting in force differs. If a broker refuses a setting, `RefusedError` is raised and
+        nothing is changed on that broker. But brokers ignore names that they do not know, and
+        Apache's also ignore values that they cannot read; that, too, is "kept".
 
-        A CometMQ broker forgets it when it ends; Apache's writes all its settings into the file
-        that it was started with.
+        A CometMQ broker forgets the changes when it ends; Apache's writes all its settings into the
+        file with which it was started.
         """
         if not settings:
             raise UsageError("settings: there are none to change")

@@ -1,4 +1,4 @@
-"""Administration of topics: which there are, where they are, and what is in them."""
+"""Administration of topics: their names, routes and contents."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _PERMISSIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TopicListed:
-    """A topic, and whose it is: a user's, a group's (retries, dead letters), the system's."""
+    """A topic and its owner: a user, a group (retries, dead letters) or the system."""
 
     name: str
     kind: TopicKind
@@ -69,7 +69,7 @@ class TopicListed:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRoute:
-    """A topic on one broker: its queues, what may be done, and the broker's addresses by id."""
+    """A topic on one broker: its queues and permission, and the broker's addresses by id."""
 
     broker: str
     cluster: str
@@ -81,7 +81,7 @@ class BrokerRoute:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """The ends of one queue; `stored_at` is when its last message came, None if there is none."""
+    """Both ends of a queue; `stored_at` is when its last message was stored, None if none was."""
 
     queue: Queue
     first_offset: int
@@ -90,7 +90,7 @@ class QueueStatus:
 
     @property
     def message_count(self) -> int:
-        """How many messages it has."""
+        """The number of messages in it."""
         return self.end_offset - self.first_offset
 
 
@@ -111,7 +111,7 @@ class TopicAdmin(AdminAsking):
         return [TopicListed(name, _kind(name, own)) for name in sorted(names)]
 
     async def route(self, topic: str) -> list[BrokerRoute]:
-        """Return where a topic is; a `NotFoundError` when it is nowhere.
+        """Return the brokers of a topic; `NotFoundError` if there are none.
 
         ::
 
@@ -144,19 +144,20 @@ class TopicAdmin(AdminAsking):
         ordered: bool | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> dict[str, Change]:
-        """Make a topic on every broker, or on one; where it exists, change what is named here.
+        """Create a topic on every broker, or on one; where it exists, change the given settings.
 
         ::
 
             await mq.admin.create_topic("orders", queues=8)
 
-        What is not named stays as it is; in a new topic it is 8 queues, "rw", and no order. So the
-        same call may stand at the start of a program. `attributes` are Apache's, such as
-        ``{"message.type": "FIFO"}``. Returns what became of it on each broker: "made", "changed",
-        or "kept" as it was.
+        Settings that are not given stay as they are; the defaults of a new topic are 8 queues, "rw"
+        and not ordered. So a program may make the same call at each start. `attributes` are
+        Apache's, such as ``{"message.type": "FIFO"}``. Returns what happened on each broker:
+        "made", "changed" or "kept" (unchanged).
 
-        With `ordered` the name servers are told how many queues each broker has, as `mqadmin` does:
-        producers go by that, and send no sharding key to another queue while a broker is away.
+        With `ordered`, the name servers are told how many queues each broker has, as `mqadmin`
+        does. Producers rely on that: while a broker is away, they do not send its sharding keys to
+        other queues.
         """
         named: dict[str, int | bool] = {}
         if queues is not None:
@@ -225,7 +226,7 @@ class TopicAdmin(AdminAsking):
         return {name: count for name, _, count in pairs}
 
     async def _topic_at(self, address: str, topic: str) -> TopicConfig | None:
-        """Ask a broker how it has a topic, if it does."""
+        """Ask a broker for its settings of a topic; None if it does not have the topic."""
         try:
             request = GetTopicConfig(topic)
             response = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, request)
@@ -236,7 +237,7 @@ class TopicAdmin(AdminAsking):
                 raise
         else:
             return self._read(TopicConfig, address, response)
-        # Apache's before 5.0 tell all or nothing.
+        # Apache's brokers before 5.0 can only list all topics.
         response = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG, None)
         return self._read(TopicConfigTable, address, response).topic_config_table.get(topic)
 
@@ -298,7 +299,7 @@ def _request_for(topic: TopicConfig, changes: str | None) -> UpdateAndCreateTopi
 
 
 def permission_text(perm: int) -> str:
-    """Say what may be done, as people write it: `rw`, `r`, `w`, or nothing."""
+    """Return a permission as text: `rw`, `r`, `w`, or `-` for none."""
     bits = ((Permission.READ, "r"), (Permission.WRITE, "w"))
     return "".join(letter for bit, letter in bits if perm & bit) or "-"
 

@@ -1,9 +1,9 @@
-"""Transactions that nobody has decided yet, read from a broker's half queue, and decided by hand.
+"""Undecided transactions: read from a broker's half queue, and decided by hand.
 
-How it works. A broker keeps its progress in the half queue and in that of the op messages, which
-say what is over, as offsets of a group; what lies behind the first and is in none of the second is
-open. Apache's brokers write op messages some seconds late, so that what has just ended there may
-still be shown.
+How it works. A broker stores its progress in two queues as offsets of a group: in the queue of half
+messages, and in that of op messages, which name the half messages that have ended. A half message
+after the first offset that no op message after the second names is undecided. Apache's brokers
+write op messages some seconds late, so a transaction that has just ended there may still be shown.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PendingTransaction:
 
         stuck = [each for each in await mq.admin.transactions.pending() if each.checks >= 3]
 
-    `id` is the message's own, `topic` the one that it goes to when it is committed. `checks` tells
-    how often the producers of `producer_group` were asked about it without an answer.
+    `id` is the message's own; `topic` is where it goes when it is committed. `checks` is how often
+    the producers of `producer_group` were asked about it without an answer.
     """
 
     id: str
@@ -83,7 +83,7 @@ class TransactionAdmin(AdminAsking):
         return sorted(found, key=lambda each: each.sent_at)
 
     async def find(self, transaction_id: str) -> PendingTransaction:
-        """Return the undecided transaction of an id; a `NotFoundError` when there is none.
+        """Return the undecided transaction with an id; `NotFoundError` if there is none.
 
         ::
 
@@ -99,13 +99,13 @@ class TransactionAdmin(AdminAsking):
         )
 
     async def resolve(self, pending: PendingTransaction, how: Resolution) -> None:
-        """Commit a transaction or roll it back, in its producer's stead.
+        """Commit a transaction or roll it back, in place of its producer.
 
         ::
 
             await mq.admin.transactions.resolve(pending, "rollback")
 
-        Its producer is asked no more; when it decides otherwise later, CometMQ's brokers refuse
+        The producer is not asked any more. If it later decides otherwise, CometMQ's brokers refuse
         that, and Apache's accept it.
         """
         if how not in _ENDS:
@@ -125,7 +125,7 @@ class TransactionAdmin(AdminAsking):
 
     async def _pending(self, broker: str) -> list[PendingTransaction]:
         half_queue, op_queue = Queue(_HALF_TOPIC, broker, 0), Queue(_OP_TOPIC, broker, 0)
-        # What ends, or is passed over, while this reads must not look open: so in this order.
+        # In this order, so that one that ends or is stepped over meanwhile does not look undecided.
         ops_from = await self._progress(op_queue)
         halves = self._behind(half_queue, await self._progress(half_queue))
         newest = {half.id: half async for half in halves}
@@ -135,7 +135,7 @@ class TransactionAdmin(AdminAsking):
         return [_described(half, broker) for half in newest.values() if half.offset not in over]
 
     async def _progress(self, queue: Queue) -> int:
-        """Where the broker itself would go on; it has neither queue before its first half."""
+        """Return where the broker would continue; before its first half it has neither queue."""
         parts = self._get_parts()
         timeout = parts.config.timeout
         try:
@@ -145,7 +145,7 @@ class TransactionAdmin(AdminAsking):
             return 0
 
     async def _behind(self, queue: Queue, offset: int) -> AsyncGenerator[ReceivedMessage, None]:
-        """Give the messages of a queue from an offset on."""
+        """Yield the messages of a queue, starting at an offset."""
         parts = self._get_parts()
         try:
             end = await parts.reading.end_offset(queue, parts.config.timeout)
@@ -156,9 +156,9 @@ class TransactionAdmin(AdminAsking):
 
 
 def _over(op: ReceivedMessage) -> set[int]:
-    """The offsets of half messages that an op message says are over.
+    """Return the offsets of half messages that an op message names as ended.
 
-    In ours a letter each says how: what was put again while this reads is not over.
+    CometMQ's have a letter for each that says how; one that was stored again has not ended.
     """
     offsets = [int(part) for part in op.body.split(b",") if _NUMBER.fullmatch(part)]
     letters = op.properties.get(_ENDED, "")

@@ -1,7 +1,8 @@
-"""Whether the members of a group ask for the same, which brokers and queues rely on.
+"""Checks that the members of a group ask for the same topics and filters.
 
-Members share queues whatever each of them asks for, and a broker filters by what it heard last: one
-that asks for something else gets, and keeps from the others, what nobody wants it to.
+Members share queues whatever each of them asks for, and a broker uses the filter that it was told
+last. So a member that asks for something else gets messages that it should not, and the others
+miss them.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 
 async def check_agreement(parts: Parts, options: ConsumeOptions) -> None:
-    """Raise a `UsageError` when members that are there ask for something else.
+    """Raise a `UsageError` if current members of the group ask for something else.
 
-    What cannot be found out is no reason not to begin.
+    If that cannot be found out, the consumer may begin.
     """
     ours = {topic: each.subscription(topic, 0) for topic, each in options.filters.items()}
     for topic in options.filters:
@@ -50,7 +51,7 @@ async def check_agreement(parts: Parts, options: ConsumeOptions) -> None:
 
 
 async def check_expressions(parts: Parts, options: ConsumeOptions, version: int) -> None:
-    """Have a broker of each topic look at its SQL; a `RefusedError` says what is wrong there."""
+    """Have a broker of each topic check the SQL filter; a `RefusedError` says what is wrong."""
     timeout = parts.config.timeout
     for topic, each in options.filters.items():
         if each.kind == "TAG":
@@ -73,7 +74,7 @@ async def check_expressions(parts: Parts, options: ConsumeOptions, version: int)
 def differing(
     ours: Mapping[str, SubscriptionData], theirs: Mapping[str, SubscriptionData]
 ) -> str | None:
-    """Say in which way others ask for something else; None when they do not."""
+    """Describe how others ask for something else; None if they do not."""
     wanted = {topic: each for topic, each in theirs.items() if not topic.startswith(RETRY_PREFIX)}
     for topic in sorted(ours.keys() | wanted.keys()):
         here, there = ours.get(topic), wanted.get(topic)
@@ -87,7 +88,7 @@ def differing(
 
 
 def _other_sharing(options: ConsumeOptions, members: ConsumerConnections) -> str | None:
-    """Say whether others share the queues where this one wants all messages, or the other way."""
+    """Describe how others consume if they broadcast and this one shares, or the reverse."""
     broadcasts = members.message_model is MessageModel.BROADCASTING
     if members.message_model is None or broadcasts == options.is_broadcast:
         return None
@@ -112,7 +113,7 @@ async def _whom_to_ask(parts: Parts, topic: str) -> list[str]:
 
 
 async def _members(parts: Parts, group: str, topic: str) -> ConsumerConnections:
-    """Ask a broker of the topic who is there; for a topic that is nowhere yet, any broker."""
+    """Ask a broker of the topic, or any broker if the topic has none yet, for the members."""
     timeout = parts.config.timeout
     for address in await _whom_to_ask(parts, topic):
         request = Command.request(

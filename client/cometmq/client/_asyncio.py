@@ -28,7 +28,7 @@ class AsyncioRuntime:
         self.call_soon = self._loop.call_soon
 
     def call_soon_threadsafe(self, function: Callable[[], None]) -> None:
-        """Call a function in the loop's next turn, from any thread; not when it has ended."""
+        """Call a function in the loop's next turn, from any thread; do nothing if it has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
@@ -43,7 +43,7 @@ class AsyncioRuntime:
         """Begin: nothing to do."""
 
     async def close(self) -> None:
-        """Cancel all tasks but the caller's own, and wait for their end."""
+        """Cancel all tasks but the caller's own and wait for them to end."""
         own = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not own]
         for task in tasks:

@@ -1,4 +1,4 @@
-"""A thread with an event loop and an open client on it, for those who have no loop of their own."""
+"""A thread with an event loop and an open client, for callers without a loop."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ S = TypeVar("S")
 
 _CLOSE_SECONDS: Final = 10.0
 _LAST_WORDS_SECONDS: Final = 1.0
-"""How long verbs that are under way when the client is closed have to end by themselves."""
+"""How long running verbs may take to end when the client is closed."""
 
 
 class Background:
-    """A thread with an event loop, and an open client on it."""
+    """A thread with an event loop and an open client on it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.loop = asyncio.new_event_loop()
         self._process_id = os.getpid()
-        self._lock = threading.Lock()  # Of whether the loop takes anything more.
+        self._lock = threading.Lock()  # Guards whether the loop still accepts work.
         self._is_over = False
         self._stop = asyncio.Event()
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._thread = threading.Thread(target=self._work, name="cometmq", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, and wait until the client is open."""
+        """Start the thread and wait until the client is open."""
         self._thread.start()
         self.run(self._wait_until_open())
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine on the loop, and wait for what it returns."""
+        """Run a coroutine on the loop and return its result."""
         try:
             future = self._submit(lambda: asyncio.run_coroutine_threadsafe(coroutine, self.loop))
         except BaseException:
@@ -55,20 +55,20 @@ class Background:
                 "the client was closed before this had ended; it may be done"
             ) from None
         except BaseException:
-            future.cancel()  # A KeyboardInterrupt, say: what was asked is asked no longer.
+            future.cancel()  # A KeyboardInterrupt, say: nobody waits for the result any more.
             raise
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call a function on the loop, and do not wait for it."""
+        """Call a function on the loop without waiting for it."""
         self._submit(lambda: self.loop.call_soon_threadsafe(function))
 
     def close(self) -> None:
-        """Close the client, and end the thread."""
+        """Close the client and end the thread."""
         self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_CLOSE_SECONDS)
 
     def _submit(self, submit: Callable[[], S]) -> S:
-        """Give the loop something, while it takes anything: then it also sees to its end."""
+        """Give the loop work while it still accepts any; it then also sees the work through."""
         if os.getpid() != self._process_id:
             raise UsageError("this was made before a fork: make it in the child")
         if threading.current_thread() is self._thread:
@@ -93,7 +93,7 @@ class Background:
         finally:
             with self._lock:
                 self._is_over = True
-            await asyncio.sleep(0)  # What was asked before that begins in this turn.
+            await asyncio.sleep(0)  # Work accepted before that begins in this turn.
             asked = asyncio.all_tasks() - {asyncio.current_task()}
             if asked:
                 await asyncio.wait(asked, timeout=_LAST_WORDS_SECONDS)

@@ -1,12 +1,12 @@
-"""Connections to servers, one for each address: made when needed, made anew with patience.
+"""Connections to servers, one per address: opened on demand, and reopened with a growing delay.
 
-How it works. `to` gives the open connection of an address, or waits for the one attempt to connect
-that there is at a time. That attempt runs in the background, so a caller who is cancelled leaves it
-to the others who wait. After a failure the address is left alone for a while, which doubles with
-each further failure: callers in that time get the failure again, at once.
+How it works. `to` returns the open connection of an address, or waits for an attempt to connect;
+there is at most one attempt per address at a time. It runs in the background, so when a waiting
+caller is cancelled, the other callers keep it. After a failure, the address is left alone for a
+while, which doubles with each further failure; callers during that time get the failure at once.
 
-A broker is sent a heartbeat as the first request of each connection: by the time that anybody else
-uses it, the broker knows the client's groups, and both know which header they speak.
+The first request on each connection to a broker is a heartbeat. By the time anybody else uses the
+connection, the broker knows the client's groups, and both sides know which header to use.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ TICK_SECONDS: Final = 1.0
 
 
 def elapsed_ms() -> int:
-    """A clock that never goes back."""
+    """Return the time of a monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 class _Attempt:
-    """One attempt to connect, and who waits for it."""
+    """One attempt to connect; callers wait for its end."""
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
@@ -66,7 +66,7 @@ class _Attempt:
 
 
 class _Failures:
-    """How often an address has failed in a row, and until when it is left alone."""
+    """The consecutive failures of an address, and until when it is left alone."""
 
     __slots__ = ("count", "error", "until_ms")
 
@@ -113,12 +113,12 @@ class Connections:
         return link
 
     def delay_of(self, address: str) -> float:
-        """Tell for how many seconds an address is still left alone."""
+        """Return for how many more seconds an address is left alone."""
         failures = self._failures.get(address)
         return 0 if failures is None else max(0, failures.until_ms - elapsed_ms()) / 1000
 
     async def to(self, address: str, *, is_broker: bool = True) -> Link:
-        """Return the connection to an address, made if there is none."""
+        """Return the connection to an address; open one if there is none."""
         while (link := self.open_link(address)) is None:
             if self._is_closed:
                 raise ClosedError("the client is closed: make another one")
@@ -135,9 +135,9 @@ class Connections:
     async def call(
         self, address: str, request: Command, *, timeout: float, is_broker: bool = True
     ) -> Command:
-        """Ask the server at an address; whatever it answers is returned.
+        """Send a request to the server at an address; return its answer, whatever it is.
 
-        A `NetworkError` when there is no answer within the time.
+        Raise a `NetworkError` if there is no answer in time.
         """
         link = self.open_link(address)
         if link is None:
@@ -150,13 +150,13 @@ class Connections:
         return await self.ask(address, link, request, timeout)
 
     async def ask(self, address: str, link: Link, request: Command, timeout: float) -> Command:
-        """Ask over a connection, and say errors in the words of this package."""
+        """Send a request over a connection, and turn errors into those of this package."""
         asked_ms = self.peers.now_ms
         try:
             return await link.call(request, timeout_ms=max(1, int(timeout * 1000)))
         except AnswerTimeoutError:
             if link.heard_ms <= asked_ms and timeout >= TICK_SECONDS:
-                # Nothing at all came for as long: a new connection is better than a dead one.
+                # Nothing at all came since the request: replace a connection that is likely dead.
                 link.drop("no answer, nor anything else, came in time")
             raise DeadlineError(f"{address}: no answer within {timeout:.3g} s") from None
         except ConnectionLostError as error:
@@ -167,16 +167,16 @@ class Connections:
             raise UsageError(str(error)) from error
 
     def close(self, reason: str) -> None:
-        """Close all; nothing is connected any more."""
+        """Close all connections, for good."""
         self._is_closed = True
         self.peers.close(reason)
         for attempt in self._attempts.values():
-            # A task that is cancelled before its first turn, as asyncio's are, would not say it.
+            # On asyncio, a task that is cancelled before its first turn would not set these.
             attempt.error = ClosedError(reason)
             attempt.ended.set()
 
     def tick(self) -> None:
-        """Give up connections that have been silent for too long."""
+        """Close connections that have been silent for too long."""
         self.peers.tick(elapsed_ms())
 
     def _begin(self, address: str, is_broker: bool) -> _Attempt:
@@ -233,20 +233,20 @@ class Connections:
         delay = min(config.reconnect_delay * 2**failures.count, config.reconnect_delay_max)
         failures.count += 1
         failures.error = error
-        # Less by chance, so that all clients of a restarted broker do not come at one moment.
+        # With jitter, so that the clients of a restarted broker do not all connect at once.
         failures.until_ms = elapsed_ms() + int(delay * 1000 * random.uniform(0.5, 1.0))
 
-    # What `net` asks of an owner.
+    # The interface that `net` requires of an owner.
 
     def handle(self, request: Command, peer: Peer) -> Command | Later:
-        """Answer what a server asks."""
+        """Answer a request of a server."""
         return self._asked(request, peer)
 
     def end_turn(self) -> None:
-        """Nothing waits for the end of a turn."""
+        """Do nothing: nothing waits for the end of a turn."""
 
     def opened(self, peer: Peer) -> None:
-        """Learn of a new connection."""
+        """Do nothing about a new connection."""
 
     def closed(self, peer: Peer) -> None:
         """Forget a connection that is gone."""

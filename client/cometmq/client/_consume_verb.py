@@ -41,7 +41,7 @@ class ConsumeVerb(Life):
         strategy: Strategy = "AVG",
         on_error: OnError = "retry",
     ) -> Consumer:
-        """Consume one topic, or several, as a member of a group.
+        """Consume one or several topics as a member of a group.
 
         ::
 
@@ -49,26 +49,27 @@ class ConsumeVerb(Life):
                 async with message:
                     ...
 
-        The members of a group, in whatever language, share the topics' queues; with `broadcast`
-        each gets everything. Several topics have their filters in a mapping:
-        ``{"orders": "paid", "bills": Sql("amount > 100")}``. All members of a group ask for the
-        same, or brokers give each what another wants.
+        The members of a group, in whatever language, share the topics' queues; with `broadcast`,
+        each member gets all messages. To consume several topics, pass a mapping of topics to
+        filters: ``{"orders": "paid", "bills": Sql("amount > 100")}``. All members of a group must
+        ask for the same topics and filters; otherwise brokers apply one member's filter to another.
 
-        A group that has consumed goes on where it was. A new one begins at `start`: with what comes
-        from now on, with the "first" message there is, or with the first that was stored at a
-        `datetime` or later. (Brokers let a new group that asks for the "last" begin with the first
-        message of a queue that still has it in memory.)
+        A group that has consumed before continues where it was. A new group begins at `start`:
+        "last" (only messages from now on), "first" (the first message there is), or a `datetime`
+        (the first message stored then or later). With "last", brokers still let a new group begin
+        with the first message of a queue that has that message in memory.
 
-        With `ordered`, each queue's messages come one after the other, each when the one before it
-        is settled; a queue is locked for the member that has it, and one that fails is tried again
-        in its place, a second later. Send with a `sharding_key` what must stay in order.
+        With `ordered`, the messages of a queue are delivered one at a time, each after the one
+        before it is settled. A queue is locked for its member, and a message that fails is retried
+        in its place, a second later. Send messages that must stay in order with a `sharding_key`.
 
-        At most `concurrency` messages are in hand, not acknowledged; up to `prefetch` of each queue
-        and `prefetch_bytes` of all are fetched ahead. A message that fails comes again up to
-        `max_retries` times (0: not at all), and then goes to the dead letters. With
-        ``on_error="raise"`` an exception in `async with message` also goes on to the caller.
-        `strategy` is how members share queues, one of Apache's, the same for all of them: "AVG",
-        "AVG_BY_CIRCLE", "CONSISTENT_HASH", `ByConfig`, `ByMachineRoom` or `ByNearbyRoom`.
+        At most `concurrency` messages are in hand, that is, handed out and not settled; up to
+        `prefetch` messages of each queue and `prefetch_bytes` in total are fetched ahead. A message
+        that fails is delivered again up to `max_retries` times (0: not at all), and then goes to
+        the dead letters. With ``on_error="raise"``, an exception in `async with message` also
+        propagates to the caller. `strategy` is how members share queues, and must be the same for
+        all of them. It is one of Apache's: "AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", `ByConfig`,
+        `ByMachineRoom` or `ByNearbyRoom`.
         """
         self._check_here()
         found = read_topics(topics, filter)

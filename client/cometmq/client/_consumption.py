@@ -1,7 +1,7 @@
-"""What goes on behind one consumer: its membership, its line of messages, and its end.
+"""The machinery of one consumer: its membership, its line of messages, and its end.
 
-A `Consumer` is a thin hand on this, so that the loop `async for message in mq.consume(...)` that is
-left by a `break` lets go of it, and the queues go to others.
+A `Consumer` is a thin handle on this: when a `break` leaves the loop `async for message in
+mq.consume(...)`, the handle is dropped, and the queues go to other members.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cometmq.client")
 
 SUSPEND_SECONDS: Final = 1.0
-"""After how long an ordered queue goes on with a message that failed."""
+"""How long an ordered queue waits before it retries a message that failed."""
 
 LEAVE_SECONDS: Final = 2.0
-"""How long the end of a client waits for its consumers' last commits."""
+"""How long stopping a consumer waits for its last commits."""
 
 
 class State(Enum):
-    """How far a consumer's life is."""
+    """The states of a consumer's life."""
 
     NEW = "new"
     RUNNING = "running"
@@ -72,7 +72,7 @@ class Consumption:
         self._ended = ended
         self.is_abandoned = False
         self.before: Consumption | None = None
-        """The one of the same group that nobody holds any more: it leaves before this begins."""
+        """The abandoned consumer of the same group; it leaves before this one begins."""
         self._left = anyio.Event()
         self._starting: anyio.Event | None = None
         self.delivery = Delivery(
@@ -86,7 +86,7 @@ class Consumption:
         )
 
     def check_here(self) -> None:
-        """Refuse a caller that is not on the client's loop: it would wait for ever, or break it."""
+        """Refuse a caller on another loop: it would wait for ever, or corrupt the consumer."""
         if not self._parts.runtime.is_here():
             raise UsageError(
                 "the consumer belongs to another event loop: it and its messages are for the loop"
@@ -94,7 +94,7 @@ class Consumption:
             )
 
     async def next(self) -> Message:
-        """Return the next message, having begun if need be."""
+        """Return the next message; begin first if necessary."""
         self.check_here()
         if self.state is not State.RUNNING:
             await self.start()
@@ -107,7 +107,7 @@ class Consumption:
         return message
 
     async def start(self) -> None:
-        """Begin, once; who comes meanwhile waits."""
+        """Begin, once; concurrent callers wait."""
         while self._starting is not None:
             await self._starting.wait()
         if self.state is not State.NEW:
@@ -119,7 +119,7 @@ class Consumption:
             if self.state is State.NEW:
                 self.state = State.RUNNING
         except ClientError as error:
-            if not error.can_retry:  # It never will be: the group is free for another.
+            if not error.can_retry:  # It cannot begin: the group is free for another consumer.
                 self.state = State.ENDED
                 self.delivery.end()
                 self._has_ended()
@@ -129,7 +129,7 @@ class Consumption:
             self._starting = None
 
     async def drain(self, timeout: float | None) -> bool:
-        """Finish what is in hand, commit and leave; whether it was finished in time."""
+        """Wait for the messages in hand, commit and leave; return whether all were settled."""
         if self.state is State.ENDED:
             return not self.delivery.in_hand
         self.member.stop_fetching()
@@ -143,11 +143,11 @@ class Consumption:
                     await self.delivery.empty_hands()
                 finished = not scope.cancelled_caught
         finally:
-            await self.stop()  # Also when it is cancelled: else the group would go on without it.
+            await self.stop()  # Also on cancellation: otherwise it would stay in the group, idle.
         return finished
 
     async def stop(self) -> None:
-        """Commit what is settled, and leave at once; a second call waits for the first."""
+        """Commit what is settled and leave at once; a second call waits for the first."""
         was, self.state = self.state, State.ENDED
         if was is State.ENDED:
             await self._left.wait()
@@ -162,12 +162,12 @@ class Consumption:
             self._has_ended()
 
     def abandon(self) -> None:
-        """Stop when nobody holds the consumer any more; on the loop's thread."""
+        """Stop because nobody holds the consumer any more; on the loop's thread."""
         if self.state is not State.ENDED:
             self._parts.runtime.spawn(self.stop, f"leave {self.options.group}")
 
     def abandon_soon(self) -> None:
-        """As `abandon`, from any thread: the collector runs where it likes."""
+        """Do the same from any thread, as the garbage collector may run on any."""
         self.is_abandoned = True
         if self.state is not State.ENDED:
             self._parts.runtime.call_soon_threadsafe(self.abandon)
@@ -182,7 +182,7 @@ class Consumption:
         self._left.set()
 
     def reset(self, body: ResetOffsets) -> None:
-        """Go on elsewhere, as an operator wants it."""
+        """Move to the offsets that an operator has set."""
         offsets = {from_wire(queue): offset for queue, offset in body.offset_table.items()}
 
         async def reset() -> None:
@@ -193,11 +193,11 @@ class Consumption:
     async def reply(
         self, message: Message, body: Buffer, properties: Mapping[str, str] | None
     ) -> None:
-        """Answer a request."""
+        """Reply to a request."""
         await send_reply(self._parts, message, body, properties)
 
     def consume_directly(self, stored: StoredMessage, told: Callable[[Outcome], None]) -> None:
-        """Hand out a message that an operator wants to be consumed, and tell what came of it."""
+        """Hand out a message on behalf of an operator, and report the outcome."""
         queue = Queue(stored.topic, "", stored.queue_id)
         self.delivery.put_first(self._make(self, stored, queue, DirectQueue(queue, told)))
 
@@ -206,22 +206,22 @@ class Consumption:
     ) -> None:
         """Have a message delivered again later, to any member of the group.
 
-        What the broker does not take is delivered again here, after a while. A broadcast consumer
-        has nobody to send to: it gives the message up, as Apache's does.
+        If the broker does not take it back, it is delivered again here, after a while. A broadcast
+        consumer cannot send it back: it gives the message up, as Apache's does.
         """
         if isinstance(message.process_queue, DirectQueue):
             message.process_queue.outcome = Outcome(is_consumed=False, error=error)
             self.delivery.settle(message)
             return
         if message.process_queue.is_dropped:
-            self.delivery.settle(message)  # Its new owner has it, and delivers it anyway.
+            self.delivery.settle(message)  # The queue's new owner delivers it anyway.
             return
         if self.options.is_broadcast:
             _log.warning("%r is given up: broadcast messages come once", message)
             self.delivery.settle(message)
             return
         if self.options.is_ordered and delay_level >= 0:
-            if message.attempt - 1 <= self.options.max_retries:  # It is counted as failed already.
+            if message.attempt - 1 <= self.options.max_retries:  # `attempt` counts this failure.
                 self.delivery.set_aside(message)
                 self._put_again_after(message, SUSPEND_SECONDS)
                 return

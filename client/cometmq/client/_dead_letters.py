@@ -1,4 +1,4 @@
-"""Which dead letters are wanted, how many there are, and what a redrive did with them."""
+"""Dead letters: the filter that selects them, their counts, and the result of a redrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersListed:
-    """What a group has given up on one broker; `last_at` is when the last came.
+    """The dead letters of a group on one broker; `last_at` is when the last one was stored.
 
     ::
 
@@ -33,17 +33,17 @@ class DeadLettersListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """Which dead letters; of what is given, all must fit.
+    """A filter for dead letters; a letter must match everything that is given.
 
     ::
 
         wanted = DeadLetterFilter(filter="paid", topic="orders", since=yesterday)
         await mq.admin.dead_letters.redrive("billing", wanted)
 
-    `filter` is as of `Client.consume`: tags, or `Sql`. `topic` is the one that they were sent to,
-    `key` one of their keys, `ids` are `ReceivedMessage.id`, `places` their `queue` and `offset`
-    (two can have one id, and none have one place), `since` and `until` when they became dead
-    letters.
+    `filter` is as in `Client.consume`: tags, or `Sql`. `topic` is the one that they were sent to,
+    `key` one of their keys, `ids` their `ReceivedMessage.id`, `places` their `queue` and `offset`
+    (two letters can share an id, but never a place). `since` and `until` limit when they became
+    dead letters.
     """
 
     filter: str | Sql = "*"
@@ -55,13 +55,13 @@ class DeadLetterFilter:
     until: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be compared."""
+        """Refuse times that cannot be compared."""
         for time in (self.since, self.until):
             if time is not None and time.tzinfo is None:
                 raise UsageError("since, until: a datetime with a zone, such as datetime.now(UTC)")
 
     def fits(self, message: ReceivedMessage) -> bool:
-        """Whether a dead letter is one of them, as far as its broker has not looked.
+        """Whether a dead letter matches; `filter` is not checked, as its broker has done that.
 
         ::
 
@@ -82,17 +82,18 @@ ALL_OF_THEM: Final = DeadLetterFilter()
 
 @dataclass(slots=True)
 class Redriven:
-    """How far a redrive is, or was in the end.
+    """The progress of a redrive, or its result.
 
     ::
 
         redriven = await mq.admin.dead_letters.redrive("billing")
         print(redriven.sent, redriven.earlier, [id for id, why in redriven.failed])
 
-    `sent` went out now (with `dry_run`: would have), `earlier` by a redrive before; what brokers
-    refused is in `failed`, by id, with the reason. `sent_ids` are the dead letters' ids, and
-    `sent_places` their queues and offsets, in the same order. `earlier_places` are those of the
-    ones that went to the same topic before, and not by the other way.
+    `sent` counts the letters sent now (or, with `dry_run`, that would have been), `earlier` those
+    sent by a redrive before. `failed` has the ids that brokers refused, with the reasons.
+    `sent_ids` are the ids of the letters that were sent, and `sent_places` their queues and
+    offsets, in the same order. `earlier_places` has the places of the letters that were sent
+    earlier to the same topic; those sent the other way are not in it.
     """
 
     sent: int = 0
@@ -104,5 +105,5 @@ class Redriven:
 
     @property
     def count(self) -> int:
-        """How many dead letters were looked at."""
+        """The number of dead letters that were handled."""
         return self.sent + self.earlier + len(self.failed)

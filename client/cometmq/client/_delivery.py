@@ -1,9 +1,9 @@
-"""Messages on their way from the queues to whoever asks for the next one, and back when they fail.
+"""The way of messages from the queues to the callers of `next`, and back when they fail.
 
-How it works. Fetched messages wait in one line, whichever queue they are from. `next` takes the
-first while fewer than `concurrency` are in hand; a message leaves the hand when it is settled or
-comes back into the line. In order, a queue has one message in the line, in hand or set aside, and
-its others wait behind that. Many tasks may wait in `next`; each is woken for a message of its own.
+How it works. Fetched messages of all queues wait in one line. `next` takes the first while fewer
+than `concurrency` are in hand; a message leaves the hand when it is settled or goes back into the
+line. In order, a queue has one message in the line, in hand or set aside, and its other messages
+wait until that one is settled. Many tasks may wait in `next`; each is woken for its own message.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cometmq.client")
 
 FAIR_EVERY: Final = 32
-"""After how many messages in a row the loop gets its turn, if nothing had to be waited for."""
+"""After how many messages without waiting `next` lets the loop run other tasks."""
 
 STALL_SECONDS: Final = 30.0
-"""After how long a consumer whose hands are full says so."""
+"""After how long a consumer warns that its hands are full."""
 
 
 class Delivery:
-    """The line of one consumer. `settled` is told of each queue that has more room."""
+    """The line of one consumer. `settled` is called for each queue that has more room."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Delivery:
         self._behind: dict[ProcessQueue, deque[Message]] | None = (
             None if may_deliver is None else {}
         )
-        self._in_order: set[Queue] = set()  # in order: those of which a message is in hand
+        self._in_order: set[Queue] = set()  # in order: queues with a message in hand
         self._line: deque[Message] = deque()
         self._waiting: deque[anyio.Event] = deque()
         self._empty_hands: anyio.Event | None = None
@@ -72,12 +72,12 @@ class Delivery:
         self._wake(len(messages))
 
     def put_first(self, message: Message) -> None:
-        """Put a message in front of the line."""
+        """Put a message at the front of the line."""
         self._line.appendleft(message)
         self._wake(1)
 
     async def next(self) -> Message:
-        """Return the next message; StopAsyncIteration when there will be none."""
+        """Return the next message; raise StopAsyncIteration if there will be none."""
         self._given += 1
         if not self._given % FAIR_EVERY:
             await checkpoint()
@@ -107,13 +107,13 @@ class Delivery:
         self._settled(process_queue)
 
     def give_back(self, message: Message) -> None:
-        """Put a message in hand back into the line, to the front."""
+        """Put a message in hand back at the front of the line."""
         self._leave_hand(message)
         if not self._keep_behind(message):
             self.put_first(message)
 
     def set_aside(self, message: Message) -> None:
-        """Note that a message in hand is given back later, by `put_again`."""
+        """Note that `put_again` will give a message in hand back later."""
         self._leave_hand(message)
 
     def put_again(self, message: Message) -> None:
@@ -123,25 +123,25 @@ class Delivery:
             self._wake(1)
 
     def holds(self, queue: Queue) -> bool:
-        """Whether a message of a queue is in hand; only known in order."""
+        """Whether a message of a queue is in hand; only known for ordered consumers."""
         return queue in self._in_order
 
     def part(self, process_queue: ProcessQueue) -> bool:
-        """Give no more messages of a queue that is to be another's; whether one is in hand yet.
+        """Stop delivering a queue that another member gets; return whether a message is in hand.
 
-        In order, whoever has the queue next must not begin before that one is done with: `settled`
-        is told when it is.
+        In order, the next owner of the queue must not begin before that message is settled:
+        `settled` is called then.
         """
         process_queue.is_parting = process_queue.is_in_hand
         return process_queue.is_parting
 
     def keep(self, process_queue: ProcessQueue) -> None:
-        """Go on with a queue that was to be another's and is not."""
+        """Continue with a queue after `part`, as it stays with this member."""
         process_queue.is_parting = False
         self._next_in_order(process_queue)
 
     def drop(self, process_queue: ProcessQueue) -> None:
-        """Forget the messages of a queue that is another member's now."""
+        """Forget the messages of a queue that belongs to another member now."""
         process_queue.is_dropped = True
         self.size -= process_queue.size
         process_queue.move(process_queue.next_offset)
@@ -150,7 +150,7 @@ class Delivery:
             self._behind.pop(process_queue, None)
 
     def end(self) -> None:
-        """Give no more messages; those who wait learn of it."""
+        """Deliver no more messages, and wake the tasks that wait for one."""
         self.is_ended = True
         self._line.clear()
         self._wake(len(self._waiting))
@@ -162,7 +162,7 @@ class Delivery:
             await self._empty_hands.wait()
 
     def _next_in_order(self, process_queue: ProcessQueue) -> None:
-        """Let the next message of a queue into the line, when the one before it is settled."""
+        """Put the next message of a queue into the line if the one before it is settled."""
         assert self._behind is not None
         behind = self._behind.get(process_queue)
         if behind and not process_queue.is_busy and not process_queue.is_parting:
@@ -171,7 +171,7 @@ class Delivery:
             self._wake(1)
 
     def _keep_behind(self, message: Message) -> bool:
-        """Put a message before those that wait behind it, if its queue is to be another's."""
+        """If its queue goes to another member, put a message before those that wait for it."""
         process_queue = message.process_queue
         if self._behind is None or not process_queue.is_parting:
             return False
@@ -180,7 +180,7 @@ class Delivery:
         return True
 
     def _is_lost(self, process_queue: ProcessQueue) -> bool:
-        """Whether a queue is another's now, or, in order, may be."""
+        """Whether a queue belongs to another member now or, in order, may belong to one."""
         if process_queue.is_dropped:
             return True
         return self._may_deliver is not None and not self._may_deliver(process_queue)
@@ -203,7 +203,7 @@ class Delivery:
                 STALL_SECONDS,
             )
         except BaseException:
-            if woken.is_set():  # It was for this one: let another have it.
+            if woken.is_set():  # It was woken for a message: let another task have it.
                 self._wake(1)
             raise
         finally:

@@ -1,10 +1,10 @@
-"""A consumer's share of its group: which queues it has, fetching from them, and committing.
+"""A consumer's membership of its group: its share of the queues, fetching, and committing.
 
-How it works. The member tells all brokers of its topics that it is there, asks who else is, and
-computes its share of the queues as all members do; again when brokers say that members changed,
-when a route changes, and at intervals. Each queue that it has is fetched from by a task of its own,
-one request at a time, which waits while enough messages are here. Offsets are committed at
-intervals, when a queue is given up, and at the end.
+How it works. The member announces itself to all brokers of its topics, asks for the other members,
+and computes its share of the queues, as all members do. It does so again when brokers say that
+members changed, when a route changes, and at intervals. Each of its queues has a task that fetches
+from it, one request at a time, and that pauses while enough messages are here. Offsets are
+committed at intervals, when a queue is given up, and at the end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log = logging.getLogger("cometmq.client")
 
 REBALANCE_SECONDS: Final = 20.0
 RETRY_SECONDS: Final = 1.0
-"""After how long a share is computed again that could not be, and a fetch that failed is tried."""
+"""How long to wait after a failure to compute a share or to fetch."""
 
 BUSY_SECONDS: Final = 0.05
 COMMIT_SECONDS: Final = 5.0
@@ -67,7 +67,7 @@ class _Fetching:
         self.task: BackgroundTask | None = None
 
     def look_again(self) -> None:
-        """Have it see whether there is room by now."""
+        """Have the task check whether there is room now."""
         if self.room is not None:
             self.room.set()
             self.room = None
@@ -106,11 +106,11 @@ class GroupMember:
 
     @property
     def queues(self) -> list[Queue]:
-        """The queues that this member has at the moment."""
+        """The queues that this member has now."""
         return list(self._owned)
 
     async def start(self) -> None:
-        """Join the group; a ClientError when the brokers refuse what is wanted."""
+        """Join the group; raise a ClientError if the brokers refuse the subscription."""
         await self._offsets.load()
         await check_expressions(self._parts, self._options, self._version)
         await check_agreement(self._parts, self._options)
@@ -125,8 +125,8 @@ class GroupMember:
             self._tasks.append(self._parts.runtime.spawn(self._keep_locks, "locks"))
 
     def stop_fetching(self) -> None:
-        """Take no more messages, and no other queues."""
-        self._is_leaving = True  # A task that is cancelled may have its next turn yet.
+        """Take no more messages, and no more queues."""
+        self._is_leaving = True  # A cancelled task may still run once more.
         for task in self._tasks:
             task.cancel()
         for fetching in self._owned.values():
@@ -134,7 +134,7 @@ class GroupMember:
                 fetching.task.cancel()
 
     async def leave(self) -> None:
-        """Commit what is settled, and leave the group, so that others take the queues at once."""
+        """Commit what is settled and leave the group, so that others take the queues at once."""
         self.stop_fetching()
         owned, self._owned = self._owned, {}
         try:
@@ -143,24 +143,24 @@ class GroupMember:
                 fetching.process_queue.is_dropped = True
             if self.locks is not None:
                 await self.locks.release_all()
-        finally:  # Also when there is no time for these: heartbeats would keep it a member.
+        finally:  # Also if time runs out: otherwise heartbeats would keep it a member.
             await self._parts.membership.leave(self._options.group, self._parts.connections)
 
     @property
     def process_queues(self) -> list[ProcessQueue]:
-        """What is known of these queues."""
+        """The state of these queues."""
         return [fetching.process_queue for fetching in self._owned.values()]
 
     def subscriptions(self) -> ConsumerData:
-        """Say what this member wants, as heartbeats do."""
+        """Return this member's subscriptions, for heartbeats."""
         return consumer_data(self._options, self._version)
 
     def share_soon(self) -> None:
-        """Compute the share anew: members or routes changed."""
+        """Have the share computed again: members or routes changed."""
         self._is_wanted.set()
 
     def pause(self) -> None:
-        """Fetch no more until `resume`."""
+        """Stop fetching until `resume`."""
         if self._going.is_set():
             self._going = anyio.Event()
 
@@ -169,7 +169,7 @@ class GroupMember:
         self._going.set()
 
     def room_in(self, process_queue: ProcessQueue) -> None:
-        """Learn that a message of a queue is settled."""
+        """Handle that a message of a queue is settled."""
         if process_queue.is_parting or (process_queue.is_dropped and self.locks is not None):
             self.share_soon()
         if self._short_of_bytes and self._delivery.size < self._options.prefetch_bytes:
@@ -181,13 +181,13 @@ class GroupMember:
             fetching.look_again()
 
     def lose(self, process_queue: ProcessQueue) -> None:
-        """Give up a queue whose lock is lost; it is asked for anew with the next share."""
+        """Give up a queue whose lock is lost; the next share asks for it again."""
         if (fetching := self._owned.pop(process_queue.queue, None)) is not None:
             self._give_up(fetching)
         self.share_soon()
 
     async def reset(self, offsets: Mapping[Queue, int]) -> None:
-        """Go on elsewhere in these queues, as an operator wants it."""
+        """Move to the offsets that an operator has set for these queues."""
         for queue, offset in offsets.items():
             fetching = self._owned.pop(queue, None)
             if fetching is not None:
@@ -197,7 +197,7 @@ class GroupMember:
         self.share_soon()
 
     def _reset_soon(self, queue: Queue, offset: int) -> None:
-        """Go on elsewhere in a queue; it ends the task that fetches from it."""
+        """Move to another offset of a queue, in a new task, as this ends the one that fetches."""
         self._parts.runtime.spawn(lambda: self.reset({queue: offset}), f"reset of {queue}")
 
     # Sharing.
@@ -212,7 +212,7 @@ class GroupMember:
                 except ClientError as error:
                     is_whole = is_whole and topic.startswith(RETRY_PREFIX)
                     if topic in self._options.filters or not isinstance(error, NotFoundError):
-                        self._complain(topic, error)  # A retry topic is made when it is needed.
+                        self._complain(topic, error)  # A retry topic may not exist yet.
                 else:
                     self._complaints.pop(topic, None)
             with anyio.move_on_after(REBALANCE_SECONDS if is_whole else RETRY_SECONDS):
@@ -231,30 +231,30 @@ class GroupMember:
         await self._take_over(mine)
 
     async def _part_with_others(self, topic: str, mine: set[Queue]) -> None:
-        """Give up the queues of a topic that are other members', and their locks."""
+        """Give up the queues of a topic that belong to other members now, and their locks."""
         for queue in [each for each in self._owned if each.topic == topic]:
             fetching = self._owned.get(queue)
             if fetching is None:
-                continue  # Lost, or to go on elsewhere, while another was given up.
+                continue  # Lost or reset while another queue was given up.
             process_queue = fetching.process_queue
             if queue in mine:
                 if process_queue.is_parting:
                     self._delivery.keep(process_queue)
                 continue
             if self._delivery.part(process_queue):
-                continue  # Its lock is kept until then, and so is the queue.
+                continue  # Its message in hand keeps the queue and its lock here.
             del self._owned[queue]
             commit = process_queue.commit_offset
             self._give_up(fetching)
             process_queue.next_offset = commit
             await self._offsets.commit(process_queue)
         if self.locks is not None:
-            # Those of lost queues, too: as long as they are renewed, nobody else gets in.
+            # Also the locks of lost queues: if they were renewed, no other member could get them.
             held = set(self.locks.of_topic(topic))
             await self.locks.release(held - mine - self._owned.keys())
 
     async def _take_over(self, mine: set[Queue]) -> None:
-        """Begin with the queues that are new; a LockedError when one's lock is another's yet."""
+        """Begin with the new queues; raise LockedError if another member still has a lock."""
         late: list[Queue] = []
         for queue in sorted(mine - self._owned.keys()):
             if self.locks is not None and not (
@@ -271,17 +271,17 @@ class GroupMember:
             raise LockedError(f"{names}: who had it is not done with its message yet")
 
     async def _show_up(self, route: Route) -> None:
-        """See to it that each broker of a route knows of this member."""
+        """Make sure that each broker of a route knows this member."""
         connections = self._parts.connections
         for address in route.one_of_each():
             link = connections.open_link(address)
             if link is None:
-                await connections.to(address)  # Which greets it.
+                await connections.to(address)  # This greets it.
             elif not self._parts.membership.has_told(link, self._options.group):
                 await self._parts.membership.greet(link, address)
 
     async def _members(self, route: Route) -> tuple[str, ...]:
-        """Ask any broker of the topic who is in the group."""
+        """Ask the brokers of the topic for the group's members, until one answers."""
         problem: ClientError | None = None
         timeout, asked = self._parts.config.timeout, GetConsumerListByGroup(self._options.group)
         for address in route.one_of_each():
@@ -344,7 +344,7 @@ class GroupMember:
             await fetching.room.wait()
 
     def _has_room(self, process_queue: ProcessQueue) -> bool:
-        # A queue of which nothing is here may always fetch: others must not starve it.
+        # A queue with no messages here may always fetch, so that others do not starve it.
         return process_queue.has_room(self._options.prefetch) and (
             not process_queue or self._delivery.size < self._options.prefetch_bytes
         )
@@ -370,7 +370,7 @@ class GroupMember:
             self._complaints.pop(str(queue), None)
         if found.moved:
             tell_moved(queue, asked, found)
-            if process_queue and found.next_offset < asked:  # What is here will come again.
+            if process_queue and found.next_offset < asked:  # Messages here will come again.
                 self._reset_soon(queue, found.next_offset)
                 return
         process_queue.next_offset = found.next_offset
@@ -386,14 +386,14 @@ class GroupMember:
             await self._commit(self._owned.values())
 
     async def _commit(self, all_fetching: Iterable[_Fetching]) -> None:
-        """Say how far these queues are, all at once: a slow broker is waited for once."""
+        """Commit all these queues concurrently, so that a slow broker is waited for once."""
         async with anyio.create_task_group() as tasks:
             for fetching in all_fetching:
                 tasks.start_soon(self._offsets.commit, fetching.process_queue)
         await self._offsets.save()
 
     def _complain(self, subject: str, error: ClientError) -> None:
-        """Log what is wrong with a topic or a queue, once as long as it is the same."""
+        """Log a problem of a topic or a queue, once as long as it stays the same."""
         if self._complaints.get(subject) != str(error):
             self._complaints[subject] = str(error)
             group = self._options.group

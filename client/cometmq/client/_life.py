@@ -1,4 +1,4 @@
-"""A client's life: what it is made of, opening and closing, and what is done in the background."""
+"""The life of a client: its parts, how it is opened and closed, and its background tasks."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cometmq.client")
 
 TRACE_SECONDS: Final = 2.0
-"""How long the end of a client waits for its last traces to be sent."""
+"""How long `close` waits for the last traces to be sent."""
 
 
 class Life:
-    """The part of a client that its verbs stand on; see `Client`."""
+    """The base of a client, on which its verbs build; see `Client`."""
 
     def __init__(
         self, nameservers: str | Sequence[str] | None = None, config: ClientConfig | None = None
@@ -70,7 +70,7 @@ class Life:
 
     @property
     def id(self) -> str:
-        """The name by which brokers, and their tools, know this client while it is open.
+        """The name by which brokers and their tools know this client while it is open.
 
         ::
 
@@ -124,14 +124,14 @@ class Life:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections and end what goes on in the background; twice is fine.
+        """Close all connections and end the background tasks; a second call does nothing.
 
         ::
 
             await mq.close()
 
-        `async with` calls it. Calls that wait get an error. Messages in hand that are not
-        acknowledged are delivered again: `consumer.drain()` before this finishes them.
+        `async with` calls it. Calls that still wait get an error. Messages in hand that are not
+        acknowledged will be delivered again; to finish them first, call `consumer.drain()`.
         """
         runtime, self._runtime = self._runtime, None
         self._is_closed = True
@@ -144,11 +144,11 @@ class Life:
             if self._trace is not None:
                 with anyio.move_on_after(TRACE_SECONDS, shield=True):
                     await self._trace.flush(self._parts)
-        finally:  # Also when it is cancelled, which asyncio does in spite of any shield.
+        finally:  # Also on cancellation: asyncio cancels in spite of any shield.
             self._parts.connections.close("the client is closed")
             await runtime.close()
 
-    # How it is kept going.
+    # Keeping it running.
 
     def _check_here(self) -> None:
         runtime = self._runtime
@@ -168,7 +168,7 @@ class Life:
         return self._parts
 
     def _named(self, name: str) -> str:
-        """Return a topic's or a group's name as brokers know it."""
+        """Return the name of a topic or group as brokers know it."""
         namespace = self.config.namespace
         return name if not namespace else in_namespace(namespace, name)
 
@@ -178,7 +178,7 @@ class Life:
         return check_seconds("timeout", timeout, above_zero=True)
 
     def _consumption_begins(self, consumption: Consumption) -> None:
-        """Note a consumer; of one group there is one, for both would get the same queues."""
+        """Note a consumer. There is one per group: two would get the same queues."""
         group = consumption.options.group
         before = self._consumptions.get(group)
         if before is not None and not before.is_abandoned:
@@ -195,7 +195,7 @@ class Life:
             del self._consumptions[group]
 
     def _asked(self, request: Command, peer: Peer) -> Command | Later:
-        """Answer what a server asks."""
+        """Answer a request of a server."""
         try:
             if request.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
                 return self._requests.came(request, self.config.inflated_size_max)
@@ -207,10 +207,10 @@ class Life:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
 
     def _asked_about_transaction(self, request: Command, peer: Peer) -> None:
-        """Learn that a broker asks how a transaction ended; see `TransactionVerbs`."""
+        """Handle a broker's question how a transaction ended; see `TransactionVerbs`."""
 
     def _route_changed(self, topic: str) -> None:
-        """Have consumers of a topic share its queues anew."""
+        """Have the consumers of a topic share its queues again."""
         for consumption in self._consumptions.values():
             if topic in consumption.options.all_filters:
                 consumption.member.share_soon()

@@ -1,7 +1,7 @@
-"""Locks of queues, for consumers that keep the order: a queue is read by who holds its lock.
+"""Locks of queues, for ordered consumers: only the holder of its lock reads a queue.
 
-A broker keeps a lock for 60 s. It is renewed every 20 s, and counts here for 30 s since the broker
-last said that it is ours: so a member that is cut off stops before the broker lets another in.
+A broker keeps a lock for 60 s. The member renews it every 20 s, and relies on it for 30 s after the
+broker last confirmed it. So a member that is cut off stops before the broker lets another in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VALID_MS: Final = 30_000
 
 
 class LockedError(ClientError):
-    """Another member has the lock of a queue that is ours by now; it is asked for again."""
+    """Another member still has the lock of a queue that is ours now; it is asked for again."""
 
     whose = "theirs"
     can_retry = True
@@ -52,13 +52,13 @@ class QueueLocks:
         return since_ms is not None and elapsed_ms() - since_ms < VALID_MS
 
     def of_topic(self, topic: str) -> list[Queue]:
-        """The queues of a topic whose locks are or were ours, and were not given back."""
+        """Return the queues of a topic whose locks are or were ours and were not given back."""
         return [queue for queue in self._since_ms if queue.topic == topic]
 
     async def acquire(self, queue: Queue) -> bool:
-        """Ask for the lock of a queue; False while another has it."""
+        """Ask for the lock of a queue; return False if another member has it."""
         asked_ms = elapsed_ms()
-        # Whoever does not hear the answer gives it back none the less: it may be granted.
+        # Without an answer it must still be given back, as it may have been granted.
         self._since_ms[queue] = asked_ms - VALID_MS
         if queue not in await self._granted(queue.broker, [queue]):
             self._since_ms.pop(queue, None)
@@ -67,7 +67,7 @@ class QueueLocks:
         return True
 
     async def renew(self) -> None:
-        """Ask anew for the locks that are ours."""
+        """Renew the locks that are ours."""
         for broker in {queue.broker for queue in self._since_ms}:
             queues = [queue for queue in self._since_ms if queue.broker == broker]
             asked_ms = elapsed_ms()
@@ -76,7 +76,7 @@ class QueueLocks:
             except ClientError as error:
                 _log.warning("locks of %s at %s: %s", self._group, broker, error)
                 continue
-            # What was given back meanwhile stays so: who renews it keeps it from its next owner.
+            # Locks given back meanwhile stay so: renewing one would keep out its next owner.
             for queue in self._since_ms.keys() & set(queues):
                 if queue in granted:
                     self._since_ms[queue] = asked_ms
@@ -94,7 +94,7 @@ class QueueLocks:
                 tasks.start_soon(self._release_at, broker, held)
 
     async def release_all(self) -> None:
-        """Give all locks back, also those of which nobody knows yet whether they are ours."""
+        """Give all locks back, even those that may not be ours."""
         await self.release(tuple(self._since_ms))
 
     async def _release_at(self, broker: str, queues: list[Queue]) -> None:
@@ -105,7 +105,7 @@ class QueueLocks:
             _log.info("locks of %s: %s; they expire by themselves", names, error)
 
     async def _granted(self, broker: str, queues: list[Queue]) -> set[Queue]:
-        """Ask for locks; gives those that are ours."""
+        """Ask for locks; return the queues whose locks were granted."""
         address, response = await self._call(broker, RequestCode.LOCK_BATCH_MQ, queues)
         try:
             granted = LockedQueues.decode(response.body).lock_ok_mq_set

@@ -1,4 +1,4 @@
-"""What brokers know of a client: heartbeats, and the groups that it says it is in."""
+"""What brokers know about a client: its heartbeats and its groups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger("cometmq.client")
 
 
 def consumer_data(options: ConsumeOptions, version: int) -> ConsumerData:
-    """Say in a heartbeat what a consumer wants; `version` is of its subscriptions."""
+    """Return a consumer's part of a heartbeat; `version` is that of its subscriptions."""
     where = {
         "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
@@ -53,7 +53,7 @@ def consumer_data(options: ConsumeOptions, version: int) -> ConsumerData:
 
 
 class Membership:
-    """The groups of a client, told to each broker that it is connected to."""
+    """The groups of a client, which it tells each broker that it is connected to."""
 
     def __init__(self, config: ClientConfig, identity: Identity) -> None:
         self._config = config
@@ -65,7 +65,7 @@ class Membership:
         """Brokers that store a message once, however often it is sent: CometMQ's."""
 
     def join(self, group: str, tell: Callable[[], ConsumerData]) -> None:
-        """Be a member of a group from the next heartbeat on; `tell` says what it wants."""
+        """Be a member of a group from the next heartbeat on; `tell` returns its subscriptions."""
         self._groups[group] = tell
 
     def has_told(self, link: Link, group: str) -> bool:
@@ -74,11 +74,11 @@ class Membership:
         return told is not None and told[0] is link and group in told[1]
 
     def tell_again(self, address: str) -> None:
-        """Note that a broker does not know what it was told: it forgot, or it was told to."""
+        """Note that a broker no longer knows the groups: it forgot them, or was told to."""
         self._told.pop(address, None)
 
     async def greet(self, link: Link, address: str) -> None:
-        """Tell the broker at the other end of a connection who is here."""
+        """Introduce the client to the broker at the other end of a connection, by a heartbeat."""
         timeout = self._config.connect_timeout
         groups = frozenset(self._groups)
         request = Command.request(RequestCode.HEART_BEAT, body=self._heartbeat())
@@ -87,7 +87,7 @@ class Membership:
         except AnswerTimeoutError:
             link.drop("no answer to a heartbeat")
             raise DeadlineError(f"{address}: no answer to a heartbeat in {timeout:.3g} s") from None
-        except ConnectionLostError as error:  # It names the address.
+        except ConnectionLostError as error:  # Its text has the address.
             raise ConnectionEndedError(str(error)) from None
         except LocalProtocolError as error:
             raise ConnectionEndedError(f"{address}: {error}") from None
@@ -108,7 +108,7 @@ class Membership:
                 _log.info("heartbeat: %s", error)
 
     async def leave(self, group: str, connections: Connections) -> None:
-        """Leave a group, and tell the brokers, so that other members take over at once."""
+        """Leave a group and tell the brokers, so that other members take over at once."""
         self._groups.pop(group, None)
         self._told = {
             address: (link, groups - {group}) for address, (link, groups) in self._told.items()

@@ -1,4 +1,4 @@
-"""Asking name servers: any of them will do, and one that answers is kept."""
+"""Asking name servers: any one will do, and one that answers is used until it fails."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _SHARE_SECONDS_MIN: Final = 0.2
 _SHARE_SECONDS_MAX: Final = 2.0
-"""How long one of several is waited for, before another is tried."""
+"""How long to wait for one of several name servers before trying another."""
 
 
 class NameServers:
-    """The name servers of a client, of which it uses one until that fails."""
+    """The name servers of a client; it uses one until that one fails."""
 
     def __init__(self, connections: Connections, addresses: Sequence[str]) -> None:
         self.addresses = tuple(addresses)
@@ -32,9 +32,9 @@ class NameServers:
         self._current = random.randrange(len(self.addresses))
 
     async def call(self, request: Command, *, timeout: float) -> tuple[str, Command]:
-        """Ask until one answers, whatever it answers; also give its address.
+        """Ask until one answers; return its address and its answer, whatever that is.
 
-        A `NetworkError` that tells of all of them when none does in time.
+        Raise a `NetworkError` that describes all failures if none answers in time.
         """
         deadline_ms = elapsed_ms() + timeout * 1000
         problems: dict[str, NetworkError] = {}

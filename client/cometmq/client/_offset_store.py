@@ -1,7 +1,7 @@
-"""Where a consumer begins in a queue, and where it notes how far it has come.
+"""Where a consumer begins in a queue, and where it stores its progress.
 
-A group that shares messages keeps that with the brokers; a broadcast consumer, which gets all, in a
-file of its own, in the place and the form of Apache's Java client.
+The offsets of a group that shares messages are stored by the brokers. A broadcast consumer, which
+gets all messages, has its own file, in the place and format of Apache's Java client.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class GroupOffsets:
         self._options = options
 
     async def load(self) -> None:
-        """Begin: the brokers are asked for each queue."""
+        """Do nothing: `first` asks the brokers for each queue."""
 
     async def first(self, queue: Queue) -> int:
         """Return where to begin in a queue that this member got.
 
-        Anything but "there is none" from the broker is an error: a guess would skip messages, or
-        repeat all. Who names a time means it, also where a broker would have a new group begin with
-        the first message.
+        If the broker fails to answer, that is an error: a guess would skip messages or repeat all.
+        A start time is honoured even where a broker would have a new group begin with the first
+        message.
         """
         offset = await self._parts.reading.committed(
             queue,
@@ -57,7 +57,7 @@ class GroupOffsets:
         return await start_offset(self._parts, self._options, queue) if offset is None else offset
 
     async def commit(self, process_queue: ProcessQueue) -> None:
-        """Tell the broker how far the group is, if that changed; a failure leaves it for later."""
+        """Commit the group's offset if it changed; after a failure, a later call tries again."""
         offset = process_queue.commit_offset
         if offset == process_queue.committed:
             return
@@ -72,7 +72,7 @@ class GroupOffsets:
             process_queue.committed = offset
 
     async def save(self) -> None:
-        """End a round of commits."""
+        """Do nothing at the end of a round of commits."""
 
 
 class BroadcastOffsets:
@@ -88,7 +88,7 @@ class BroadcastOffsets:
         self._is_changed = False
 
     async def load(self) -> None:
-        """Read the file, if there is one; one that cannot be read is an error: see `first`."""
+        """Read the file, if any; an unreadable file is an error, as guesses are: see `first`."""
         try:
             self._offsets = await anyio.to_thread.run_sync(self._read)
         except OSError as error:
@@ -103,14 +103,14 @@ class BroadcastOffsets:
         return await start_offset(self._parts, self._options, queue) if offset is None else offset
 
     async def commit(self, process_queue: ProcessQueue) -> None:
-        """Note how far this consumer is."""
+        """Note this consumer's offset in a queue."""
         offset = process_queue.commit_offset
         if self._offsets.get(process_queue.queue) != offset:
             self._offsets[process_queue.queue] = offset
             self._is_changed = True
 
     async def save(self) -> None:
-        """Write the file, if there is anything new."""
+        """Write the file if anything changed."""
         if self._is_changed:
             self._is_changed = False
             table = {to_wire(queue): offset for queue, offset in self._offsets.items()}
@@ -140,17 +140,17 @@ class BroadcastOffsets:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileNotFoundError):  # Java keeps the one before, too: see `_read`.
+        with suppress(FileNotFoundError):  # Java also keeps the previous file: see `_read`.
             self._path.replace(self._backup)
         new.replace(self._path)
 
 
 async def start_offset(parts: Parts, options: ConsumeOptions, queue: Queue) -> int:
-    """Return where to begin in a queue of which nothing is noted."""
+    """Return where to begin in a queue without a stored offset."""
     timeout = parts.config.timeout
     if isinstance(options.start, datetime) and not queue.topic.startswith(RETRY_PREFIX):
         return await parts.reading.offset_at(queue, time_ms(options.start), timeout)
     if options.start == "first" or queue.topic.startswith(RETRY_PREFIX):
-        # What comes again was sent back by this group: it wants all of it.
+        # The messages of a retry topic were sent back by this group, so it needs all of them.
         return await parts.reading.first_offset(queue, timeout)
     return await parts.reading.end_offset(queue, timeout)

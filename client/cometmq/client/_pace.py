@@ -1,4 +1,4 @@
-"""At most so many a second."""
+"""A limit of how many per second."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import anyio
 
 
 class Pace:
-    """Lets so many through a second."""
+    """Lets at most so many through per second."""
 
     def __init__(self, rate: float | None) -> None:
         self._interval = 0.0 if rate is None else 1 / rate
         self._next = 0.0
 
     async def wait(self) -> None:
-        """Return when the next one may go."""
+        """Wait until the next one may go."""
         if self._interval:
             now = anyio.current_time()
             self._next = max(self._next, now)

@@ -1,4 +1,4 @@
-"""What is sent, packed: a message or a batch, checked and written out, whichever way it goes."""
+"""Packing of messages and batches: checked and encoded, independent of where they are sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 class Parcel:
-    """What one send carries, whichever queue it goes to."""
+    """The contents of one send, whichever queue it goes to."""
 
     __slots__ = (
         "body", "code", "flag", "id", "is_batch", "may_repeat", "needs_timers", "properties",
@@ -59,12 +59,12 @@ class Parcel:
         self.is_batch = is_batch
         self.code = _SEND_BATCH if is_batch else SEND
         self.needs_timers = needs_timers
-        self.may_repeat = False  # True: a broker that could is not asked to store it once.
+        self.may_repeat = False  # True: do not ask a broker that can to store it only once.
         self.watches: list[SendWatch] | None = None
 
 
 class Packing:
-    """Packs for one client, and tells its hooks what begins to be sent."""
+    """Packs for one client, and tells its hooks of each send that begins."""
 
     def __init__(self, config: ClientConfig, identity: Identity, hooks: Sequence[Hook]) -> None:
         self._config = config
@@ -80,7 +80,7 @@ class Packing:
         sharding_key: str | None,
         more: Mapping[str, str] | None = None,
     ) -> Parcel:
-        """Check a message and write its properties; a `UsageError` says what is wrong with it."""
+        """Check a message and encode its properties; a `UsageError` says what is wrong with it."""
         added: dict[str, str] = dict(more) if more else {}
         if timing is not AT_ONCE:
             added |= timing_properties(timing)
@@ -108,9 +108,9 @@ class Packing:
         return parcel
 
     def pack_batch(self, topic: str, items: Sequence[BatchItem]) -> Parcel:
-        """Make one parcel of several messages, which are checked by now.
+        """Make one parcel of several messages that have been checked.
 
-        None can have a property that batches must not have: those are no user's to give.
+        None of them has a property that batches must not have: users cannot set those.
         """
         message_id = self._identity.new_message_id()
         properties = bare_properties(message_id)

@@ -1,4 +1,4 @@
-"""What an open client is made of, for those of its parts that need several of the others."""
+"""The parts of an open client, for the parts that need several of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending: to which queue, how often it is tried, and what is made of the answer."""
+"""Sending: choosing the queue, retrying, and reading the answer."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ class Producer:
     ) -> tuple[Queue, SendMessageResponse, int]:
         """Send until a broker has stored it, or the attempts or the time are used up.
 
-        To a chosen queue, or that of a sharding key, it is tried again as well: there is no other
-        place where it would be right. Where the topic has lost the queue since its route was
-        learned, that is learned anew: a chosen one is a `NotFoundError` then.
+        A chosen queue, or that of a sharding key, is retried itself, as no other queue would be
+        right. If the topic has lost the queue since its route was fetched, the route is fetched
+        again; a chosen queue then raises `NotFoundError`.
         """
         if parcel.watches:
             watches, parcel.watches = parcel.watches, None
@@ -91,7 +91,7 @@ class Producer:
         began_ms = elapsed_ms()
         deadline_ms = began_ms + int(timeout * 1000)
         retrying: Retrying | None = None
-        once: Queue | None = None  # Where it may be stored already, and will not be again.
+        once: Queue | None = None  # Where it may be stored already; a retry there stores it once.
         while True:
             route = self._routes.known_to_send(topic)
             if route is None:
@@ -131,7 +131,7 @@ class Producer:
                 began_ms = elapsed_ms()
 
     async def _note_failure(self, target: Queue, error: ClientError, deadline_ms: int) -> bool:
-        """Note that an attempt failed; whether for want of the queue, and of nothing else."""
+        """Note that an attempt failed; return whether only the queue is missing."""
         if await self._is_lost(target, error, deadline_ms):
             return True
         self._selection.note_failure(target.broker, elapsed_ms())
@@ -139,9 +139,9 @@ class Producer:
         return False
 
     async def _is_lost(self, target: Queue, error: ClientError, deadline_ms: int) -> bool:
-        """Whether a broker refuses a queue that its topic has no more: its route is learned anew.
+        """Whether a broker refused because its topic no longer has the queue; refetch the route.
 
-        Name servers learn it a moment after the broker has begun to refuse.
+        Name servers learn of it a moment after the broker has begun to refuse.
         """
         if not isinstance(error, RefusedError) or error.code not in LOST_QUEUE_WAITS:
             return False
@@ -153,7 +153,7 @@ class Producer:
             try:
                 route = await self._routes.get_anew(target.topic, timeout=remaining)
             except ClientError:
-                return False  # What the broker said tells more.
+                return False  # The broker's own error says more.
             if target not in route.to_send:
                 return True
         return False
@@ -161,7 +161,7 @@ class Producer:
     async def send_oneway(
         self, topic: str, parcel: Parcel, *, queue: Queue | None, sharding_key: str | None
     ) -> None:
-        """Send once, and wait for no answer."""
+        """Send once, without waiting for an answer."""
         watches = parcel.watches or ()
         try:
             await self._tell(topic, parcel, queue, sharding_key)
@@ -227,7 +227,7 @@ class Producer:
         self, route: Route, target: Queue, parcel: Parcel, began_ms: int, deadline_ms: int
     ) -> tuple[Queue, SendMessageResponse, int]:
         address = self._address(route, target)
-        # Half of the time at most: then there is time for another attempt, if it is a lost cause.
+        # At most half of the time, so that there is time for another attempt if this one fails.
         timeout = max(deadline_ms - began_ms, 1) / 1000
         if timeout > 1:
             timeout = max(timeout / 2, 1)
@@ -237,7 +237,7 @@ class Producer:
                 link = await self._connections.to(address)
             if link is None:
                 raise UnreachableError(f"{address}: no connection within {timeout:.3g} s")
-            timeout = min(timeout, (deadline_ms - elapsed_ms()) / 1000)  # Some of it is over.
+            timeout = min(timeout, (deadline_ms - elapsed_ms()) / 1000)  # Connecting took time.
         request = self._request(target, parcel, address)
         response = await self._connections.ask(address, link, request, timeout)
         now = elapsed_ms()
@@ -273,7 +273,7 @@ class Producer:
         return Command(parcel.code, header, body=parcel.body)
 
     def _is_stored_once(self, parcel: Parcel, address: str) -> bool:
-        """Whether a broker stores a message once, however often it is sent."""
+        """Whether a broker stores this message once, however often it is sent."""
         return (
             self._config.idempotent
             and parcel.code == SEND
@@ -291,7 +291,7 @@ class Producer:
 
 
 def _lost_queue(queue: Queue, error: ClientError) -> NotFoundError:
-    """Say that a chosen queue is none of its topic's."""
+    """Make the error for a chosen queue that its topic does not have."""
     assert isinstance(error, RefusedError)
     said = f"no queue {queue}; `queues({queue.topic!r})` tells which there are: {error.remark}"
     return NotFoundError(error.code, said, error.address)

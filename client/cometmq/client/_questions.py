@@ -1,7 +1,7 @@
-"""What servers ask a client, and its answers: a broker on its own behalf, or on an operator's.
+"""Questions of servers to a client, and the answers: for the broker itself or for an operator.
 
-`mqadmin consumerStatus`, `consumerConnection`, `queryMsgById -g` and the dashboards come through
-brokers to the members of a group; each question has a function here.
+`mqadmin consumerStatus`, `consumerConnection`, `queryMsgById -g` and the dashboards reach the
+members of a group through brokers; each question has a function here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logging.getLogger("cometmq.client")
 
 
 class Questions:
-    """Answers what concerns the consumers of one client."""
+    """Answers questions about the consumers of one client."""
 
     def __init__(self, consumptions: Mapping[str, Consumption], parts: Callable[[], Parts]) -> None:
         self._consumptions = consumptions
@@ -62,7 +62,7 @@ class Questions:
         }
 
     def answer(self, request: Command, peer: Peer) -> Command | Later:
-        """Answer a question, or say that there is no answer to it."""
+        """Answer a question, or say that it is not supported."""
         known = self._answers.get(request.code)
         if known is not None:
             return known(request, peer)
@@ -73,21 +73,21 @@ class Questions:
         )
 
     def _members_changed(self, request: Command, peer: Peer) -> Later:  # noqa: ARG002  # The table's
-        """40: share the queues anew."""
+        """40: share the queues again."""
         group = request.read(NotifyConsumerIdsChanged).consumer_group
         if (consumption := self._consumptions.get(group)) is not None:
             consumption.member.share_soon()
         return LATER
 
     def _reset(self, request: Command, peer: Peer) -> Later:  # noqa: ARG002  # The table's
-        """220: go on elsewhere."""
+        """220: move to other offsets."""
         group = request.read(ResetOffset).group
         if (consumption := self._consumptions.get(group)) is not None:
             consumption.reset(decode_reset_offsets(request.body))
         return LATER
 
     def _status(self, request: Command, peer: Peer) -> Command:  # noqa: ARG002  # The table's
-        """221: up to where everything is consumed."""
+        """221: the offsets up to which everything is consumed."""
         header = request.read(GetConsumerStatus)
         consumption = self._consumptions.get(header.group)
         queues = [] if consumption is None else consumption.member.process_queues
@@ -134,7 +134,7 @@ class Questions:
         }
 
     def _consume_directly(self, request: Command, peer: Peer) -> Command | Later:
-        """309: consume one message now, in front of all others."""
+        """309: consume one message now, before all others."""
         header = request.read(ConsumeMessageDirectly)
         consumption = self._consumptions.get(header.consumer_group)
         if consumption is None or consumption.delivery.is_ended:
@@ -188,7 +188,7 @@ def _queue_info(queue: ProcessQueue, consumption: Consumption) -> ProcessQueueIn
 
 
 def _stacks() -> str:
-    """Show what each thread of this process is doing."""
+    """Return the stack of each thread of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
         f"{names.get(number, number)}\n{''.join(traceback.format_stack(frame))}"

@@ -1,4 +1,4 @@
-"""The verbs of a client that look into queues, without being a member of a group."""
+"""The verbs of a client that read queues without being a member of a group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReadVerbs(Life):
     """`queues`, offsets and `pull` of a `Client`."""
 
     async def queues(self, topic: str, *, timeout: float | None = None) -> list[Queue]:
-        """Return the queues of a topic, those that can be read from.
+        """Return the readable queues of a topic.
 
         ::
 
@@ -40,7 +40,7 @@ class ReadVerbs(Life):
         )
 
     async def first_offset(self, queue: Queue, *, timeout: float | None = None) -> int:
-        """Return the offset of the first message that a queue still has.
+        """Return the offset of the first message still in a queue.
 
         ::
 
@@ -50,7 +50,7 @@ class ReadVerbs(Life):
         return await self._parts.reading.first_offset(check_queue(queue), self._seconds(timeout))
 
     async def end_offset(self, queue: Queue, *, timeout: float | None = None) -> int:
-        """Return the offset that the next message of a queue gets.
+        """Return the offset that the next message of a queue will get.
 
         ::
 
@@ -60,7 +60,7 @@ class ReadVerbs(Life):
         return await self._parts.reading.end_offset(check_queue(queue), self._seconds(timeout))
 
     async def offset_at(self, queue: Queue, time: datetime, *, timeout: float | None = None) -> int:
-        """Return the offset of the first message that was stored at a time, or later.
+        """Return the offset of the first message that was stored at or after a time.
 
         ::
 
@@ -75,13 +75,14 @@ class ReadVerbs(Life):
     async def committed(
         self, queue: Queue, group: str, *, timeout: float | None = None
     ) -> int | None:
-        """Return where a group goes on in a queue; None when it has not committed anything.
+        """Return the offset that a group has committed in a queue; None if it has committed none.
 
         ::
 
             offset = await mq.committed(queue, "billing")
 
-        Brokers answer 0 for a group without an offset while a queue still has its first message.
+        As long as a queue still has its first message, brokers answer 0 for a group without an
+        offset.
         """
         self._check_here()
         group = self._named(check_group(group))
@@ -92,13 +93,13 @@ class ReadVerbs(Life):
     async def commit(
         self, queue: Queue, group: str, offset: int, *, timeout: float | None = None
     ) -> None:
-        """Say where a group goes on in a queue: all before `offset` is consumed.
+        """Commit the offset of a group in a queue: all messages before `offset` are consumed.
 
         ::
 
             await mq.commit(queue, "billing", found.next_offset)
 
-        Brokers do not know a group that has neither pulled nor consumed: that is refused.
+        Refused for a group that has neither pulled nor consumed: brokers do not know it.
         """
         self._check_here()
         group = self._named(check_group(group))
@@ -115,7 +116,7 @@ class ReadVerbs(Life):
         group: str = READER_GROUP,
         wait: float = 0.0,
     ) -> Pulled[ReceivedMessage]:
-        """Pull up to `count` messages of a queue, from an offset on.
+        """Pull up to `count` messages of a queue, starting at an offset.
 
         ::
 
@@ -124,10 +125,11 @@ class ReadVerbs(Life):
                 print(message.body)
             offset = found.next_offset
 
-        Without messages the broker answers at once, or, with `wait`, when one comes or that many
-        seconds (20 at most) have passed. It commits nothing: see `commit`, and `consume` for who
-        wants none of this. Brokers give 32 messages or 256 KiB at a time; CometMQ's, for a
-        larger `count` and from a group's second pull on, 1 MiB whatever the number.
+        If there are none, the broker answers at once or, with `wait`, when a message arrives or
+        after that many seconds (20 at most). A pull commits nothing: call `commit`, or use
+        `consume`, which does all of this. Brokers return up to 32 messages or 256 KiB at a time;
+        for a larger `count`, CometMQ's return up to 1 MiB of any number of messages, from a group's
+        second pull on.
         """
         self._check_here()
         group = self._named(check_group(group))
@@ -143,7 +145,7 @@ class ReadVerbs(Life):
         )
 
     def reader(self, topic: str, *, group: str = READER_GROUP, filter: str | Sql = "*") -> Reader:
-        """Read queues of a topic by hand: assign, seek, pull and commit.
+        """Return a reader of a topic's queues, to assign, seek, pull and commit by hand.
 
         ::
 

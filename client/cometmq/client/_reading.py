@@ -1,4 +1,4 @@
-"""Reading without a group's members: queues, offsets, pulls, and messages by id and key."""
+"""Reading queues without being a member of a group: offsets and pulls."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cometmq.client")
 
 PULL_COUNT: Final = 32
-"""What brokers give at most for a pull; more is asked of CometMQ's by a request of their own."""
+"""The most messages that brokers return for a pull; CometMQ's return more in a bulk pull."""
 
 BULK_BYTES: Final = 1024 * 1024
-"""Of an answer to that request. With a quarter of it, to ask took as long as to read."""
+"""The size of an answer to a bulk pull. With a quarter of it, asking took as long as reading."""
 
 WAIT_SECONDS_MAX: Final = 20.0
-"""How long a broker may hold a pull: all clients' own limits are beyond it."""
+"""How long a broker may hold a pull; the timeouts of all clients are longer."""
 
 _ANSWER_SECONDS: Final = 10.0
-"""What a pull's answer may take beside the time that the broker may hold it."""
+"""How long the answer to a pull may take, beyond the time that the broker may hold it."""
 
 _PULLED: Final = frozenset(map(int, PULLED_CODES))
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
@@ -75,18 +75,18 @@ _BATCHED: Final = 0xC0
 
 
 def check_wait(wait: float) -> None:
-    """Refuse a wait that no broker would keep."""
+    """Refuse a wait that is longer than brokers hold a pull."""
     if check_seconds("wait", wait) > WAIT_SECONDS_MAX:
         raise UsageError(f"wait={wait}: seconds, from 0 to {WAIT_SECONDS_MAX:.0f}")
 
 
 def _is_at_end(found: Pulled[M], asked: int) -> bool:
-    """Whether a queue had nothing at that offset yet, so that it can be waited for."""
+    """Whether the queue ends at the offset asked for, so that a pull can wait for a message."""
     return found.is_empty and not found.moved and found.next_offset == asked
 
 
 def tell_moved(queue: Queue, asked: int, found: Pulled[M]) -> None:
-    """Log why a queue goes on elsewhere: it is a loss only when messages have expired."""
+    """Log why a queue continues at another offset; it is a loss only if messages have expired."""
     to = found.next_offset
     if asked < found.first_offset:
         text = "%s: %d is gone, expired before it was consumed; it goes on at %d"
@@ -107,7 +107,7 @@ class Reading:
         self._routes = routes
         self._suggested: dict[Queue, int] = {}
         self._without_bulk: set[str] = set()  # addresses of brokers that are not CometMQ's
-        self._known_groups: set[tuple[str, str]] = set()  # by the address of who knows it
+        self._known_groups: set[tuple[str, str]] = set()  # address of the broker, group
 
     async def queues(self, topic: str, timeout: float) -> tuple[Queue, ...]:
         """Return the queues that a topic can be read from."""
@@ -128,7 +128,7 @@ class Reading:
         return await self.offset(queue, _about(queue, RequestCode.GET_MAX_OFFSET, fields), timeout)
 
     async def offset_at(self, queue: Queue, time_ms: int, timeout: float) -> int:
-        """Return the offset of the first message that was stored at that time or later."""
+        """Return the offset of the first message that was stored at or after a time."""
         fields = SearchOffsetByTimestamp(queue.topic, queue.id, time_ms)
         request = _about(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
         return await self.offset(queue, request, timeout)
@@ -136,10 +136,10 @@ class Reading:
     async def committed(
         self, queue: Queue, group: str, timeout: float, *, is_exact: bool = False
     ) -> int | None:
-        """Return where a group goes on, or None when the broker has nothing to say.
+        """Return the committed offset of a group, or None if the broker has none.
 
-        Of a group that has committed nothing brokers say 0 while a queue still has its first
-        message; with `is_exact`, from Apache's 5.0 on and CometMQ's, they say nothing.
+        For a group that has committed nothing, brokers answer 0 as long as the queue still has its
+        first message; with `is_exact`, CometMQ's and Apache's from 5.0 on say that there is none.
         """
         fields = QueryConsumerOffset(group, queue.topic, queue.id, False if is_exact else None)
         request = _about(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
@@ -151,7 +151,7 @@ class Reading:
             raise
 
     async def commit(self, queue: Queue, group: str, offset: int, timeout: float) -> None:
-        """Say where a group goes on, and wait until the broker has noted it."""
+        """Commit the offset of a group, and wait until the broker has noted it."""
         fields = UpdateConsumerOffset(group, queue.topic, queue.id, offset)
         request = _about(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
         address, response = await self._call_master(queue, request, timeout)
@@ -171,9 +171,9 @@ class Reading:
         check: Filter | None = None,
         version: int = 0,
     ) -> Pulled[M]:
-        """Pull once; `filter` None leaves what is wanted to the group's heartbeat.
+        """Pull once; with `filter` None, the broker uses the filter of the group's heartbeat.
 
-        `check` is what the client itself looks at, if not `filter`.
+        `check` is the filter that the client itself applies, if it is not `filter`.
         """
         route = await self._route(queue)
         address = route.address_of(queue.broker, self._suggested.get(queue, 0))
@@ -215,9 +215,9 @@ class Reading:
         return Pulled(messages, said.next_begin_offset, said.min_offset, said.max_offset, moved)
 
     def _may_ask_in_bulk(self, address: str, group: str) -> bool:
-        """Whether a broker may give more than `PULL_COUNT`.
+        """Whether a broker may be asked for more than `PULL_COUNT`.
 
-        The first pull of a group is an ordinary one: that is how a broker learns of the group.
+        The first pull of a group must be an ordinary one, from which the broker learns the group.
         """
         return address not in self._without_bulk and (address, group) in self._known_groups
 
@@ -231,7 +231,7 @@ class Reading:
         filter: Filter,
         make: Callable[[StoredMessage, Queue], M],
     ) -> Pulled[M] | None:
-        """Pull many; None of a broker that does not know how. It is never held."""
+        """Pull many messages, without waiting; None if the broker does not support it."""
         end = min(offset + count, _OFFSET_MAX)
         header = BulkPullMessage(
             group,
@@ -265,7 +265,7 @@ class Reading:
     async def _ask_for_messages(
         self, queue: Queue, address: str, code: int, header: Header, timeout: float
     ) -> Command:
-        """Send one kind of pull or another; its answer, if it was served."""
+        """Send a pull of either kind; return the answer if it was served, or raise."""
         request = Command(code, header, extras={"bname": queue.broker})
         response = await self._connections.call(address, request, timeout=timeout)
         if response.code not in _PULLED:
@@ -284,9 +284,9 @@ class Reading:
         check: Filter | None,
         make: Callable[[StoredMessage, Queue], M],
     ) -> tuple[H, list[M]]:
-        """Read what an answer says, and its messages.
+        """Read the fields of an answer and its messages.
 
-        Those in front of one that cannot be read are given, and the next pull begins with that one.
+        If a message cannot be read, return those before it; the next pull then begins with it.
         """
         messages: list[M] = []
         try:
@@ -346,5 +346,5 @@ class Reading:
 
 
 def _about(queue: Queue, code: int, fields: Header) -> Command:
-    """Make a request about a queue; clients of 5.x name the broker in each."""
+    """Make a request about a queue, with the broker's name, as clients of 5.x do."""
     return Command.request(code, fields, extras={"bname": queue.broker})

@@ -1,4 +1,4 @@
-"""The receipts of what brokers have stored, made of their answers."""
+"""Receipts for stored messages, made from the answers of brokers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def receipt_of(message_id: str, queue: Queue, answer: SendMessageResponse, code:
 def receipts_of(
     ids: Sequence[str], queue: Queue, answer: SendMessageResponse, code: int
 ) -> list[Receipt]:
-    """Make the receipts of a batch, whose messages lie one behind the other.
+    """Make the receipts of a batch, whose messages have consecutive offsets.
 
-    In a topic of batch queues the whole batch has one place in the log, so one offset id.
+    In a topic of batch queues, the whole batch has one place in the log, and so one offset id.
     """
     queue = Queue(queue.topic, queue.broker, answer.queue_id)
     places = answer.msg_id.split(",")

@@ -1,4 +1,4 @@
-"""Requests that wait for their replies, each under a correlation id of its own."""
+"""Requests that wait for their replies, by correlation id."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Requests:
         return len(self._waiting)
 
     def begin(self, client_id: str, timeout: float) -> dict[str, str]:
-        """Expect a reply; gives the properties that the request must have."""
+        """Expect a reply; return the properties that the request must have."""
         correlation_id = str(uuid.uuid4())
         self._waiting[correlation_id] = _Waiting()
         return {
@@ -61,11 +61,11 @@ class Requests:
         return waiting.reply
 
     def end(self, correlation_id: str) -> None:
-        """Expect it no longer."""
+        """Stop expecting the reply."""
         self._waiting.pop(correlation_id, None)
 
     def came(self, pushed: Command, inflated_size_max: int) -> Command:
-        """Take a reply that a broker pushes, and hand it on."""
+        """Accept a reply that a broker pushes, and pass it on."""
         header = pushed.read(PushReplyMessageToClient)
         properties = decode_properties((header.properties or "").encode())
         body = bytes(pushed.body or b"")
@@ -79,7 +79,7 @@ class Requests:
         return pushed.answer(ResponseCode.SUCCESS)
 
     def arrived(self, correlation_id: str, reply: Reply) -> bool:
-        """Hand a reply to who waits for it; False when nobody does, or not any more."""
+        """Pass a reply to the request that waits for it; return False if none does."""
         waiting = self._waiting.get(correlation_id)
         if waiting is None or waiting.reply is not None:
             return False

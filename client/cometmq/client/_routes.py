@@ -1,4 +1,4 @@
-"""The routes of topics, kept as long as they are good: asked for once, looked at again at times."""
+"""A cache of topic routes: fetched once, refreshed at intervals, and again after failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cometmq.client")
 
 REFRESH_MS_MIN: Final = 200
-"""A route that failed is asked for again, but not more often than this."""
+"""A route that failed is fetched again, but not more often than this."""
 
 
 class NoRouteError(NotFoundError):
@@ -55,7 +55,7 @@ class _Entry:
         self.is_stale = False
 
     def doubt(self) -> None:
-        """Have it looked at again, unless that was a moment ago."""
+        """Have the route fetched again, unless that was a moment ago."""
         if elapsed_ms() - self.fetched_ms >= REFRESH_MS_MIN:
             self.is_stale = True
 
@@ -74,21 +74,21 @@ class Routes:
         self._fetching: dict[str, anyio.Event] = {}
 
     def known(self, topic: str) -> Route | None:
-        """Return a route that can be used as it is."""
+        """Return the cached route, if it can be used without a refresh."""
         entry = self._entries.get(topic)
         return None if entry is None or entry.is_stale else entry.route
 
     def known_to_send(self, topic: str) -> Route | None:
-        """Return a route to send by, be it a guess."""
+        """Return the cached route to send by, which may be a guess."""
         entry = self._entries.get(topic) or self._guesses.get(topic)
         return None if entry is None or entry.is_stale else entry.route
 
     def topics(self) -> list[str]:
-        """Tell which topics' routes are kept."""
+        """Return the topics whose routes are cached."""
         return list(self._entries)
 
     def addresses(self) -> set[str]:
-        """Tell all addresses of brokers that the routes name."""
+        """Return all broker addresses in the cached routes."""
         return {
             address
             for entry in self._entries.values()
@@ -97,23 +97,23 @@ class Routes:
         }
 
     def doubt(self, topic: str) -> None:
-        """Note that a route led nowhere, or was a guess that has come true: it is asked for anew.
+        """Have a route fetched again that failed, or was a guess that has proved right.
 
-        By the next to use it, and not more often than every so many milliseconds.
+        The next use fetches it, but not more often than every `REFRESH_MS_MIN`.
         """
         for table in (self._entries, self._guesses):
             if (entry := table.get(topic)) is not None:
                 entry.doubt()
 
     def forget(self, topic: str) -> None:
-        """Let go of a topic's route: the topic is made, changed or deleted."""
+        """Forget a topic's route: the topic was created, changed or deleted."""
         self._entries.pop(topic, None)
         self._guesses.pop(topic, None)
 
     async def get(self, topic: str, *, timeout: float) -> Route:
-        """Return a topic's route; a `NotFoundError` for a topic that does not exist.
+        """Return a topic's route; raise `NotFoundError` if the topic does not exist.
 
-        An old one does when the name servers do not answer.
+        If the name servers do not answer, return an old route.
         """
         if (route := self.known(topic)) is not None:
             return route
@@ -121,21 +121,21 @@ class Routes:
         return self._entries[topic].route
 
     async def get_to_send(self, topic: str, *, timeout: float) -> Route:
-        """Return a topic's route, or, for one that a send would make, a guess at it."""
+        """Return a topic's route or, for a topic that a send would create, a guess at it."""
         if (route := self.known_to_send(topic)) is not None:
             return route
         await self._load_once(topic, timeout, guesses=True)
         return (self._entries.get(topic) or self._guesses[topic]).route
 
     async def get_anew(self, topic: str, *, timeout: float) -> Route:
-        """Return a topic's route to send by as it is now, however lately it was learned."""
+        """Fetch and return a topic's route to send by, however recently it was fetched."""
         for table in (self._entries, self._guesses):
             if (entry := table.get(topic)) is not None:
                 entry.is_stale = True
         return await self.get_to_send(topic, timeout=timeout)
 
     async def refresh(self, *, timeout: float) -> None:
-        """Look for changes of all routes that are kept."""
+        """Fetch all cached routes again."""
         for topic in self.topics():
             try:
                 self._keep(read_route(topic, await self.fetch(topic, timeout)))
@@ -143,7 +143,7 @@ class Routes:
                 _log.debug("topic %s has no route at the moment", topic)
 
     async def _load_once(self, topic: str, timeout: float, *, guesses: bool) -> None:
-        """Load a route into the tables, or wait for another who does."""
+        """Load a route into the tables, or wait for another task that does."""
         deadline_ms = elapsed_ms() + timeout * 1000
         known = self.known_to_send if guesses else self.known
         while (loading := self._fetching.get(topic)) is not None:
@@ -161,9 +161,9 @@ class Routes:
             loading.set()
 
     async def _load(self, topic: str, timeout: float, guesses: bool) -> None:
-        """Load a route. An old one does when there is none at the moment: brokers come back.
+        """Load a route; if that fails, keep an old one, as brokers come back.
 
-        Then half of the time is left for what the route is wanted for.
+        If there is an old one, half of the time is left for the use of the route.
         """
         old = self._entries.get(topic)
         if old is not None:
@@ -202,7 +202,7 @@ class Routes:
             self._changed(route.topic)
 
     async def fetch(self, topic: str, timeout: float) -> TopicRouteData:
-        """Ask for a route, and leave those that are kept as they are."""
+        """Ask for a route without changing the cache."""
         request = Command.request(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
             GetRouteInfoByTopic(topic, accept_standard_json_only=True),

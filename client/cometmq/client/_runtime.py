@@ -1,8 +1,8 @@
-"""The seam to the caller's event loop: asyncio (uvloop too) or trio, found by itself.
+"""The seam to the caller's event loop: asyncio (also uvloop) or trio, detected automatically.
 
-A runtime connects, and owns what runs beside the caller: tasks on asyncio, which no cancel scope
-of the caller's binds, so that a client may be opened in one task and closed in another (fixtures,
-lifespans); a nursery on trio, where that is the only honest way.
+A runtime connects, and owns what runs in the background. On asyncio these are tasks outside of any
+cancel scope of the caller, so that a client may be opened in one task and closed in another
+(fixtures, lifespans). On trio it is a nursery, the only sound way there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Link(Protocol):
     connection: Any
 
     async def call(self, request: Command, *, timeout_ms: int) -> Command:
-        """Ask, and wait for the response."""
+        """Send a request and wait for the response."""
         ...
 
     def tell(self, request: Command) -> None:
@@ -39,7 +39,7 @@ class Link(Protocol):
         ...
 
     def close(self, reason: str) -> None:
-        """Close when all has left."""
+        """Close when everything is sent."""
         ...
 
     def drop(self, reason: str) -> None:
@@ -48,7 +48,7 @@ class Link(Protocol):
 
 
 class BackgroundTask(Protocol):
-    """Something that runs beside the caller, until it ends or is cancelled."""
+    """A task that runs in the background until it ends or is cancelled."""
 
     def cancel(self) -> object:
         """Have it end at its next await."""
@@ -60,11 +60,11 @@ class Runtime(Protocol):
 
     @property
     def call_soon(self) -> Callable[[Callable[[], None]], object]:
-        """The loop's way of calling a function in its next turn."""
+        """The loop's function that calls another in its next turn."""
         ...
 
     def call_soon_threadsafe(self, function: Callable[[], None]) -> None:
-        """Call a function in the loop's next turn, from any thread; not when it has ended."""
+        """Call a function in the loop's next turn, from any thread; do nothing if it has ended."""
         ...
 
     def is_here(self) -> bool:
@@ -76,22 +76,22 @@ class Runtime(Protocol):
         ...
 
     async def close(self) -> None:
-        """Cancel all that runs in the background, and wait for its end."""
+        """Cancel everything in the background, and wait for its end."""
         ...
 
     def spawn(self, function: Callable[[], Awaitable[None]], name: str) -> BackgroundTask:
-        """Run a function in the background; one that raises is logged."""
+        """Run a function in the background; if it raises, log that."""
         ...
 
     async def connect(
         self, peers: Peers, address: Host, *, timeout_ms: int, access: Access
     ) -> Link:
-        """Connect; a ConnectError says to whom it failed and why."""
+        """Connect; a ConnectError says to which address it failed and why."""
         ...
 
 
 def current_runtime() -> Runtime:
-    """Make the runtime of the loop that the caller runs on."""
+    """Make the runtime for the loop that the caller runs on."""
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         from cometmq.client._trio import TrioRuntime

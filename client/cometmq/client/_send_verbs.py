@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _ONE: Final = (bytes, bytearray, memoryview, str)
-"""What is one message, though it is a sequence."""
+"""Sequence types that are one message, and not several."""
 
 
 class SendVerbs(Life):
@@ -57,23 +57,23 @@ class SendVerbs(Life):
         flag: int = 0,
         timeout: float | None = None,
     ) -> Receipt:
-        """Send one message, and wait until a broker has stored it.
+        """Send one message and wait until a broker has stored it.
 
         ::
 
             receipt = await mq.send("orders", b"...", key="o-17", tag="paid", delay=5.0)
 
-        What it can be found by later: `key`, `keys`. What consumers filter by: `tag`, and with SQL
-        `properties`. When it is delivered: after `delay` seconds, at `deliver_at`, or after the
-        broker's `delay_level` (1 to 18: 1 s, 5 s, 10 s, 30 s, 1 min, ... 2 h). All brokers know
-        the levels, and a delay that is one of them; Apache's from 5.0 on know other times, too.
-        Messages of one `sharding_key` go to one queue, so they are consumed in their order;
-        `queue` names it outright.
+        `key` and `keys` let you find the message later. Consumers filter by `tag`, and with SQL by
+        `properties`. To deliver it later, give `delay` (seconds), `deliver_at`, or the broker's
+        `delay_level` (1 to 18: 1 s, 5 s, 10 s, 30 s, 1 min, ... 2 h). All brokers know the levels,
+        and a `delay` that equals one of them; Apache's know other times from 5.0 on. Messages with
+        the same `sharding_key` go to the same queue, so they are consumed in order; `queue` names
+        the queue outright.
 
-        It is tried again, on other brokers first, until `timeout` seconds have passed. A broker of
-        CometMQ's stores it once, however often it was tried there, and where an answer was lost it
-        is tried there only. Another broker may store it twice; `id` is the same then. Cancelled, it
-        may have been stored.
+        A failed send is retried within `timeout` seconds, on other brokers first. A CometMQ broker
+        stores the message once, however often it is sent there, and after a lost answer it is
+        retried only there. Other brokers may store it twice, with the same `id`. If the call is
+        cancelled, the message may have been stored.
         """
         message = NewMessage(
             body=body, key=key, keys=keys, tag=tag, properties=properties, flag=flag
@@ -112,13 +112,13 @@ class SendVerbs(Life):
         sharding_key: str | None = None,
         queue: Queue | None = None,
     ) -> None:
-        """Send one message and wait for nothing: fast, and nothing tells whether it arrived.
+        """Send one message without waiting for an answer: fast, but it may be lost unnoticed.
 
         ::
 
             await mq.send_oneway("metrics", b"...")
 
-        It still waits for the route and the connection, which only the first one has to.
+        Only the first send has to wait, for the route and the connection.
         """
         message = NewMessage(body=body, key=key, keys=keys, tag=tag, properties=properties)
         self._check_here()
@@ -140,15 +140,15 @@ class SendVerbs(Life):
         queue: Queue | None = None,
         timeout: float | None = None,
     ) -> list[Receipt]:
-        """Send many messages at once, and wait until a broker has stored all of them.
+        """Send many messages at once and wait until a broker has stored all of them.
 
         ::
 
             await mq.send_batch("orders", [b"one", NewMessage(body=b"two", tag="paid")])
 
-        They go to one queue, in their order, in as few requests as `body_size_max` allows. When a
-        request fails, those before it are stored, and the error has their receipts (`stored`).
-        There are no delays in batches.
+        They go to one queue, in order, in as few requests as `body_size_max` allows. When a request
+        fails, the messages of earlier requests are stored, and the error has their receipts
+        (`stored`). Batches cannot be delayed.
         """
         self._check_here()
         topic = self._named(check_topic_to_send(topic))

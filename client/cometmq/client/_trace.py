@@ -1,7 +1,7 @@
 """Message traces in Apache's format: what was sent and consumed, in a topic of the brokers.
 
-How it works. A hook writes a record for each send, and two for each consumption; a task of the
-client's sends them together, some times a second. They are lost when they cannot be sent, or when
+How it works. A hook writes one record for each send and two for each consumption; a background task
+of the client sends them together, some times a second. They are lost if they cannot be sent, or if
 there are too many: a trace must never hold up what it traces. `mqadmin queryMsgTraceById` and the
 dashboards read them.
 """
@@ -32,7 +32,7 @@ RECORDS_MAX: Final = 10_000
 """Records that wait to be sent; more are lost."""
 
 SIZE_MAX: Final = 120_000
-"""Bytes of one trace message, as of Apache's clients."""
+"""The size in bytes of one trace message, as with Apache's clients."""
 
 _REGION: Final = "DefaultRegion"
 
@@ -53,13 +53,13 @@ class Trace(Hook):
         return _TracedSend(self, sending, self._group)
 
     def consuming(self, message: ReceivedMessage, group: str) -> ConsumeWatch:
-        """Trace that a message is handed out, and begin to trace what becomes of it."""
+        """Trace that a message is handed out, and begin to trace its outcome."""
         if message.topic == TRACE_TOPIC:
             return ConsumeWatch()
         return _TracedConsumption(self, message, group)
 
     def add(self, text: str, keys: set[str]) -> None:
-        """Put a record into the line."""
+        """Add a record to the waiting ones."""
         if len(self._records) >= RECORDS_MAX:
             self.lost += 1
             return
@@ -67,7 +67,7 @@ class Trace(Hook):
         self._came.set()
 
     async def run(self, parts: Parts) -> None:
-        """Send what is in the line, for ever."""
+        """Send waiting records, for ever."""
         while True:
             await self._came.wait()
             self._came = anyio.Event()
@@ -75,7 +75,7 @@ class Trace(Hook):
             await self.flush(parts)
 
     async def flush(self, parts: Parts) -> None:
-        """Send what is in the line now."""
+        """Send the records that wait now."""
         while self._records:
             texts: list[str] = []
             keys: set[str] = set()

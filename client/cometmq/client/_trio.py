@@ -33,7 +33,7 @@ class TrioRuntime:
         self._nursery: trio.Nursery
 
     def call_soon_threadsafe(self, function: Callable[[], None]) -> None:
-        """Call a function in trio's next turn, from any thread; not when it has ended."""
+        """Call a function in trio's next turn, from any thread; do nothing if it has ended."""
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(function)
 
@@ -51,7 +51,7 @@ class TrioRuntime:
         self._nursery.start_soon(self._call_what_is_soon, name="cometmq turns")
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call a function in the next turn; from trio's own thread, where it costs no wake-up."""
+        """Call a function in the next turn; only on trio's thread, where it costs no wake-up."""
         self._soon.append(function)
         if self._resting is not None:
             resting, self._resting = self._resting, None
@@ -71,9 +71,9 @@ class TrioRuntime:
             await trio.lowlevel.wait_task_rescheduled(abort)
 
     async def close(self) -> None:
-        """Cancel what is in the nursery, and close it.
+        """Cancel the tasks of the nursery and close it.
 
-        It is not told of an exception on its way through the caller's block: it would wrap it.
+        It is not given an exception that passes through the caller's block, as it would wrap it.
         """
         assert self._opened is not None
         self._nursery.cancel_scope.cancel()
@@ -96,7 +96,7 @@ class TrioRuntime:
     async def connect(
         self, peers: Peers, address: Host, *, timeout_ms: int, access: Access
     ) -> TrioPeer:
-        """Connect with the stream driver; the connection's two tasks are the nursery's."""
+        """Connect with the stream driver; the connection's two tasks run in the nursery."""
         stream, local_port = await open_stream(address, timeout_ms=timeout_ms, tls=access.tls)
         peer = TrioPeer(
             peers, stream, offer_messagepack=access.offer_messagepack, prepare=access.sign

@@ -1,4 +1,4 @@
-"""How hooks are told of sends, and of all else."""
+"""How hooks are called."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _DELAYS = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
 
 def tell_each(listeners: Iterable[T], tell: Callable[[T], R]) -> list[R]:
-    """Tell hooks, or what they gave; their answers.
+    """Call `tell` for each hook or watch, and return the answers.
 
-    One that raises is logged and left out: a message goes its way, whoever looks on.
+    One that raises is logged and left out: hooks must not affect a message.
     """
     answers: list[R] = []
     for listener in listeners:
@@ -43,7 +43,7 @@ def tell_each(listeners: Iterable[T], tell: Callable[[T], R]) -> list[R]:
 def sending_of(
     topic: str, message: NewMessage, message_id: str, body_size: int, more: Mapping[str, str]
 ) -> Sending:
-    """Say what begins to be sent."""
+    """Describe a send that begins, for hooks."""
     kind: SendKind = "normal"
     if names.TRAN_MSG in more:
         kind = "transaction"
@@ -65,7 +65,7 @@ def sending_of(
 async def watched(
     watches: Sequence[SendWatch], send: Awaitable[tuple[Queue, SendMessageResponse, int]]
 ) -> tuple[Queue, SendMessageResponse, int]:
-    """Wait for the end of a send, and tell how it ended."""
+    """Wait for the end of a send, and tell the watches how it ended."""
     try:
         result = queue, answer, _ = await send
     except BaseException as error:

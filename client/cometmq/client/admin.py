@@ -25,13 +25,13 @@ class Admin(GroupAdmin, MessageAdmin, SettingsAdmin):
 
         print([topic.name for topic in await mq.admin.topics()])
 
-    What changes something asks every master that is concerned. A failure in the middle leaves the
-    others changed; the same call again does the rest.
+    A call that changes something asks every master concerned. If it fails halfway, some masters
+    are changed and others not; the same call again does the rest.
     """
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """The calls about what groups have given up.
+        """The calls about dead letters, the messages that groups have given up.
 
         ::
 
@@ -41,7 +41,7 @@ class Admin(GroupAdmin, MessageAdmin, SettingsAdmin):
 
     @property
     def transactions(self) -> TransactionAdmin:
-        """The calls about transactions that nobody has decided.
+        """The calls about undecided transactions.
 
         ::
 

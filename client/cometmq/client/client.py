@@ -1,9 +1,9 @@
 """The async client: sends, pulls and consumes, on asyncio (uvloop too) and trio.
 
-How it works. One client is one member of its groups and one set of connections, shared by all that
-its methods do: requests of many tasks travel pipelined over one connection to each broker. What
-goes on beside its caller (connecting, heartbeats, routes, consumers) is in tasks that it owns, from
-`async with` to its end.
+How it works. A client is one member of each of its groups, and owns one set of connections, which
+all its methods share: requests of many tasks are pipelined over one connection to each broker. Work
+in the background (connecting, heartbeats, routes, consumers) runs in tasks that the client owns,
+from `async with` to its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Client(SendVerbs, RequestVerbs, ConsumeVerb, TransactionVerbs):
                 async with message:
                     print(message.body)
 
-    `nameservers` are `host:port`, several joined by semicolons or in a list; without any,
-    NAMESRV_ADDR of the environment is taken. A client belongs to the event loop that it was opened
-    on, and any number of that loop's tasks may use it. Opening it connects to nothing yet.
+    `nameservers` is a list of `host:port`, or one string that joins them with semicolons; the
+    default is the environment variable NAMESRV_ADDR. A client belongs to the event loop on which
+    it was opened; any number of that loop's tasks may use it. Opening it makes no connection yet.
     """

@@ -1,4 +1,4 @@
-"""The settings of a client: one frozen dataclass, each with its default, unit and reason."""
+"""The settings of a client: a frozen dataclass; each field has a default, a unit and a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KIB = 1024
 _MIB = 1024 * _KIB
 _LEAST: Final = {"attempts": 1, "queues": 1, "bytes": 0}
-"""The least that a setting of such a unit may be."""
+"""The minimum of a setting, by its unit."""
 
 
 def _setting(default: Any, unit: str, reason: str) -> Any:
@@ -30,13 +30,13 @@ def _setting(default: Any, unit: str, reason: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a client behaves. The defaults are those of Apache's Java client where it has them.
+    """The settings of a client. Defaults are those of Apache's Java client where it has them.
 
     ::
 
         mq = Client("127.0.0.1:9876", ClientConfig(timeout=10, producer_group="billing"))
 
-    Times are seconds. A wrong value is a `UsageError` that names the setting.
+    Times are in seconds. A wrong value raises a `UsageError` that names the setting.
     """
 
     timeout: float = _setting(
@@ -103,7 +103,7 @@ class ClientConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse invalid values."""
         check_group(self.producer_group, "producer_group")
         check_namespace(self.namespace)
         self._check_access()
@@ -125,7 +125,7 @@ class ClientConfig:
 
 
 def local_address() -> str:
-    """Find the address that others see this machine under, without sending anything."""
+    """Find the address under which others see this machine, without sending anything."""
     for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -138,7 +138,7 @@ def local_address() -> str:
 
 
 def default_nameservers() -> str:
-    """Take the name servers of the environment, as Apache's clients do."""
+    """Return the name servers of the environment, as Apache's clients do."""
     found = os.environ.get("NAMESRV_ADDR", "")
     if not found:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Consuming: messages one after the other, each acknowledged, or given back to come again."""
+"""Consuming: one message after the other, each acknowledged or given back to be delivered again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("cometmq.client")
 
 
 class Message(ReceivedMessage):
-    """A message from `consume`, to be acknowledged when it is done with.
+    """A message from `consume`, to be acknowledged when you are done with it.
 
     ::
 
@@ -38,11 +38,11 @@ class Message(ReceivedMessage):
             async with message:
                 await bill(message.body)
 
-    Left well, the block acknowledges it; left by an exception, it gives it back, to be delivered
-    again later (to any member of the group, at the latest after 16 times to the dead letters), and
-    the exception is logged and goes no further, so that the loop goes on. Left because its task is
-    cancelled, it comes again at once. `ack`, `retry` and `reject` do the same by hand; a block that
-    is begun after that is refused (`SettledError`).
+    Leaving the block normally acknowledges the message. An exception gives it back, to be delivered
+    again later to any member of the group (after `max_retries`, 16 by default, it goes to the dead
+    letters); the exception is logged and suppressed, so that the loop continues. If the task of the
+    block is cancelled, the message is delivered again at once. `ack`, `retry` and `reject` do the
+    same by hand; a block that begins after one of them raises `SettledError`.
     """
 
     __slots__ = ("_consumption", "_failures", "_is_in_hand", "process_queue", "watches")
@@ -78,15 +78,15 @@ class Message(ReceivedMessage):
         return await self.end_block(error)
 
     def tell_entered(self) -> None:
-        """Tell hooks that its block begins, in the task or thread of the block."""
+        """Tell hooks, in the task or thread of the block, that the block begins."""
         tell_each(self.watches, lambda watch: watch.entered())
 
     def tell_left(self) -> None:
-        """Tell hooks that its block ends."""
+        """Tell hooks that the block ends."""
         tell_each(self.watches, lambda watch: watch.left())
 
     async def end_block(self, error: BaseException | None) -> bool:
-        """Settle it as the end of its block does; whether an exception is dealt with by that."""
+        """Settle it as the end of its block does; return whether that handles the exception."""
         if not self._is_in_hand:
             return False
         if error is None:
@@ -99,9 +99,9 @@ class Message(ReceivedMessage):
         return await self.fail(error)
 
     async def fail(self, error: Exception) -> bool:
-        """Give it back because of an exception; whether the exception is dealt with by that.
+        """Give it back because of an exception; return whether that handles the exception.
 
-        What the end of `async with message` does, for who has no such block.
+        The same as the end of `async with message`, for a caller without such a block.
         """
         raises = self._consumption.options.on_error == "raise"
         if not raises:
@@ -111,18 +111,18 @@ class Message(ReceivedMessage):
 
     @property
     def attempt(self) -> int:
-        """Which delivery to this group it is: 1, or more when it comes again."""
+        """The number of this delivery to the group: 1, or more for a redelivery."""
         return super().attempt + self._failures
 
     def ack(self) -> None:
-        """Say that it is done with: it does not come again.
+        """Acknowledge it: it is not delivered again.
 
         ::
 
             message.ack()
 
-        It is told to the broker within seconds, with all before it; a crash until then makes it
-        come again.
+        The broker learns of it within seconds, once all messages before it are settled; after a
+        crash before that, it is delivered again.
         """
         self._consumption.check_here()
         self._leave_hand("ack")
@@ -135,13 +135,13 @@ class Message(ReceivedMessage):
 
             await message.retry(delay_level=5)  # in a minute
 
-        The broker's levels are 1 to 18; 0 leaves it to the broker, which waits longer each time.
+        The broker's levels are 1 to 18; with 0 the broker chooses, and waits longer each time.
         """
         check_retry_level(delay_level)
         await self._give_back(delay_level, None)
 
     async def reject(self) -> None:
-        """Give it up: it goes to the group's dead letters, `%DLQ%` and the group's name.
+        """Give it up: it goes to the group's dead letters, the topic `%DLQ%` plus the group's name.
 
         ::
 
@@ -152,7 +152,7 @@ class Message(ReceivedMessage):
         await self._consumption.send_back(self, GIVE_UP_LEVEL)
 
     async def reply(self, body: Buffer, *, properties: Mapping[str, str] | None = None) -> None:
-        """Answer a request: its sender, in `Client.request`, gets this.
+        """Reply to a request: `Client.request` returns this to the sender.
 
         ::
 
@@ -160,12 +160,13 @@ class Message(ReceivedMessage):
                 async with message:
                     await message.reply(b"1.0712", properties={"date": "2026-03-01"})
 
-        It settles nothing. A sender that is gone, or waits no longer, is a `RefusedError`.
+        It does not settle the message. If the sender is gone or no longer waits, it raises
+        `RefusedError`.
         """
         await self._consumption.reply(self, body, properties)
 
     def taken(self) -> None:
-        """Learn that the consumer hands it out, which is for the consumer to say."""
+        """Note that the consumer hands it out; only the consumer calls this."""
         self._is_in_hand = True
 
     async def _give_back(self, delay_level: int, error: Exception | None) -> None:
@@ -186,7 +187,7 @@ class Message(ReceivedMessage):
 
 
 class Consumer:
-    """The messages of a group, one after the other; made by `Client.consume`.
+    """An async iterator over the messages of a group; made by `Client.consume`.
 
     ::
 
@@ -197,16 +198,17 @@ class Consumer:
         async with mq.consume("orders", group="billing") as consumer:
             await consumer.run(handle, concurrency=20)
 
-    It begins with its first message, and any number of tasks may ask it for messages. It ends with
-    `drain`, with its `async with` block, with the client, or when nobody holds it any more, as
-    after a `break` out of the loop above. What is in hand then comes again, here or elsewhere.
+    It joins the group when the first message is asked for; any number of tasks may ask it for
+    messages. It ends with `drain`, with its `async with` block, with the client, or when nothing
+    refers to it any more, as after a `break` out of the loop above. Messages then in hand are
+    delivered again, here or elsewhere.
     """
 
     def __init__(self, consumption: Consumption) -> None:
         self._consumption = consumption
 
     def __del__(self) -> None:
-        # Not when __init__ failed.
+        # It is missing if __init__ failed.
         if consumption := getattr(self, "_consumption", None):
             consumption.abandon_soon()
 
@@ -239,7 +241,7 @@ class Consumer:
 
     @property
     def queues(self) -> list[Queue]:
-        """The queues that are this member's share of the group's at the moment.
+        """The queues that are this member's current share of the group.
 
         ::
 
@@ -249,13 +251,13 @@ class Consumer:
 
     @property
     def in_hand(self) -> int:
-        """How many messages are handed out and not settled."""
+        """The number of messages that are handed out and not settled."""
         return self._consumption.delivery.in_hand
 
     async def run(
         self, handler: Callable[[Message], Awaitable[object]], *, concurrency: int = 20
     ) -> None:
-        """Call a handler for each message, so many at a time, until the consumer ends.
+        """Call a handler for each message, up to `concurrency` at a time, until the consumer ends.
 
         ::
 
@@ -264,7 +266,7 @@ class Consumer:
 
             await mq.consume("orders", group="billing").run(bill, concurrency=50)
 
-        What the handler returns from is acknowledged, what it fails on is given back.
+        A message is acknowledged when the handler returns, and given back when it raises.
         """
         check_whole("concurrency", concurrency, 1)
         delivery = self._consumption.delivery
@@ -279,7 +281,7 @@ class Consumer:
                     if isawaitable(handling):
                         await handling
                         continue
-                    is_async = False  # It has done its work: to fail now would have it done again.
+                    is_async = False  # Its work is done: failing here would have it done twice.
                 if not is_async:
                     tasks.cancel_scope.cancel()
 
@@ -293,21 +295,21 @@ class Consumer:
             )
 
     async def drain(self, *, timeout: float | None = 30.0) -> bool:
-        """End in peace: fetch no more, let what is in hand be finished, commit, and leave.
+        """Shut down gracefully: stop fetching, wait for messages in hand, commit, and leave.
 
         ::
 
             signal_came.wait()
             await consumer.drain()
 
-        Whoever waits for a message learns that there are none. Returns whether all that was in hand
-        was finished within `timeout` seconds; what was not comes again, here or elsewhere.
+        Iterations that wait for a message end. Returns whether all messages in hand were settled
+        within `timeout` seconds; the others are delivered again, here or elsewhere.
         """
         self._consumption.check_here()
         return await self._consumption.drain(timeout)
 
     def pause(self) -> None:
-        """Fetch no more messages until `resume`. What has been fetched is still handed out.
+        """Stop fetching until `resume`. Messages already fetched are still handed out.
 
         ::
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a client's calls, whose fault it is, and whether to try again.
+"""The errors of a client's calls, whose fault they are, and whether a retry may help.
 
 ::
 
@@ -7,10 +7,10 @@
     │   ├── ClosedError        the client, or the consumer, is closed
     │   └── SettledError       this message is acknowledged, or given back, already
     ├── NetworkError           nobody's: it may work in a moment
-    │   ├── UnreachableError   no connection came about, so nothing was sent
+    │   ├── UnreachableError   no connection could be made, so nothing was sent
     │   └── OutcomeUnknownError    no answer came, and it may have been done
-    │       ├── ConnectionEndedError   the connection ended before
-    │       └── DeadlineError          the time given was over
+    │       ├── ConnectionEndedError   the connection ended before the answer
+    │       └── DeadlineError          the timeout passed before the answer
     └── RefusedError           theirs: the server said no; `code`, `remark` and `address` say why
         ├── NotFoundError      the topic, group, message or offset does not exist
         ├── ForbiddenError     there is no permission for it
@@ -43,13 +43,13 @@ Whose = Literal["ours", "theirs", "network"]
 
 
 class ClientError(Exception):
-    """The root of this tree.
+    """The base of all errors of the client.
 
-    `whose` tells who can mend it: "ours" is the calling program, "theirs" the server, "network"
-    neither. `can_retry` tells whether the same call may succeed later without a change.
+    `whose` says who can fix it: "ours" is the calling program, "theirs" the server, "network"
+    neither. `can_retry` says whether the same call may succeed later without a change.
 
-    `stored` has the receipts of what `send_batch` had stored when it failed: the first messages of
-    the batch, if it was sent in several requests, and nothing otherwise::
+    `stored` has the receipts of the messages that `send_batch` had stored before it failed: the
+    first ones of the batch, if it was sent in several requests; otherwise it is empty::
 
         except ClientError as error:
             rest = messages[len(error.stored) :]
@@ -60,7 +60,7 @@ class ClientError(Exception):
     stored: Sequence[Receipt] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copied and pickled as it is, however its class is made: it may come from a process."""
+        """Copy and pickle it whatever its `__init__` takes: it may come from another process."""
         return _made_again, (type(self), self.args, vars(self))
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class ClientError(Exception):
 class UsageError(ClientError, ValueError):
     """The call cannot work: the text says which argument is wrong and what would be right.
 
-    Nothing was sent. ``await mq.send("orders", "text")`` raises one, as a body is bytes.
+    Nothing was sent. For example, ``await mq.send("orders", "text")``: a body must be bytes.
     """
 
 
@@ -82,39 +82,39 @@ class ClosedError(UsageError):
 
 
 class SettledError(UsageError):
-    """A message is acknowledged or given back once, and this one has been."""
+    """The message has already been acknowledged or given back."""
 
 
 class NetworkError(ClientError):
-    """The network, or a server that is not there, was in the way; a retry can help."""
+    """The network failed or a server is down; a retry can help."""
 
     whose: Whose = "network"
     can_retry = True
 
 
 class UnreachableError(NetworkError):
-    """No connection came about; nothing was sent, so a retry does nothing twice."""
+    """No connection could be made. Nothing was sent, so a retry does nothing twice."""
 
 
 class OutcomeUnknownError(NetworkError):
-    """No answer came. What was asked may have been done, so a retry may do it twice."""
+    """No answer came. The request may have been carried out, so a retry may do it twice."""
 
 
 class ConnectionEndedError(OutcomeUnknownError):
-    """The connection ended before the answer came. What was asked may have been done."""
+    """The connection ended before the answer came. The request may have been carried out."""
 
 
 class DeadlineError(OutcomeUnknownError, TimeoutError):
-    """The answer did not come in time. What was asked may have been done, or may be yet.
+    """The answer did not come in time. The request may have been carried out, or may still be.
 
-    A `TimeoutError`, too, so that code that knows only that one works.
+    Also a `TimeoutError`, for code that only handles that.
     """
 
 
 class RefusedError(ClientError):
     """The server said no.
 
-    `code` and `name` are the protocol's, `remark` the server's own words, `address` its own.
+    `code` and `name` are the protocol's, `remark` is the server's text, `address` is the server's.
     """
 
     whose: Whose = "theirs"
@@ -130,24 +130,24 @@ class RefusedError(ClientError):
 
 
 class NotFoundError(RefusedError):
-    """What the call is about does not exist there: a topic, a group, a message."""
+    """The topic, group, message or offset of the call does not exist there."""
 
 
 class ForbiddenError(RefusedError):
-    """There is no permission for it: a topic's `perm`, a closed topic, a disabled group."""
+    """There is no permission: because of a topic's `perm`, a closed topic or a disabled group."""
 
 
 class BusyError(RefusedError):
-    """The server has too much to do, or cannot write at the moment; a retry can help."""
+    """The server is overloaded or cannot write at the moment; a retry can help."""
 
     can_retry = True
 
 
 class ProtocolViolationError(RefusedError):
-    """The answer is not what the protocol says.
+    """The answer violates the protocol.
 
-    One of the two programs has a bug, or, where it is about a message, the broker's disk has
-    damaged it.
+    One of the two programs has a bug or, if it concerns a message, the broker's disk has damaged
+    the message.
     """
 
     _verb = "does not keep to the protocol in its answer"
@@ -167,7 +167,7 @@ _KINDS: Final[Mapping[int, type[RefusedError]]] = {
 
 
 def with_stored(error: E, stored: Sequence[Receipt]) -> E:
-    """Copy an error, of which others may have the same one, and say in it what is stored."""
+    """Return a copy of an error, which others may share, with the receipts of stored messages."""
     copied = copy(error)
     copied.stored = tuple(stored)
     return copied
@@ -181,7 +181,7 @@ def _made_again(kind: type[E], args: tuple[object, ...], members: Mapping[str, o
 
 
 def unreadable(code: int, place: str, problem: object, address: object) -> ProtocolViolationError:
-    """Make the error for messages that cannot be read, as the disk of a broker leaves them."""
+    """Make the error for messages that cannot be read because a broker's disk has damaged them."""
     error = ProtocolViolationError(code, str(problem), str(address))
     error.args = (
         f"{place}: what {address} has there is no message ({problem}), so its store is damaged:"

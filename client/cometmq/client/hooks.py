@@ -1,6 +1,6 @@
-"""Hooks: who wants to know of each message that is sent and consumed, and to add to it.
+"""Hooks: called for each message that is sent or consumed; they may add properties to sends.
 
-A hook is told when a send or a consumption begins, and gives an object that is told of its end::
+A hook is called when a send or a consumption begins, and returns an object that is told the end::
 
     class Counting(Hook):
         def sending(self, sending: Sending) -> SendWatch:
@@ -9,10 +9,10 @@ A hook is told when a send or a consumption begins, and gives an object that is 
 
     mq = Client("127.0.0.1:9876", ClientConfig(hooks=[Counting()]))
 
-They are called on the client's loop, between what it does itself: they must be quick, and must not
-raise; what they raise is logged, and the message goes its way. Only `entered` and `left` come from
-where the message's block is: of a `SyncClient`, from a thread of its caller's.
-`cometmq.client.otel` has one for OpenTelemetry; `ClientConfig.trace` is another.
+Hooks run on the client's loop, so they must be quick. They must not raise; if one does, its
+exception is logged and the message is not affected. Only `entered` and `left` are called where the
+message's block runs: with a `SyncClient`, on a thread of the caller. `cometmq.client.otel` is a
+hook for OpenTelemetry; `ClientConfig.trace` turns on another.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sending:
 
         sending.properties["traceparent"] = "00-..."
 
-    What is put into `properties` goes with the message; with a batch nothing does.
+    Properties added to `properties` are sent with the message, but not with a batch.
     """
 
     topic: str
@@ -52,7 +52,7 @@ class Sending:
 
 
 class Sent(NamedTuple):
-    """Where a message went.
+    """Where a message was stored.
 
     ::
 
@@ -66,7 +66,7 @@ class Sent(NamedTuple):
 
 
 class SendWatch:
-    """Is told of the end of one send.
+    """Watches one send, and is told how it ended.
 
     ::
 
@@ -76,7 +76,7 @@ class SendWatch:
     """
 
     def ended(self, result: Sent | BaseException | None) -> None:
-        """Learn where it went, or what it failed with; None of a one-way send, which nobody knows.
+        """Handle the result: where it was stored, its exception, or None for a one-way send.
 
         ::
 
@@ -85,7 +85,7 @@ class SendWatch:
 
 
 class ConsumeWatch:
-    """Is told of what becomes of one message that was handed out.
+    """Watches one message that was handed out, and is told what becomes of it.
 
     ::
 
@@ -95,7 +95,7 @@ class ConsumeWatch:
     """
 
     def entered(self) -> None:
-        """Learn that `async with message` begins.
+        """Handle the start of `async with message`.
 
         ::
 
@@ -103,7 +103,7 @@ class ConsumeWatch:
         """
 
     def left(self) -> None:
-        """Learn that it ends, in the same task or thread.
+        """Handle its end, in the same task or thread.
 
         ::
 
@@ -111,7 +111,7 @@ class ConsumeWatch:
         """
 
     def ended(self, how: Settled, error: Exception | None) -> None:
-        """Learn how it was settled, and of the exception that it was given back for.
+        """Handle how it was settled, and the exception for which it was given back, if any.
 
         ::
 
@@ -120,7 +120,7 @@ class ConsumeWatch:
 
 
 class Hook:
-    """Is told of what a client does; it overrides what it wants to know.
+    """The base of hooks, which are told what a client does; override the methods you need.
 
     ::
 
@@ -131,7 +131,7 @@ class Hook:
     """
 
     def sending(self, sending: Sending) -> SendWatch:  # noqa: ARG002  # For those who override it.
-        """Learn of a send that begins.
+        """Handle the start of a send.
 
         ::
 
@@ -140,7 +140,7 @@ class Hook:
         return SendWatch()
 
     def consuming(self, message: ReceivedMessage, group: str) -> ConsumeWatch:  # noqa: ARG002  # As above.
-        """Learn of a message that is handed out.
+        """Handle a message that is handed out.
 
         ::
 

@@ -1,4 +1,4 @@
-"""What a client hands to its caller: receipts of sends, messages that came, results of pulls."""
+"""The results that a client returns: receipts of sends, received messages, results of pulls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STATUS = {
 
 
 class Receipt(NamedTuple):
-    """Where a message went. It is stored, or `send` would have raised.
+    """Where a message was stored; a failed `send` raises instead.
 
     ::
 
@@ -38,9 +38,9 @@ class Receipt(NamedTuple):
         assert receipt.is_durable
         print(receipt.id, receipt.queue, receipt.offset)
 
-    `id` is the message's own, made by this client; `offset_id` says where a broker has it.
+    `id` is the message's own, made by this client; `offset_id` encodes its place on a broker.
     `is_durable` is false when the broker stored it but could not confirm in time what its settings
-    promise: `status` says what ("flush-timeout", "no-replica", "replica-timeout").
+    promise; `status` says why ("flush-timeout", "no-replica", "replica-timeout").
     """
 
     id: str
@@ -57,20 +57,20 @@ class Receipt(NamedTuple):
 
     @property
     def status(self) -> str:
-        """What the broker said about it, in a word."""
+        """The broker's status in one word: "ok", or what it could not confirm."""
         return _STATUS.get(self.code, str(self.code))
 
 
 class ReceivedMessage:
-    """A message that came, read where it lies: a field is decoded when it is asked for.
+    """A received message; its fields are decoded in place, when they are asked for.
 
     ::
 
         print(message.body, message.tag, message.key, message.properties["customer"])
 
-    `topic` is the one that it was sent to, also when it comes again through a retry topic. `queue`
-    and `offset` say where it lies. It holds the bytes of the whole answer that it came in: keep
-    `message.body`, not the message, if it is to be kept for long.
+    `topic` is the one that it was sent to, even if it is redelivered through a retry topic. `queue`
+    and `offset` are its place. It holds the bytes of the whole answer in which it came: to keep it
+    for long, keep `message.body` and not the message.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """What was sent; decompressed, if it was compressed."""
+        """The body as it was sent, decompressed if necessary."""
         if self._body is None:
             stored = self._stored
             self._body = (
@@ -125,12 +125,12 @@ class ReceivedMessage:
 
     @property
     def tag(self) -> str | None:
-        """What consumers filter by."""
+        """The tag, by which consumers filter."""
         return self._find(names.TAGS)
 
     @property
     def keys(self) -> list[str]:
-        """What it can be found by."""
+        """The keys by which it can be found."""
         return [key for key in (self._find(names.KEYS) or "").split(" ") if key]
 
     @property
@@ -140,7 +140,7 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties: the user's, and those that clients and brokers added."""
+        """All properties: the user's and those added by clients and brokers."""
         return decode_properties(self._properties)
 
     @property
@@ -152,22 +152,22 @@ class ReceivedMessage:
 
     @property
     def flag(self) -> int:
-        """The user's number; it means nothing to a broker."""
+        """The user's number, which brokers ignore."""
         return self._stored.flag
 
     @property
     def attempt(self) -> int:
-        """Which delivery to this group it is: 1, or more when it comes again."""
+        """The number of this delivery to the group: 1, or more for a redelivery."""
         return self._stored.reconsume_times + 1
 
     @property
     def wants_reply(self) -> bool:
-        """Whether its sender waits for a reply, as of `Client.request`."""
+        """Whether its sender waits for a reply, as with `Client.request`."""
         return self._find(names.REPLY_TO_CLIENT) is not None
 
     @property
     def physical_offset(self) -> int:
-        """Where in the broker's log it lies."""
+        """Its position in the broker's log."""
         return self._stored.physical_offset
 
     @property
@@ -187,13 +187,13 @@ class ReceivedMessage:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole record."""
+        """The size of the whole record in bytes."""
         return self._stored.size
 
     def unwrapped(self) -> Iterator[Self]:
-        """Give the messages of a batch that is stored as one record; of any other, itself.
+        """Yield the messages of a batch stored as one record; any other message yields itself.
 
-        Pulls and consumers do it: it is for who reads records in another way.
+        Pulls and consumers do this already; it is for other ways of reading records.
         """
         if not self._stored.is_inner_batch:
             yield self
@@ -206,7 +206,7 @@ class ReceivedMessage:
             yield one
 
     def copy_from(self, other: ReceivedMessage) -> None:
-        """Be the same message as another, in another class."""
+        """Become the same message as one of another class."""
         self._stored = other._stored
         self._inflated_size_max = other._inflated_size_max
         self._namespace = other._namespace
@@ -233,7 +233,7 @@ M = TypeVar("M", bound=ReceivedMessage)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back for a request.
+    """The reply to a request.
 
     ::
 
@@ -261,7 +261,7 @@ def _time(milliseconds: int) -> datetime:
 
 
 class Pulled(NamedTuple, Generic[M]):
-    """What one pull found in a queue.
+    """The result of one pull from a queue.
 
     ::
 
@@ -269,8 +269,8 @@ class Pulled(NamedTuple, Generic[M]):
         for message in found.messages: ...
         offset = found.next_offset
 
-    `moved` tells that the offset asked for is not in the queue any more, or not yet:
-    `next_offset` is then the nearest one that is.
+    `moved` means that the requested offset is no longer, or not yet, in the queue; `next_offset`
+    is then the nearest offset that is.
     """
 
     messages: list[M]
@@ -281,5 +281,5 @@ class Pulled(NamedTuple, Generic[M]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was nothing."""
+        """Whether it found no messages."""
         return not self.messages

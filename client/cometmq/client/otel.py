@@ -6,9 +6,9 @@
 
     mq = Client("127.0.0.1:9876", ClientConfig(hooks=[OpenTelemetry()]))
 
-Needs `pip install 'cometmq[otel]'`, and a tracer provider of the program's own choice. A message
-carries `traceparent` (and whatever else the program's propagator writes) as properties, which other
-languages' instrumentation reads, too.
+It needs `pip install 'cometmq[otel]'`, and a tracer provider of the program's choice. A message
+carries `traceparent` (and whatever else the program's propagator writes) as properties, which the
+instrumentation of other languages also reads.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SYSTEM: Final = "rocketmq"
 
 
 class OpenTelemetry(Hook):
-    """Makes a span for each send and for each message that is consumed.
+    """A hook that makes a span for each message that is sent or consumed.
 
     ::
 
         mq = Client("127.0.0.1:9876", ClientConfig(hooks=[OpenTelemetry()]))
 
-    Within `async with message` the message's span is the current one, so that what is done there
-    is its child. A batch has one span, and its messages carry no context.
+    Within `async with message`, the message's span is the current one, so spans made there are its
+    children. A batch has one span, and its messages carry no context.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -122,7 +122,7 @@ class _ConsumeSpan(ConsumeWatch):
         self._token = contexts.attach(trace.set_span_in_context(self._span))
 
     def left(self) -> None:
-        """Make the former one current again."""
+        """Restore the previous current span."""
         if self._token is not None:
             contexts.detach(self._token)
             self._token = None

@@ -1,4 +1,4 @@
-"""Reading queues by hand: which ones, from where, how far, and when that is committed."""
+"""Reading queues by hand: the caller chooses the queues, the positions and when to commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNT_MAX: Final = 10_000
 
 
 class Reader:
-    """Reads the queues that it is told to; made by `Client.reader`.
+    """A reader of the queues that are assigned to it; made by `Client.reader`.
 
     ::
 
@@ -37,8 +37,8 @@ class Reader:
             ...
             await reader.commit()
 
-    No other member is looked at and no queue is taken away: programs that share a topic by
-    themselves, each with its queues, read like this. One task at a time may use it.
+    It ignores other members of the group, and no queue is taken away from it: it is for programs
+    that divide a topic's queues among themselves. Only one task at a time may use it.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Reader:
     async def assign(
         self, queues: Iterable[Queue] | None = None, *, start: Place = "committed"
     ) -> None:
-        """Read from these queues, and no others; from all of the topic when none are named.
+        """Read from these queues only, or from all queues of the topic if none are named.
 
         ::
 
             await reader.assign([queue], start="first")
 
-        `start` is as of `seek`. A group that has committed nothing begins with the first message.
+        `start` is as in `seek`. A group that has committed nothing begins with the first message.
         """
         parts = self._parts()
         if queues is None:
@@ -96,20 +96,20 @@ class Reader:
         self._committed = dict(self._positions)
 
     async def seek(self, queue: Queue, place: Place) -> int:
-        """Go on in a queue at an offset, its "first" or "last" message, a time, or as committed.
+        """Continue in a queue at an offset, "first", "last", "committed" or a `datetime`.
 
         ::
 
             await reader.seek(queue, datetime.now(UTC) - timedelta(hours=1))
 
-        "last" is behind the last one there is. Returns the offset.
+        "last" is the end, after the last message there is now. Returns the offset.
         """
         self._check(queue)
         self._positions[queue] = await self._find(queue, place)
         return self._positions[queue]
 
     def position(self, queue: Queue) -> int:
-        """Return the offset that is read next.
+        """Return the offset that will be read next.
 
         ::
 
@@ -119,15 +119,15 @@ class Reader:
         return self._positions[queue]
 
     async def pull(self, *, count: int = PULL_COUNT, wait: float = 0.0) -> list[ReceivedMessage]:
-        """Return up to `count` messages of the queues, and move behind them.
+        """Return up to `count` messages of the queues, and move past them.
 
         ::
 
             messages = await reader.pull(count=500, wait=5)
 
-        As many as there are; when there are none it waits up to `wait` seconds for some. A queue
-        whose messages have expired goes on at the first that is left. Cancelled, or with an error,
-        it has moved nowhere.
+        It returns the messages that are there; if there are none, it waits up to `wait` seconds for
+        some. In a queue whose next messages have expired, it continues with the first one left. A
+        call that is cancelled or raises moves no position.
         """
         check_whole("count", count, 1, COUNT_MAX)
         check_wait(wait)
@@ -139,7 +139,7 @@ class Reader:
         return messages
 
     async def commit(self) -> None:
-        """Note with the brokers how far the group is: behind all that `pull` has returned.
+        """Commit the group's offsets on the brokers: all messages that `pull` returned are done.
 
         ::
 
@@ -152,7 +152,7 @@ class Reader:
                 self._committed[queue] = offset
 
     async def _what_there_is(self, count: int) -> list[ReceivedMessage]:
-        """Go round the queues, from another one each time, until all are empty or it is enough."""
+        """Read the queues in turn until all are empty or `count` is reached; rotate the first."""
         queues = list(self._positions)
         self._turn = (self._turn + 1) % len(queues)
         left = queues[self._turn :] + queues[: self._turn]
@@ -171,7 +171,7 @@ class Reader:
         return messages
 
     async def _what_comes(self, count: int, wait: float) -> list[ReceivedMessage]:
-        """Wait at all queues for the first that has something."""
+        """Wait at all queues until one has messages."""
         messages: list[ReceivedMessage] = []
         places: dict[Queue, int] = {}
         failed: list[ClientError] = []

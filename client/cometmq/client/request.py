@@ -1,8 +1,8 @@
-"""Requests and their replies: a message that waits for an answer from whoever consumes it.
+"""Requests and replies: send a message and wait for an answer from its consumer.
 
-How it works. The request is a message like any other, with an id and the name of its sender. Who
-consumes it sends the reply to the broker that has the request, which pushes it over the connection
-that the request came by. A reply is kept nowhere: a sender that is gone misses it.
+How it works. The request is an ordinary message with a correlation id and the name of its sender.
+Its consumer sends the reply to the broker that has the request, and the broker pushes the reply
+over the sender's connection. Replies are not stored: if the sender is gone, its reply is lost.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class RequestVerbs(Life):
         sharding_key: str | None = None,
         timeout: float | None = None,
     ) -> Reply:
-        """Send a message, and wait for the reply of whoever consumes it.
+        """Send a message and wait for its consumer's reply.
 
         ::
 
             reply = await mq.request("quotes", b"CHF", timeout=2)
 
-        Consumers reply with `Message.reply`. No reply within `timeout` seconds is a
-        `DeadlineError`: the request may be in a queue, or dealt with. When several consumers reply,
-        the first one counts.
+        Consumers reply with `Message.reply`. If no reply comes within `timeout` seconds, a
+        `DeadlineError` is raised; the request may still be in a queue, or already handled. If
+        several consumers reply, the first reply counts.
         """
         self._check_here()
         topic = self._named(check_topic_to_send(topic))

@@ -1,4 +1,4 @@
-"""Secrets that command lines do not say: they stand in a file, or in the environment."""
+"""Secrets that must not be on a command line: they are read from a file or the environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cometmq.client.errors import UsageError
 
 
 def read_secret(path: str | None, variable: str) -> str:
-    """Read the secret of a file; without one that of the environment, which may be empty."""
+    """Read the secret from a file; without a path, from the environment, where it may be empty."""
     if path is None:
         return os.environ.get(variable, "")
     try:

@@ -1,11 +1,11 @@
 """The client without async: the same verbs, from any thread.
 
-How it works. One thread in the background runs an event loop with a `Client` on it; a verb runs the
-async verb there and waits. There is no second implementation, and signatures are taken over, so the
-documentation of `Client` holds here without its `await`.
+How it works. A background thread runs an event loop with a `Client` on it; each verb runs the async
+verb there and waits. There is no second implementation and the signatures are the same, so the
+documentation of `Client` applies here, without `await`.
 
-The thread starts with the first verb. After a fork the child has no such thread: its first verb
-starts another, with connections of its own, and the parent's are left alone.
+The thread starts with the first verb. After a fork, the child does not have that thread: its first
+verb starts another, with new connections, and leaves the parent's alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 _inherited: Final[list[object]] = []
-"""The parent's loops, in a child: kept, for their end would reach into what the parent uses."""
+"""The parent's loops, in a child: kept alive, as their destruction would affect the parent."""
 
 
 def _verb(
@@ -59,7 +59,7 @@ def _verb(
 def _making(
     verb: Callable[Concatenate[Client, P], R], twin: Callable[[R, Background], S]
 ) -> Callable[Concatenate[SyncClient, P], S]:
-    """Make the sync verb of one that makes something which has a sync twin."""
+    """Make the sync verb of one that returns an object with a sync twin."""
 
     @wraps(verb)
     def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> S:
@@ -87,7 +87,7 @@ def _admin_verb(
 
 
 def _answer_with(client: Client, check: Callable[[ReceivedMessage], Decision]) -> None:
-    """Have a client answer a broker's questions by a function without async."""
+    """Have a client answer a broker's questions with a sync function."""
 
     async def answer(message: ReceivedMessage) -> Decision:
         return await anyio.to_thread.run_sync(check, message)
@@ -127,7 +127,7 @@ class SyncAdmin:
 
     @property
     def dead_letters(self) -> SyncDeadLetters:
-        """The calls about what groups have given up; see `DeadLetters`.
+        """The calls about dead letters; see `DeadLetters`.
 
         ::
 
@@ -137,7 +137,7 @@ class SyncAdmin:
 
     @property
     def transactions(self) -> SyncTransactionAdmin:
-        """The calls about transactions that nobody has decided; see `TransactionAdmin`.
+        """The calls about undecided transactions; see `TransactionAdmin`.
 
         ::
 
@@ -157,16 +157,16 @@ class SyncClient:
                 with message:
                     print(message.body)
 
-    Without `with`, it opens itself with its first verb, and `close` ends it. One for a process is
-    enough: verbs of many threads travel pipelined over one connection to each broker. It may be
-    made before a fork; consumers are made after it.
+    Without `with`, it opens with the first verb, and `close` ends it. One per process is enough:
+    the verbs of many threads are pipelined over one connection to each broker. It may be created
+    before a fork, but create consumers after it.
     """
 
     def __init__(
         self, nameservers: str | Sequence[str] | None = None, config: ClientConfig | None = None
     ) -> None:
         self._arguments = (nameservers, config)
-        self._repr = repr(Client(nameservers, config))  # What is wrong with them is said here.
+        self._repr = repr(Client(nameservers, config))  # Raises now if they are wrong.
         self._lock = threading.Lock()
         self._background: Background | None = None
         self._is_closed = False
@@ -191,7 +191,7 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections and end the thread in the background; twice is fine.
+        """Close all connections and end the background thread; a second call does nothing.
 
         ::
 
@@ -219,14 +219,14 @@ class SyncClient:
     transaction = _making(Client.transaction, SyncTransaction)
 
     def on_transaction_check(self, check: Callable[[ReceivedMessage], Decision]) -> None:
-        """Say what became of transactions; see `Client.on_transaction_check`.
+        """Set the function that decides transactions; see `Client.on_transaction_check`.
 
         ::
 
             mq.on_transaction_check(lambda message: "commit" if paid(message.key) else "rollback")
 
-        It is called on a thread of its own. Set it before the first transaction; a child after a
-        fork has it, too.
+        It is called on a separate thread. Set it before the first transaction; a child inherits it
+        after a fork.
         """
         if iscoroutinefunction(check):
             raise UsageError(f"check={check!r}: an async function; here it is a plain one, `def`")
@@ -235,7 +235,7 @@ class SyncClient:
         background.call_soon(partial(_answer_with, background.client, check))
 
     def background(self) -> Background:
-        """Return the thread in the background, started if it is not there."""
+        """Return the background thread, and start it if necessary."""
         background = self._background
         if background is None:
             with self._lock:
@@ -261,7 +261,7 @@ class SyncClient:
         return SyncAdmin(self.background)
 
     def forget_the_parents(self) -> None:
-        """Let go of what is the parent's, in a child after a fork; called by the fork itself."""
+        """Let go of the parent's thread and lock in a child; the fork itself calls this."""
         _inherited.append(self._background)
         self._background = None
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Consuming without async: what `SyncClient.consume` gives."""
+"""Consuming without async: the consumer of `SyncClient.consume` and its messages."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class SyncMessage(ReceivedMessage):
 
     @property
     def attempt(self) -> int:
-        """Which delivery to this group it is: 1, or more when it comes again."""
+        """The number of this delivery to the group: 1, or more for a redelivery."""
         return self._message.attempt
 
     def ack(self) -> None:
-        """Say that it is done with: it does not come again.
+        """Acknowledge it: it is not delivered again.
 
         ::
 
@@ -83,7 +83,7 @@ class SyncMessage(ReceivedMessage):
             message.retry(delay_level=5)  # in a minute
         """
         self._check_unsettled()
-        check_retry_level(delay_level)  # Before it leaves the hand: a wrong one changes nothing.
+        check_retry_level(delay_level)  # Before it is settled: a wrong level changes nothing.
         self._settle()
         self._background.run(self._message.retry(delay_level=delay_level))
 
@@ -98,7 +98,7 @@ class SyncMessage(ReceivedMessage):
         self._background.run(self._message.reject())
 
     def reply(self, body: Buffer, *, properties: Mapping[str, str] | None = None) -> None:
-        """Answer a request; see `Message.reply`.
+        """Reply to a request; see `Message.reply`.
 
         ::
 
@@ -123,7 +123,7 @@ def _async_handler(handler: object) -> UsageError:
 
 
 class SyncConsumer:
-    """The messages of a group, one after the other, for any number of threads; see `Consumer`.
+    """An iterator over the messages of a group, for any number of threads; see `Consumer`.
 
     ::
 
@@ -163,7 +163,7 @@ class SyncConsumer:
 
     @property
     def queues(self) -> list[Queue]:
-        """The queues that are this member's share at the moment.
+        """The queues that are this member's current share of the group.
 
         ::
 
@@ -173,18 +173,18 @@ class SyncConsumer:
 
     @property
     def in_hand(self) -> int:
-        """How many messages are handed out and not settled."""
+        """The number of messages that are handed out and not settled."""
         return self._consumer.in_hand
 
     def run(self, handler: Callable[[SyncMessage], object], *, threads: int = 8) -> None:
-        """Call a handler for each message, on so many threads, until the consumer ends.
+        """Call a handler for each message, on `threads` threads, until the consumer ends.
 
         ::
 
             mq.consume("orders", group="billing").run(bill, threads=8)
 
-        A Ctrl-C drains it, and goes on when the messages in hand are done with. So does, with
-        ``on_error="raise"``, what a handler raises.
+        Ctrl-C first drains the consumer, and propagates when the messages in hand are settled. With
+        ``on_error="raise"``, so does an exception of a handler.
         """
         check_whole("threads", threads, 1)
         if iscoroutinefunction(handler):
@@ -195,7 +195,7 @@ class SyncConsumer:
                 misuse: UsageError | None = None
                 with message:
                     handled = handler(message)
-                    if iscoroutine(handled):  # As of a lambda. Nothing was done by it.
+                    if iscoroutine(handled):  # From a lambda, say. It has not begun to run.
                         handled.close()
                         misuse = _async_handler(handler)
                         raise misuse
@@ -207,12 +207,12 @@ class SyncConsumer:
                 for done in as_completed([pool.submit(work) for _ in range(threads)]):
                     done.result()
             except BaseException:
-                with suppress(ClientError):  # It may be that error that ended it.
-                    self.drain()  # Else the threads would wait for messages, and nobody for them.
+                with suppress(ClientError):  # That error may be why it ended.
+                    self.drain()  # Otherwise the threads would go on waiting for messages.
                 raise
 
     def drain(self, *, timeout: float | None = 30.0) -> bool:
-        """End in peace; see `Consumer.drain`. From a signal handler, call it on a thread.
+        """Shut down gracefully; see `Consumer.drain`. In a signal handler, call it on a thread.
 
         ::
 
@@ -221,7 +221,7 @@ class SyncConsumer:
         return self._background.run(self._consumer.drain(timeout=timeout))
 
     def pause(self) -> None:
-        """Fetch no more messages until `resume`.
+        """Stop fetching messages until `resume`.
 
         ::
 

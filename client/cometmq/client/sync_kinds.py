@@ -1,4 +1,4 @@
-"""The administrative calls about kinds of message, without async: see `cometmq.client.sync`."""
+"""Administration of dead letters and transactions without async; see `cometmq.client.sync`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions and reading by hand without async: what `SyncClient` gives."""
+"""Transactions and reading by hand, without async: objects that `SyncClient` returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class SyncTransaction:
-    """One message whose delivery is decided by what happens in a block; see `Transaction`.
+    """One message that is delivered or not, depending on how a block ends; see `Transaction`.
 
     ::
 
@@ -34,7 +34,7 @@ class SyncTransaction:
 
     @property
     def id(self) -> str:
-        """The message's id, from the beginning of the block on.
+        """The message's id, available from the start of the block.
 
         ::
 
@@ -86,7 +86,7 @@ def _verb(
 
 
 class SyncReader:
-    """Reads the queues that it is told to; see `Reader`.
+    """A reader of the queues that are assigned to it; see `Reader`.
 
     ::
 
@@ -120,7 +120,7 @@ class SyncReader:
     commit = _verb(Reader.commit)
 
     def position(self, queue: Queue) -> int:
-        """Return the offset that is read next.
+        """Return the offset that will be read next.
 
         ::
 

@@ -1,8 +1,8 @@
-"""Messages in a transaction: sent at once, delivered only when what they belong to is done.
+"""Transactional messages: sent at once, but delivered only when the transaction is committed.
 
-How it works. The broker keeps the message aside until the client says commit or rollback. When it
-hears neither, because the client ended or the network did, it asks any client of the same
-`producer_group`, some seconds later and again and again; `Client.on_transaction_check` answers.
+How it works. The broker holds the message back until the client commits or rolls back. If it hears
+neither, because the client or the network failed, it asks some client of the same `producer_group`
+after some seconds, and repeatedly after that; `Client.on_transaction_check` answers.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _RETRY_SECONDS: Final = 0.1
 
 
 class Transaction:
-    """One message whose delivery is decided by what happens in a block.
+    """One message that is delivered or not, depending on how a block ends.
 
     ::
 
         async with mq.transaction("orders", b"o-17 paid", key="o-17") as transaction:
             await database.execute("update orders ...")
 
-    Left well, the message is delivered; left by an exception, it never is. `commit` and `rollback`
-    decide earlier. If the decision does not reach the broker, it asks: see
-    `Client.on_transaction_check`.
+    If the block ends normally, the message is delivered; if it ends with an exception, it never is.
+    `commit` and `rollback` decide earlier. If the decision does not reach the broker, the broker
+    asks: see `Client.on_transaction_check`.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Transaction:
         self._timeout = timeout
         self._receipt: Receipt | None = None
         self._is_decided = False
-        self._tried: Decision | None = None  # It may have reached the broker, answer or none.
+        self._tried: Decision | None = None  # May have reached the broker, even without an answer.
 
     @property
     def id(self) -> str:
-        """The message's id, from the beginning of the block on.
+        """The message's id, available from the start of the block.
 
         ::
 
@@ -114,7 +114,7 @@ class Transaction:
         with anyio.move_on_after(self._timeout, shield=True):
             try:
                 await self.rollback()
-            except Exception as failure:  # The block's own error is what the caller must see.
+            except Exception as failure:  # The caller must see the error of the block.
                 _log.warning("rollback of %s: %s; the broker is going to ask", self.id, failure)
 
     async def commit(self) -> None:
@@ -139,7 +139,7 @@ class Transaction:
         receipt = self._sent()
         if self._is_decided:
             raise UsageError("the transaction is committed or rolled back already")
-        if self._tried not in (None, decision):  # What goes with it is done, or undone.
+        if self._tried not in (None, decision):  # The caller has acted on the first decision.
             raise UsageError(
                 f"the {self._tried} got no answer, and may be done: {self._tried} again, or leave"
                 " it to `Client.on_transaction_check`"
@@ -164,7 +164,7 @@ class Transaction:
 
 
 async def _end(parts: Parts, queue: Queue, header: EndTransaction, timeout: float) -> None:
-    """Tell the broker that has the message; again while no connection comes about."""
+    """Send the decision to the broker that has the message; retry if it cannot be reached."""
     deadline_ms = elapsed_ms() + timeout * 1000
     extras = {"bname": queue.broker}
     request = Command.request(RequestCode.END_TRANSACTION, header, extras=extras)
@@ -200,14 +200,14 @@ class TransactionVerbs(ReadVerbs):
         properties: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Transaction:
-        """Send a message that is delivered only if a block is left well.
+        """Send a message that is delivered only if a block ends without an exception.
 
         ::
 
             async with mq.transaction("orders", b"o-17 paid", key="o-17"):
                 await database.execute("update orders ...")
 
-        There are no delays, batches or chosen queues in transactions.
+        A transactional message cannot be delayed, batched or sent to a chosen queue.
         """
         self._check_here()
         topic = self._named(check_topic_to_send(topic))
@@ -216,7 +216,7 @@ class TransactionVerbs(ReadVerbs):
         return Transaction(self._open_parts, topic, message, self._seconds(timeout))
 
     def on_transaction_check(self, check: Callable[[ReceivedMessage], Awaitable[Decision]]) -> None:
-        """Say what became of transactions whose decision did not reach the broker.
+        """Set the function that decides transactions whose decision did not reach the broker.
 
         ::
 
@@ -225,14 +225,14 @@ class TransactionVerbs(ReadVerbs):
 
             mq.on_transaction_check(check)
 
-        It is asked about messages of all clients of the same `producer_group`, this one's own that
-        are still undecided among them: "unknown" has the broker ask again later.
+        It is called for messages of all clients of the same `producer_group`, including undecided
+        ones of this client. With "unknown", the broker asks again later.
         """
         self._check_here()
         self._transaction_check = check
 
     def _asked_about_transaction(self, request: Command, peer: Peer) -> None:
-        """Find the answer to the broker's question, in the background."""
+        """Answer the broker's question, in the background."""
         header = request.read(CheckTransactionState)
         check = self._transaction_check
         if check is None:

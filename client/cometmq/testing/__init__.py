@@ -1,4 +1,4 @@
-"""A real broker as a pytest fixture: `rocketmq`, and `Cluster` for who wants one without pytest.
+"""A real broker as the pytest fixture `rocketmq`; `Cluster` is the same without pytest.
 
 ::
 
@@ -24,7 +24,7 @@ __all__ = ["AsyncCluster", "Cluster", "JumpingClock", "MissingMessagesError"]
 
 
 def __getattr__(name: str) -> object:
-    """Import what is heavy when it is asked for: pytest loads this package on each start."""
+    """Import the heavy modules only on demand: pytest loads this package on each start."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from cometmq.testing import clock, cluster

@@ -1,4 +1,4 @@
-"""The broker's clock, in the hands of a test."""
+"""The broker's clock, controlled by a test."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class JumpingClock:
         rocketmq.send("orders", b"...", delay=3600)
         rocketmq.clock.jump(3600)
 
-    All that the broker does by time follows a jump: delays, retries, transaction checks, held
-    pulls, retention. Clients have clocks of their own, which no broker can move: their timeouts,
-    heartbeats and the pauses of their retries take as long as ever, and what they are told to do at
-    a time (`deliver_at`) they count from their own. The broker counts their silence in real time,
-    too, so a jump makes nobody lose a connection, a membership or a lock.
+    Everything that the broker does by time follows a jump: delays, retries, transaction checks,
+    held pulls, retention. Clients use their own clocks, which a jump does not move: their timeouts,
+    heartbeats and retry pauses take as long as ever, and times given to them (`deliver_at`) are
+    relative to their own clock. The broker also measures clients' silence in real time, so a jump
+    costs nobody a connection, a membership or a lock.
     """
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
 
     def jump(self, seconds: float) -> None:
-        """Move the broker's time ahead; when it returns, the broker's services know.
+        """Move the broker's time ahead; when this returns, the broker's services know it.
 
         ::
 
             rocketmq.clock.jump(3600)
 
-        What is due by then happens at once, but not before this returns: wait for it with
-        `Cluster.sent`.
+        Whatever is due then happens soon, but not necessarily before this returns: wait for it
+        with `Cluster.sent`.
         """
         check_seconds("seconds", seconds)
         self._servers.jump(round(seconds * 1000))

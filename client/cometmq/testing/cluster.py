@@ -1,4 +1,4 @@
-"""A name server, a broker and a client of them, for the length of a test."""
+"""A name server, a broker and a client, for the duration of a test."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ TIMEOUT: Final = 5.0
 
 
 class MissingMessagesError(AssertionError):
-    """Fewer messages came in time than a test waits for; it says which did."""
+    """Fewer messages arrived in time than a test waits for; the text lists those that did."""
 
 
 def _verb(
     verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Cluster, P], R]:
-    """Take a verb of the client over."""
+    """Make the cluster's verb of a client's."""
 
     @wraps(verb)
     def call(self: Cluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -50,7 +50,7 @@ def _verb(
 def _in_thread(
     verb: Callable[Concatenate[Cluster, P], R],
 ) -> Callable[Concatenate[AsyncCluster, P], Coroutine[Any, Any, R]]:
-    """Make the async verb of a sync one: it waits in a thread."""
+    """Make the async verb of a sync one, which waits in a thread."""
 
     @wraps(verb)
     async def call(self: AsyncCluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,7 +62,7 @@ def _in_thread(
 
 
 class Cluster:
-    """A name server and a broker in this process: what the fixture `rocketmq` is.
+    """A name server and a broker in this process: the value of the fixture `rocketmq`.
 
     ::
 
@@ -70,11 +70,11 @@ class Cluster:
             rocketmq.send("orders", b"o-17")
             assert rocketmq.sent("orders", count=1)[0].body == b"o-17"
 
-    Sockets are real, ports free ones, the store is in a temporary folder that is removed at the
-    end. Clients of any language reach it under `nameserver`. `settings` are those of a broker, as
-    `cometmq up --set` takes them; without any, what is not synced to the disk is acknowledged.
+    It uses real sockets on free ports, and a store in a temporary folder that is removed at the
+    end. Clients in any language connect to `nameserver`. `settings` are the broker's, as for
+    `cometmq up --set`; by default, sends are acknowledged before they are synced to the disk.
 
-    From an async test, `aio` has the verbs that wait.
+    In an async test, use `aio` for the verbs that wait.
     """
 
     def __init__(self, **settings: object) -> None:
@@ -120,7 +120,7 @@ class Cluster:
 
     @property
     def nameserver(self) -> str:
-        """The address that clients are given.
+        """The address that clients connect to.
 
         ::
 
@@ -130,7 +130,7 @@ class Cluster:
 
     @property
     def broker(self) -> str:
-        """The address of the broker, which clients find by themselves.
+        """The address of the broker; clients find it by themselves.
 
         ::
 
@@ -150,7 +150,7 @@ class Cluster:
 
     @property
     def client(self) -> SyncClient:
-        """A client of this cluster, for all that has no verb here.
+        """A client of this cluster, for everything that has no verb here.
 
         ::
 
@@ -185,15 +185,15 @@ class Cluster:
     def sent(
         self, topic: str, *, count: int = 0, timeout: float = TIMEOUT
     ) -> list[ReceivedMessage]:
-        """Return all messages of a topic, the oldest first, once there are `count` or more.
+        """Return all messages of a topic, oldest first, once there are at least `count`.
 
         ::
 
             assert [each.body for each in rocketmq.sent("refunds", count=1)] == [b"o-17"]
 
-        Without `count` it returns at once what there is. Fewer within `timeout` seconds are a
-        `MissingMessagesError`, which pytest shows as a failed assertion. A delayed message is there
-        once it is delivered, one of a transaction once that is committed.
+        Without `count`, it returns at once. If there are fewer after `timeout` seconds, it raises
+        `MissingMessagesError`, which pytest shows as a failed assertion. A delayed message counts
+        once it is delivered, a transactional one once it is committed.
         """
         check_whole("count", count, 0)
         check_seconds("timeout", timeout)
@@ -208,7 +208,7 @@ class Cluster:
     def dead_letters(
         self, group: str, *, count: int = 0, timeout: float = TIMEOUT
     ) -> list[ReceivedMessage]:
-        """Return what a consumer group has given up, as `sent` does.
+        """Return the messages that a consumer group has given up; it waits as `sent` does.
 
         ::
 
@@ -247,7 +247,7 @@ def _runs_a_loop() -> bool:
 
 
 async def _sent(client: Client, topic: str, count: int, timeout: float) -> list[ReceivedMessage]:
-    """Look again and again: a client that waits would have to wait at each queue."""
+    """Poll, as a client that waits would have to wait at each queue."""
     deadline = time.monotonic() + timeout
     found: dict[Queue, list[ReceivedMessage]] = {}
     while True:
@@ -266,11 +266,11 @@ async def _sent(client: Client, topic: str, count: int, timeout: float) -> list[
 
 
 async def _read_on(client: Client, topic: str, found: dict[Queue, list[ReceivedMessage]]) -> None:
-    """Add what came since the last look."""
+    """Add the messages that arrived since the last call."""
     try:
         queues = await client.admin.topic_status(topic)
     except NotFoundError:
-        return  # It is made by the first send.
+        return  # The first send creates it.
     for status in queues:
         known = found.setdefault(status.queue, [])
         offset = known[-1].offset + 1 if known else status.first_offset

@@ -1,7 +1,7 @@
-"""The pytest plugin. It is loaded on each start of pytest, so it imports nothing until it is used.
+"""The pytest plugin. Each start of pytest loads it, so it imports nothing until it is used.
 
-Its fixtures are plain functions: they work in sync tests, and under pytest-asyncio, anyio and
-pytest-trio in whichever mode.
+Its fixtures are plain functions: they work in sync tests and, in any mode, under pytest-asyncio,
+anyio and pytest-trio.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ def _cluster() -> Generator[Cluster]:
 @pytest.fixture
 def rocketmq() -> Generator[Cluster]:
     """A RocketMQ name server and broker in this process, new for each test.
-    Connect to rocketmq.nameserver; look with rocketmq.sent(topic, count=1) and dead_letters(group);
-    rocketmq.clock.jump(3600) moves the broker's time. More with pytest --fixtures -v.
+    Connect to rocketmq.nameserver; check with rocketmq.sent(topic, count=1) and
+    dead_letters(group); rocketmq.clock.jump(3600) moves the broker's time. More with
+    pytest --fixtures -v.
 
-    Real sockets on free ports, so clients of any language can connect; an empty store. A
-    `cometmq.testing.Cluster`:
+    It has an empty store and real sockets on free ports, so clients in any language can connect. It
+    is a `cometmq.testing.Cluster`:
 
         def test_refund(rocketmq):
             app = start_my_app(nameserver=rocketmq.nameserver)
@@ -49,32 +50,32 @@ def rocketmq() -> Generator[Cluster]:
             assert rocketmq.sent("refunds", count=1, timeout=2)[0].body == b"o-17"
             assert not rocketmq.dead_letters("billing")
 
-    In an async test: await rocketmq.aio.sent(...). See rocketmq_module, rocketmq_session and
-    rocketmq_factory, too.
+    In an async test: await rocketmq.aio.sent(...). See also rocketmq_module, rocketmq_session and
+    rocketmq_factory.
     """
     yield from _cluster()
 
 
 @pytest.fixture(scope="module")
 def rocketmq_module() -> Generator[Cluster]:
-    """As rocketmq, but one for all tests of a module: use topics of each test's own."""
+    """Like rocketmq, but shared by all tests of a module: use different topics in each test."""
     yield from _cluster()
 
 
 @pytest.fixture(scope="session")
 def rocketmq_session() -> Generator[Cluster]:
-    """As rocketmq, but one for the whole session (with pytest-xdist, for each worker)."""
+    """Like rocketmq, but shared by the whole session (with pytest-xdist, by each worker)."""
     yield from _cluster()
 
 
 @pytest.fixture
 def rocketmq_factory() -> Generator[Callable[..., Cluster]]:
-    """Makes as many clusters as a test wants, each with its own settings of the broker.
+    """A factory that starts any number of clusters, each with its own broker settings.
 
         def test_two(rocketmq_factory):
             here, there = rocketmq_factory(), rocketmq_factory(auto_create_topic_enable=False)
 
-    Settings are those of `cometmq up --set`.
+    The settings are those of `cometmq up --set`.
     """
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""A name server and a broker in a thread of this process, with a store that goes with them."""
+"""A name server and a broker in a thread of this process, with a temporary store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STORE: Final = StoreConfig(
 _PATIENCE_SECONDS: Final = 30.0
 
 NOT_RUNNING: Final = "it does not run: use `with`, or `start`"
-"""What those are told who want something of servers that are not there."""
+"""The error for a use of servers that are not running."""
 
 
 class Servers:
@@ -60,16 +60,16 @@ class Servers:
 
     @property
     def nameserver(self) -> Host:
-        """Where the name server is."""
+        """The address of the name server."""
         return self._known_addresses()[0]
 
     @property
     def broker(self) -> Host:
-        """Where the broker is."""
+        """The address of the broker."""
         return self._known_addresses()[1]
 
     def start(self) -> None:
-        """Start both; when this returns, sends are accepted."""
+        """Start both; when this returns, they accept sends."""
         if self._thread.ident is not None:
             raise UsageError("a cluster is started once: make another one")
         self._folder = tempfile.TemporaryDirectory(prefix="cometmq-", ignore_cleanup_errors=True)
@@ -81,9 +81,9 @@ class Servers:
             raise
 
     def stop(self) -> None:
-        """Stop both, and remove the store. An error that ended them is raised here.
+        """Stop both and remove the store; raise the error that ended them, if any.
 
-        Nothing is to be done when they were not started, or are stopped already.
+        It does nothing if they were not started or are already stopped.
         """
         if not self._ready.done() or self._is_stopped:
             return
@@ -95,7 +95,7 @@ class Servers:
         self._ended.result(_PATIENCE_SECONDS)
 
     def jump(self, ms: int) -> None:
-        """Move the clock ahead, on the servers' thread."""
+        """Move the clock ahead on the servers' thread."""
         if not self._ready.done() or self._ended.done():
             raise UsageError(NOT_RUNNING)
         jumped: Future[None] = Future()
@@ -115,7 +115,7 @@ class Servers:
     def _work(self) -> None:
         try:
             guest.run(self._serve, takes_signals=False)
-        except BaseException as error:  # Whatever it is, the test must hear of it.
+        except BaseException as error:  # Whatever it is, the test must see it.
             (self._ended if self._ready.done() else self._ready).set_exception(error)
         if not self._ended.done():
             self._ended.set_result(None)
