@@ -1,1 +1,1 @@
-"""What a client decides: plain functions and tables without a loop, a socket or a clock."""
+"""A client's decisions: plain functions and tables without a loop, a socket or a clock."""

@@ -1,4 +1,4 @@
-"""Arguments of a wrong kind, said in words: numbers that are text, times that are numbers."""
+"""Argument checks with clear errors for wrong types: text for a number, a number for a time."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def check_time(name: str, value: Any, example: str = "datetime.now(UTC) - ...") 
 
 
 def time_ms(time: datetime) -> int:
-    """Return a time in milliseconds since 1970; as a float of seconds, it may be one less."""
+    """Return a time in milliseconds since 1970, exactly; via float seconds it could be one less."""
     return (time - _EPOCH) // timedelta(milliseconds=1)

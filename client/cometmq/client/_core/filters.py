@@ -1,7 +1,7 @@
-"""What a subscription asks for: a tag expression, or SQL92; and the check of tags that is ours.
+"""Filters of subscriptions: a tag expression or SQL92; and the client's own check of tags.
 
-Brokers compare hashes of tags only, so two tags of one hash look alike to them; the client looks at
-the text.
+Brokers compare only the hashes of tags, so two tags with the same hash look alike to them; the
+client compares the text.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter as it is sent, and the tags that a message may have; none are any."""
+    """A filter as it is sent, and the tags that a message may have; no tags means any."""
 
     expression: str
     kind: str = "TAG"
     tags: frozenset[str] = field(default_factory=frozenset[str])
 
     def passes(self, message: StoredMessage) -> bool:
-        """Whether a message that the broker sent is really asked for."""
+        """Whether a message that the broker sent really matches."""
         return not self.tags or message.tags in self.tags
 
     def subscription(self, topic: str, version: int) -> SubscriptionData:
-        """Say it in a heartbeat."""
+        """Return it as heartbeats have it."""
         tags = tuple(sorted(self.tags))
         return SubscriptionData(
             topic=topic,
@@ -68,12 +68,12 @@ def _check_expression(expression: object) -> None:
 
 
 def parse_filter(given: object) -> Filter:
-    """Read what a caller asks for: `*`, `paid || refunded`, or `Sql(...)`.
+    """Parse a filter of the caller: `*`, `paid || refunded`, or `Sql(...)`.
 
-    A tag may have any name, but one with a blank, a comma or half an operator in it is nearly
-    always a slip, after which nothing would ever be consumed.
+    A tag may have any name, but one that contains a blank, a comma or half an operator is nearly
+    always a mistake, with which nothing would ever be consumed.
     """
-    if given is ALL:  # What a pull is asked most often.
+    if given is ALL:  # The most common filter of a pull.
         return _EVERYTHING
     if isinstance(given, Sql):
         _check_expression(given.expression)

@@ -1,4 +1,4 @@
-"""Who a client is: its id, which brokers tell members of a group apart by, and its message ids."""
+"""A client's identity: its id, by which brokers tell members apart, and the ids of its messages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _numbers: Final = itertools.count()
 
 
 def now_ms() -> int:
-    """The wall clock."""
+    """Return the time of the wall clock."""
     return time.time_ns() // 1_000_000
 
 
 class Identity:
-    """The names that a client goes by.
+    """The names of a client.
 
-    Two clients of one process differ, as two of one machine do: brokers take members of one id for
-    one member, and would give both the same queues.
+    Two clients of one process have different ids, as have two on one machine: brokers would take
+    members with the same id for one member, and give both the same queues.
     """
 
     def __init__(self, address: str, config: ClientConfig) -> None:
@@ -40,9 +40,9 @@ class Identity:
         self._unique_ids = UniqueIds(packed, os.getpid(), instance)
 
     def new_message_ids(self, count: int) -> list[str]:
-        """Make the ids of several messages, now."""
+        """Make the ids of several messages from the current time."""
         return self._unique_ids.make_several(now_ms(), count)
 
     def new_message_id(self) -> str:
-        """Make the id of a message, now."""
+        """Make the id of a message from the current time."""
         return self._unique_ids.make(now_ms())

@@ -1,4 +1,4 @@
-"""Which names topics and groups may have, checked before anything is sent."""
+"""The names that topics and groups may have, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cometmq.client.errors import UsageError
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 TEMPLATE: Final = "TBW102"
-"""The topic whose queues a topic gets that is made by a send."""
+"""The template: a topic that is created by a send gets the queues of this topic."""
 READER_GROUP: Final = "cometmq-reader"
-"""The group of pulls that name none."""
+"""The group of pulls that do not name one."""
 
 TOPIC_LENGTH_MAX: Final = 127
 DERIVED_LENGTH_MAX: Final = 255
@@ -83,19 +83,19 @@ def _legal(name: object, what: str) -> str:
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic through which a group gets again what it gave back."""
+    """Return the topic through which a group gets messages again that it gave back."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic of what a group has given up."""
+    """Return the topic of the messages that a group has given up."""
     return DLQ_PREFIX + group
 
 
 def in_namespace(namespace: str, name: str) -> str:
     """Return the name of a topic or group as brokers know it: Java's `namespace%name`.
 
-    The system's own names are the same in all namespaces, and one that has the prefix keeps it.
+    System names are the same in all namespaces, and a name that has the prefix is unchanged.
     """
     if not namespace or _is_system(name):
         return name
@@ -106,7 +106,7 @@ def in_namespace(namespace: str, name: str) -> str:
 
 
 def without_namespace(namespace: str, name: str) -> str:
-    """Return a name as the members of a namespace say it."""
+    """Return a name as it is within the namespace, without the prefix."""
     if not namespace:
         return name
     prefix, bare = _divided(name)
@@ -114,7 +114,7 @@ def without_namespace(namespace: str, name: str) -> str:
 
 
 def check_namespace(name: str) -> None:
-    """Refuse what cannot be one."""
+    """Refuse a name that cannot be a namespace."""
     if name and (_LEGAL.fullmatch(name) is None or "%" in name or "|" in name):
         raise UsageError(f"namespace {name!r}: letters, digits and the characters _ - are allowed")
 

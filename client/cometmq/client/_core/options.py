@@ -1,4 +1,4 @@
-"""What a consumer was told: whose messages, which, from where on, how many at a time."""
+"""The options of a consumer: its group and filters, where it starts, how many at a time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ConsumeOptions:
     on_error: OnError
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse invalid values."""
         check_group(self.group)
         for topic in self.filters:
             check_topic(topic)
@@ -58,14 +58,14 @@ class ConsumeOptions:
 
     @property
     def all_filters(self) -> dict[str, Filter]:
-        """The filters of all topics, that of what comes again among them."""
+        """The filters of all topics, including the retry topic."""
         if self.is_broadcast:
             return dict(self.filters)
         return {**self.filters, retry_topic(self.group): Filter(ALL)}
 
 
 def check_start(start: object) -> None:
-    """Refuse what is no place to begin."""
+    """Refuse a value that is no starting position."""
     if isinstance(start, datetime):
         check_time("start", start)
     elif start not in ("last", "first"):
@@ -73,7 +73,7 @@ def check_start(start: object) -> None:
 
 
 def read_topics(topics: object, filter: str | Sql) -> dict[str, Filter]:
-    """Read which topics, each with its filter, a consumer is to have."""
+    """Parse a consumer's topics and the filter of each."""
     if isinstance(topics, str):
         return {topics: parse_filter(filter)}
     if not isinstance(topics, Mapping):

@@ -1,6 +1,6 @@
-"""Messages on their way out: what a caller says, checked and turned into what is sent.
+"""Outgoing messages: a caller's arguments, checked and turned into what is sent.
 
-All refusals that need no server are here, so that they come before anything is sent.
+All checks that need no server are here, so that they happen before anything is sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cometmq.client._core.checking import check_seconds, check_whole
 from cometmq.client._core.queues import Queue, check_queue
 from cometmq.client.errors import UsageError
 from cometmq.proto import property_names as names
-from cometmq.proto.buffer import Buffer  # msgspec looks at it.
+from cometmq.proto.buffer import Buffer  # msgspec needs it at runtime.
 from cometmq.proto.compression import Compression, compress
 from cometmq.proto.errors import LocalProtocolError
 from cometmq.proto.properties import encode_properties
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 LEVEL_SECONDS: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip
-"""The delays of the levels 1 to 18, as every broker has them unless it was told otherwise."""
+"""The delays of levels 1 to 18, which every broker has unless configured otherwise."""
 
 LEVEL_MAX: Final = len(LEVEL_SECONDS)
 ITEM_OVERHEAD: Final = 22
-"""Bytes that a message of a batch has beside its body and its properties."""
+"""The size in bytes of a message in a batch, without its body and properties."""
 
 
 def check_retry_level(level: object) -> None:
-    """Refuse what is no level for a message that comes again; 0 is the broker's own choice."""
+    """Refuse an invalid delay level of a retry; 0 means the broker's own choice."""
     check_whole("delay_level", level, 0, LEVEL_MAX)
 
 
-# A struct of msgspec's, which is made in a tenth of a frozen dataclass's time: each send makes one.
+# A msgspec struct takes a tenth of the time of a frozen dataclass to make, and each send makes one.
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message to send, for `send_batch`; `send` takes the same as keyword arguments.
 
@@ -48,8 +48,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
 
         await mq.send_batch("orders", [NewMessage(body=b"...", key="o-17"), b"just a body"])
 
-    `key` and `keys` are what it can be found by later, `tag` what consumers filter by,
-    `properties` whatever else travels with it.
+    `key` and `keys` let you find it later, consumers filter by `tag`, and `properties` are
+    whatever else travels with it.
     """
 
     body: Buffer
@@ -62,7 +62,7 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """When a message is to be delivered, if not at once. At most one of the three."""
+    """When a message is to be delivered, if not at once. At most one of the three is set."""
 
     delay: float | None = None
     deliver_at_ms: int | None = None
@@ -91,21 +91,21 @@ def check_body(body: object, size_max: int) -> bytes:
 
 
 def shrink(body: bytes, compress_from: int) -> tuple[bytes, int]:
-    """Return a body as it is sent, and the flags that say how."""
+    """Return a body as it is sent, compressed or not, and the flags that say which."""
     if not compress_from or len(body) < compress_from:
         return body, 0
     return compress(body, Compression.ZLIB)
 
 
 def bare_properties(unique_id: str) -> str:
-    """Write the properties of a message that has nothing but a body."""
+    """Encode the properties of a message that has only a body."""
     return f"{names.UNIQ_KEY}\x01{unique_id}\x02{names.WAIT}\x01true\x02"
 
 
 def properties_text(
     message: NewMessage, unique_id: str, more: Mapping[str, str] | None = None
 ) -> str:
-    """Write all properties of a message; a `UsageError` says what is wrong with one."""
+    """Encode all properties of a message; a `UsageError` says what is wrong with one."""
     has_more = more or message.keys or message.properties or message.flag != 0
     if has_more or message.key is not None or message.tag is not None:
         return encoded(_properties_of(message, unique_id, more)).decode()
@@ -115,8 +115,8 @@ def properties_text(
 def _properties_of(
     message: NewMessage, unique_id: str, more: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Return all properties of a message: the user's, and those that its arguments stand for."""
-    # In front: brokers look at what is behind it once, where messages are alike.
+    """Return all properties of a message: the user's, and those that its arguments set."""
+    # Put first, so that brokers can parse what follows once if messages are alike.
     found = {names.UNIQ_KEY: unique_id}
     if message.flag != 0:
         check_whole("flag", message.flag, -1 << 31, (1 << 31) - 1)
@@ -136,7 +136,7 @@ def _properties_of(
 
 
 def encoded(properties: Mapping[str, str]) -> bytes:
-    """Write properties, or say what is wrong with them."""
+    """Encode properties, or say what is wrong with them."""
     try:
         return encode_properties(properties)
     except LocalProtocolError as error:
@@ -144,7 +144,7 @@ def encoded(properties: Mapping[str, str]) -> bytes:
 
 
 def timing_properties(timing: Timing) -> dict[str, str]:
-    """Say in properties when a message is to be delivered."""
+    """Return the properties that say when a message is to be delivered."""
     if timing is AT_ONCE:
         return {}
     given = {
@@ -162,7 +162,7 @@ def timing_properties(timing: Timing) -> dict[str, str]:
     if timing.delay is None:
         return {}
     check_seconds("delay", timing.delay)
-    if timing.delay in LEVEL_SECONDS:  # Which brokers of any version know.
+    if timing.delay in LEVEL_SECONDS:  # Brokers of any version know the levels.
         return {names.DELAY: str(LEVEL_SECONDS.index(int(timing.delay)) + 1)}
     return {names.TIMER_DELAY_MS: str(round(timing.delay * 1000))} if timing.delay else {}
 
@@ -175,7 +175,7 @@ def needs_timers(timing: Timing) -> bool:
 
 
 def split(items: Iterable[BatchItem], size_max: int) -> list[list[BatchItem]]:
-    """Divide a batch so that each part stays within the limit; the order stays."""
+    """Divide a batch into parts within the size limit, in order."""
     parts: list[list[BatchItem]] = []
     room = 0
     for item in items:

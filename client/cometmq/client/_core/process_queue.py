@@ -1,7 +1,7 @@
-"""The messages of one queue that are here: which wait, are in hand, or are settled.
+"""The messages of one queue that are here: waiting, in hand or settled.
 
-What is committed is the offset before which everything is settled: a message that is not yet holds
-back those behind it, however many of them are done. So a crash delivers some again, and loses none.
+The committed offset is the one before which everything is settled. So an unsettled message holds it
+back, even if later messages are settled: after a crash some are delivered again, but none is lost.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from cometmq.client._core.queues import Queue
 
 SPAN_MAX = 2000
-"""How far the first unsettled message may lie behind the last that is here: Apache's limit."""
+"""The largest distance in offsets from the first unsettled message to the last: Apache's limit."""
 
 
 class ProcessQueue:
-    """One queue as its consumer sees it, from being assigned it to being dropped."""
+    """The state of one queue of a consumer, from its assignment until it is dropped."""
 
     __slots__ = (
         "_unsettled", "committed", "fetched_ms", "is_busy", "is_dropped", "is_in_hand",
@@ -35,26 +35,26 @@ class ProcessQueue:
         self.settled_ms = 0
         self.is_dropped = False
         self.is_busy = False  # in order: one of its messages is in the line, in hand or set aside
-        self.is_in_hand = False  # in order: one is in hand
-        self.is_parting = False  # in order: another's, as soon as what is in hand is done with
+        self.is_in_hand = False  # in order: one of its messages is in hand
+        self.is_parting = False  # in order: goes to another member once that message is settled
         self._unsettled: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._unsettled)
 
     def add(self, offset: int, size: int) -> None:
-        """Note a message that has come, in the order of their offsets."""
+        """Note a message that was fetched; called in the order of offsets."""
         self._unsettled[offset] = size
         self.size += size
 
     def settle(self, offset: int) -> int:
-        """Note that a message is done with; its size, or 0 when it was already."""
+        """Note that a message is settled; return its size, or 0 if it was already settled."""
         size = self._unsettled.pop(offset, 0)
         self.size -= size
         return size
 
     def has_room(self, count_max: int) -> bool:
-        """Whether more of it may be fetched."""
+        """Whether more messages may be fetched from it."""
         unsettled = self._unsettled
         return not unsettled or (
             len(unsettled) < count_max and self.next_offset - next(iter(unsettled)) <= SPAN_MAX
@@ -62,11 +62,11 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int:
-        """Before which offset everything is settled."""
+        """The offset before which everything is settled."""
         return next(iter(self._unsettled), self.next_offset)
 
     def move(self, offset: int) -> None:
-        """Go on somewhere else; what is here of it counts no more."""
+        """Continue at another offset, and forget the messages that are here."""
         self._unsettled.clear()
         self.size = 0
         self.next_offset = offset
@@ -74,14 +74,14 @@ class ProcessQueue:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one message."""
+    """The outcome of one message."""
 
     is_consumed: bool
     error: Exception | None = None
 
 
 class DirectQueue(ProcessQueue):
-    """The queue of a message that came outside any queue: by an operator's hand."""
+    """The queue of a message that an operator sent directly, outside of any queue."""
 
     __slots__ = ("_told", "outcome")
 
@@ -91,6 +91,6 @@ class DirectQueue(ProcessQueue):
         self._told = told
 
     def settle(self, offset: int) -> int:
-        """Tell what came of it."""
+        """Report the outcome, and settle the message."""
         self._told(self.outcome)
         return super().settle(offset)

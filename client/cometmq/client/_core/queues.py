@@ -1,4 +1,4 @@
-"""A queue of a topic, and the order that all members of a group see queues in."""
+"""A queue of a topic, and the order in which all members of a group see queues."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class Queue(NamedTuple):
     id: int
 
     def __str__(self) -> str:
-        """Show it as people write it."""
+        """Return it as people write it."""
         return f"{self.topic}@{self.broker}:{self.id}"
 
 
 def share_order(queue: Queue) -> tuple[bytes, bytes, int]:
-    """Order queues as Java does, by UTF-16 units, so that all members share alike."""
+    """Return a sort key that orders queues as Java does, by UTF-16 units, for all members alike."""
     return queue.topic.encode("utf-16-be"), queue.broker.encode("utf-16-be"), queue.id
 
 
 def to_wire(queue: Queue) -> MessageQueue:
-    """Write a queue as bodies have it."""
+    """Convert a queue to the form in bodies."""
     return MessageQueue(broker_name=queue.broker, queue_id=queue.id, topic=queue.topic)
 
 
 def check_queue(queue: object) -> Queue:
-    """Return a queue, or say that it is none."""
+    """Return a queue, or say that it is not one."""
     if not isinstance(queue, Queue):
         raise UsageError(f"queue={queue!r}: a Queue, such as `Client.queues` and receipts have")
     return queue
 
 
 def from_wire(queue: MessageQueue) -> Queue:
-    """Read a queue as bodies have it."""
+    """Convert a queue from the form in bodies."""
     return Queue(queue.topic, queue.broker_name, queue.queue_id)

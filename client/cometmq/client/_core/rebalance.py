@@ -1,8 +1,8 @@
-"""How the members of a group share the queues of a topic: each computes it for itself, alike.
+"""How the members of a group share the queues of a topic; each member computes its own share.
 
-All members see the queues and the members' ids in the same order, and take their share by the
-same rule. The rules are Apache's, to the letter: a Java member beside a Python member must come to
-the same result, or a queue has two readers, or none.
+All members see the queues and the members' ids in the same order, and compute their shares by the
+same rule. The rules are exactly Apache's: if a Java member and a Python member came to different
+results, a queue would have two readers, or none.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _Placed = TypeVar("_Placed")
 
 @dataclass(frozen=True, slots=True)
 class ByConfig:
-    """Each member takes the queues that it is told to, whoever else is there.
+    """Each member takes the queues that it is configured with, whatever other members there are.
 
     ::
 
         mine = [queue for queue in await mq.queues("orders") if queue.id % 2]
         mq.consume("orders", group="billing", strategy=ByConfig(mine))
 
-    The queues of a topic of which none is named, such as the group's retries, are averaged.
+    Topics without a named queue, such as the group's retry topic, are shared by "AVG".
     """
 
     queues: Sequence[Queue]
@@ -42,14 +42,14 @@ class ByConfig:
 
 @dataclass(frozen=True, slots=True)
 class ByMachineRoom:
-    """Averages the queues of brokers that are in certain rooms: those named `room@…`.
+    """Averages the queues of the brokers in given machine rooms, whose names are `room@…`.
 
     ::
 
         mq.consume("orders", group="billing", strategy=ByMachineRoom({"vienna", "graz"}))
 
-    Queues in other rooms have no member here, so every room needs one; the group's retries, too,
-    come from these rooms only.
+    Queues in other rooms are not consumed, so every room needs a member; the group's retries also
+    come only from these rooms.
     """
 
     rooms: Collection[str]
@@ -60,7 +60,7 @@ RuleName: TypeAlias = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
 
 @dataclass(frozen=True, slots=True)
 class ByNearbyRoom:
-    """Each member has queues of brokers in its own machine room; rooms without a member are shared.
+    """Each member takes queues in its own machine room; rooms without members are shared by all.
 
     ::
 
@@ -71,8 +71,8 @@ class ByNearbyRoom:
         mq = Client("127.0.0.1:9876", ClientConfig(instance="vienna-1"))
         mq.consume("orders", group="billing", strategy=by_room)
 
-    Both functions are asked for every queue and every member, whose client id is its address, `@`
-    and its `instance`; no answer may be empty. Within a room, `strategy` shares the queues.
+    The functions are called for every queue and every member and must not return an empty room. A
+    client id is the address, `@` and the `instance`. Within a room, `strategy` shares the queues.
     """
 
     room_of_queue: Callable[[Queue], str]
@@ -84,7 +84,7 @@ Strategy: TypeAlias = "RuleName | ByConfig | ByMachineRoom | ByNearbyRoom"
 
 
 def check_strategy(strategy: object) -> None:
-    """Refuse what is no strategy."""
+    """Refuse a value that is no strategy."""
     if isinstance(strategy, ByConfig | ByMachineRoom):
         return
     names = ", ".join(map(repr, _RULES))
@@ -101,9 +101,9 @@ def check_strategy(strategy: object) -> None:
 def share(
     own_id: str, members: Iterable[str], queues: Iterable[Queue], strategy: Strategy = "AVG"
 ) -> list[Queue]:
-    """Return the queues that are this member's; none while it is not on the list of members.
+    """Return this member's queues; none while it is not on the list of members.
 
-    `UsageError` when a function of `ByNearbyRoom` does not say where a queue or a member is.
+    Raise a `UsageError` if a function of `ByNearbyRoom` does not return a room.
     """
     ids = sorted(set(members), key=lambda each: each.encode("utf-16-be"))
     if own_id not in ids:
@@ -122,7 +122,7 @@ def share(
 
 
 def _average(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
-    """Give neighbouring queues to each; the first members take one more if it does not divide."""
+    """Give neighbouring queues to each; if it does not divide, the first members take one more."""
     each, more = divmod(len(queues), len(ids))
     count = 1 if len(queues) <= len(ids) else each + (index < more)
     start = index * count if more and index < more else index * count + more
@@ -140,7 +140,7 @@ def _room(queue: Queue) -> str | None:
 
 
 def _machine_room(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
-    """Give neighbouring queues to each; what does not divide goes to the first, one by one."""
+    """Give neighbouring queues to each; the remainder goes to the first members, one each."""
     each, more = divmod(len(queues), len(ids))
     taken = list(queues[index * each : (index + 1) * each])
     if index < more:
@@ -151,7 +151,7 @@ def _machine_room(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> li
 def _nearby(
     own_id: str, ids: Sequence[str], queues: Sequence[Queue], strategy: ByNearbyRoom
 ) -> list[Queue]:
-    """Share a room's queues among its members, and a room's without members among all."""
+    """Share a room's queues among its members, or among all members if it has none."""
     of_rooms: dict[str, list[Queue]] = {}
     for queue in queues:
         of_rooms.setdefault(_resolved(strategy.room_of_queue, queue), []).append(queue)
@@ -167,7 +167,7 @@ def _nearby(
 
 
 def _resolved(room_of: Callable[[_Placed], object], what: _Placed) -> str:
-    """Return the room of a queue or a member, as the user's function has it."""
+    """Return the room of a queue or a member, from the user's function."""
     try:
         room = room_of(what)
     except Exception as error:
@@ -178,7 +178,7 @@ def _resolved(room_of: Callable[[_Placed], object], what: _Placed) -> str:
 
 
 def _consistent_hash(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
-    """Give each queue to the next member on a ring, so that few move when a member comes."""
+    """Give each queue to the next member on a ring, so that few queues move when one joins."""
     ring = sorted(
         (_ring_hash(f"{member}-{node}"), member) for member in ids for node in range(_VIRTUAL_NODES)
     )

@@ -1,4 +1,4 @@
-"""What a dead letter becomes when it is sent again."""
+"""The new message that a dead letter becomes when it is sent again."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NOT_AGAIN: Final = frozenset(
         *(names.REDRIVEN_FROM, names.CRC32),
     }
 )
-"""Properties that say what happened to a message so far: the new one begins anew."""
+"""Properties that record a message's history; the new message starts without them."""
 _TIMERS: Final = "TIMER_"
-"""How those begin that said when it was to be delivered."""
+"""The prefix of the properties that said when it was to be delivered."""
 
 
 class Letter(NamedTuple):
-    """A dead letter, and what it becomes."""
+    """A dead letter, and the topic and id of the message that it becomes."""
 
     message: ReceivedMessage
     topic: str
@@ -37,10 +37,10 @@ class Letter(NamedTuple):
 
 
 def letter_of(message: ReceivedMessage, group: str, to: RedriveTo) -> Letter:
-    """Say what a dead letter becomes.
+    """Return the topic and id of the message that a dead letter becomes.
 
-    Of its id the last digits count with where it lies in the log, as brokers want it of who sends
-    things once; those in front are this broker's, group's and way's own.
+    The last digits of the id are the letter's offset in the log, so they increase, as brokers
+    require for sending once; the first digits are specific to the broker, the group and the way.
     """
     whose = "\n".join((message.queue.broker, message.queue.topic, to))
     name = hashlib.sha256(whose.encode()).hexdigest()[:20].upper()
@@ -50,13 +50,13 @@ def letter_of(message: ReceivedMessage, group: str, to: RedriveTo) -> Letter:
 
 
 def ways_of_letter(message: ReceivedMessage, group: str) -> list[Letter]:
-    """Say all that a dead letter may have become: where one of them is, it was redriven."""
+    """Return all messages that a dead letter may have become; if one exists, it was redriven."""
     ways: tuple[RedriveTo, ...] = get_args(RedriveTo)
     return [letter_of(message, group, way) for way in ways]
 
 
 def properties_of_letter(letter: Letter) -> dict[str, str]:
-    """Say what a dead letter's properties become: its user's, and where it is from."""
+    """Return the properties of the new message: the user's, and its origin."""
     message = letter.message
     found = {
         name: value
@@ -71,5 +71,5 @@ def properties_of_letter(letter: Letter) -> dict[str, str]:
 
 
 def came_back(message: ReceivedMessage) -> bool:
-    """Whether it is a redriven message that no consumer has seen since: another has it."""
+    """Whether it was redriven and no consumer saw it since: its first dead letter stands for it."""
     return message.attempt == 1 and names.REDRIVEN_FROM in message.properties

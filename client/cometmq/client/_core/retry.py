@@ -1,4 +1,4 @@
-"""Whether a send is tried again, where, and after how long a wait."""
+"""Whether a send is retried, where, and after which delay."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ LOST_QUEUE_WAITS: Final[Mapping[int, Sequence[float]]] = {
     ResponseCode.INVALID_PARAMETER: (0, 0.05, 0.2),
     ResponseCode.SYSTEM_ERROR: (0,),
 }
-"""How brokers, new ones and older ones, refuse among other things a queue that a topic lacks, and
-after which waits, in seconds, the topic's route is asked for: what else it can be decides it."""
+"""Codes with which new and older brokers refuse, among other things, a queue that is not in the
+topic; and the delays, in seconds, after which the topic's route is fetched to tell these apart."""
 
 _WAIT_SECONDS: Final = 0.05
 _WAIT_SECONDS_MAX: Final = 1.0
@@ -48,14 +48,14 @@ _WAIT_SECONDS_MAX: Final = 1.0
 class Retrying:
     """The attempts of one send.
 
-    What certainly was not sent is no attempt: connections that do not come about are tried until
-    the deadline, for a broker that is being restarted comes back within seconds.
+    An attempt counts only if something may have been sent: connecting is retried until the
+    deadline, as a broker that is being restarted comes back within seconds.
     """
 
     def __init__(self, attempts: int) -> None:
         self.failed: set[str] = set()
         self.may_be_done = False
-        """Whether an attempt ended without an answer, so that its message may be stored."""
+        """Whether an attempt ended without an answer, so that the message may be stored."""
         self._left = attempts
         self._waits = 0
 
@@ -69,10 +69,10 @@ class Retrying:
         is_queue_lost: bool = False,
         is_stored_once: bool = False,
     ) -> float | None:
-        """Tell how many seconds to wait before the next attempt; None is not to make one.
+        """Return how many seconds to wait before the next attempt; None for no further attempt.
 
-        `others` tells whether there are brokers that have not failed, `reconnect` for how long
-        this one's address is left alone, `is_queue_lost` whether the topic has the queue no more,
+        `others` says whether there are brokers that have not failed, `reconnect` for how long this
+        broker's address is left alone, `is_queue_lost` whether the topic no longer has the queue,
         so that the next attempt goes to one that it has. A message that `is_stored_once` may be
         sent as often as there is time.
         """

@@ -1,4 +1,4 @@
-"""What a topic's route says: queues to send to, queues to read from, addresses of brokers."""
+"""A topic's route: the queues to send to, the queues to read from, the brokers' addresses."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MASTER = 0
 class Route:
     """A topic's queues and brokers at one time.
 
-    `is_guess` marks the route of a topic that does not exist yet: its queues are those that the
-    template would give it.
+    `is_guess` marks the route of a topic that does not exist yet, with the queues that it would get
+    from the template.
     """
 
     topic: str
@@ -35,7 +35,7 @@ class Route:
         return self.addresses.get(broker, {}).get(MASTER)
 
     def address_of(self, broker: str, preferred: int = MASTER) -> str | None:
-        """Return the address to read from: of the preferred id, the next one, or any."""
+        """Return the address to read from: that of the preferred id, of the next id, or any."""
         found = self.addresses.get(broker, {})
         return found.get(preferred) or found.get(preferred + 1) or next(iter(found.values()), None)
 
@@ -68,7 +68,7 @@ def read_route(topic: str, data: TopicRouteData) -> Route:
 
 
 def guess_route(topic: str, template: TopicRouteData, queue_count: int) -> Route:
-    """Say which queues a topic is going to have when a send has made it."""
+    """Return the route that a topic will have once a send has created it."""
     addresses = {each.broker_name: dict(each.broker_addrs) for each in template.broker_datas}
     to_send = tuple(
         Queue(topic, row.broker_name, number)
@@ -80,7 +80,7 @@ def guess_route(topic: str, template: TopicRouteData, queue_count: int) -> Route
 
 
 def _ordered(topic: str, text: str) -> tuple[Queue, ...]:
-    """Read `broker:queues;…` of an ordered topic; what is malformed in it counts for nothing."""
+    """Parse `broker:queues;…` of an ordered topic; malformed parts are ignored."""
     queues: list[Queue] = []
     for item in text.split(";"):
         broker, _, count = item.partition(":")

@@ -1,4 +1,4 @@
-"""Which queue a send goes to: in turn, and around brokers that are slow or failed a moment ago."""
+"""Choosing the queue of a send: in turn, but avoiding brokers that were slow or failed lately."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _AVOIDED: Final = (
     (1_800, 5_000),
     (550, 2_000),
 )
-"""From which latency on, in ms, a broker is left alone for how long: Apache's table."""
+"""From which latency, in ms, a broker is left alone, and for how long: Apache's table."""
 
 _FAILED_MS: Final = 10_000
-"""The latency that a failure counts as."""
+"""A failure counts as this latency."""
 
 
 class Selection:
-    """Takes queues in turn, from a random one on; one for all topics of a client."""
+    """Picks queues in turn, starting at a random one; shared by all topics of a client."""
 
     def __init__(self, *, avoids: bool = True) -> None:
         self._avoids = avoids
@@ -34,7 +34,7 @@ class Selection:
         self._avoided_until_ms: dict[str, int] = {}
 
     def pick(self, queues: Sequence[Queue], failed: Collection[str], now_ms: int) -> Queue:
-        """Return the next queue; of a broker that did not fail in this send, if there is one."""
+        """Return the next queue, if possible of a broker that has not failed in this send."""
         topic = queues[0].topic
         start = self._next.get(topic)
         if start is None:
@@ -73,6 +73,6 @@ class Selection:
 def queue_of_key(queues: Sequence[Queue], key: str) -> Queue:
     """Return the queue of a sharding key: the same for each send while the queues are the same.
 
-    By Java's hash of the text, as Apache's own selector does it.
+    It uses Java's hash of the text, as Apache's own selector does.
     """
     return queues[abs(string_hash(key)) % len(queues)]

@@ -1,13 +1,13 @@
-"""Apache's message traces, as its clients write them and its tools read them.
+"""The format of Apache's message traces, which its clients write and its tools read.
 
-Records end with \\x02, their fields are divided by \\x01::
+Records end with \\x02, and \\x01 separates their fields::
 
     Pub             time region group topic id tags keys store-host size cost type offset-id success
     SubBefore       time region group request-id id retries keys
     SubAfter        request-id id cost success keys code time group
     EndTransaction  time region group topic id tags keys store-host type transaction-id state check
 
-Older clients leave out the last ones, newer ones add some.
+Older clients leave out the last fields, newer ones add some.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ TraceKind = Literal["sent", "consumed", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that happened to a message, by a client's trace of it.
+    """One step in the life of a message, as a client traced it.
 
     ::
 
         for step in await mq.admin.message_trace(receipt.id):
             print(step.at, step.kind, step.group, step.result)
 
-    It was "sent" by a producer's group, "consumed" by a consumer's, or its transaction "ended".
-    `result` is "ok" or "failed", the state that a transaction ended with, or "began" for a
-    consumption of whose end there is no trace. `took_ms` is how long it took, `where` the broker
-    that took it, `attempt` which delivery it was.
+    `kind` is "sent" (by a producer's group), "consumed" (by a consumer's), or "ended" (of a
+    transaction). `result` is "ok" or "failed", the state with which a transaction ended, or "began"
+    for a consumption whose end was not traced. `took_ms` is the duration, `where` the broker that
+    took the message, `attempt` the number of the delivery.
     """
 
     at: datetime
@@ -74,7 +74,7 @@ class TraceStep:
 
 
 def steps_of(message_id: str, texts: Iterable[str]) -> list[TraceStep]:
-    """Return what happened to a message, by the bodies of trace messages, in order."""
+    """Return the steps of a message in order, from the bodies of trace messages."""
     steps: list[TraceStep] = []
     begun: dict[str, tuple[datetime, str, int]] = {}
     ended: dict[str, tuple[str, int]] = {}
@@ -99,7 +99,7 @@ def steps_of(message_id: str, texts: Iterable[str]) -> list[TraceStep]:
 
 
 def _about(message_id: str, texts: Iterable[str]) -> Iterator[list[str]]:
-    """Give the records about a message; others may have the same key."""
+    """Yield the records about a message; records of others may have the same key."""
     for text in texts:
         for fields in read_records(text):
             place = _ID_PLACE.get(fields[0])
