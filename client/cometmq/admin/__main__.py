@@ -1,7 +1,7 @@
 """The `cometmq` program: every daemon and tool is a subcommand of it.
 
-It is installed with the bare SDK too, where the packages that its subcommands need are missing;
-then it says what to install instead of failing with a traceback.
+It is also installed with the bare SDK, where the packages that its subcommands need are missing; it
+then says what to install instead of failing with a traceback.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEEDED = ("click", "rich")
 
 
 def main() -> None:
-    """Run the command line; exit status 0 done, 1 failed, 2 wrong usage or config."""
+    """Run the command line; exit status 0 is success, 1 failure, 2 wrong usage or config."""
     hold_closed_streams()
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:

@@ -1,8 +1,8 @@
-"""From a send to the answer of the pull that waited for it, at a steady rate.
+"""End-to-end latency at a steady rate: from a send to the answer of the pull that waits for it.
 
-One connection sends; another holds a pull for each queue. Each body begins with the time at which
-it was sent, so a message that arrives says how long it took. The sender goes by the clock: when it
-is late, it sends all that is due.
+One connection sends; another holds a pull for each queue. Each body begins with the time of its
+send, so an arriving message shows how long it took. The sender goes by the clock: if it is late, it
+sends everything that is due.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATIENCE_SECONDS: Final = 10.0
 
 
 class Passed(NamedTuple):
-    """What went through."""
+    """The result of a run."""
 
     sent: int
     received: int
@@ -56,8 +56,8 @@ class _Puller:
         self._connection = Connection()
         self._topic = load.topic
         self._since_ns = time.perf_counter_ns()
-        self._queues: dict[int, int] = {}  # by the number of the pull that is out for it
-        # All ends first: a pull is answered when it likes, with what the warm-up still sends, say.
+        self._queues: dict[int, int] = {}  # by the number of the pull in flight
+        # All ends first, as a pull may be answered any time, say with messages of the warm-up.
         ends = [self._end_of(queue) for queue in range(load.queues)]
         for queue, end in enumerate(ends):
             self._pull(queue, end)
@@ -81,7 +81,7 @@ class _Puller:
         self.socket.sendall(b"".join(self._connection.send(request)))
 
     def receive(self) -> None:
-        """Take what has come, and ask for what follows."""
+        """Take the messages that have arrived, and pull the next ones."""
         data = received(self.socket)
         now_ns = time.perf_counter_ns()
         self._connection.receive_data(data)
@@ -96,14 +96,14 @@ class _Puller:
         if code == ResponseCode.SUCCESS:
             for message in MessageList(answer.body):
                 sent_ns = int(bytes(message.body[:TIME_SIZE]))
-                if sent_ns >= self._since_ns:  # The warm-up may have sends on their way yet.
+                if sent_ns >= self._since_ns:  # Sends of the warm-up may still arrive.
                     self.received_us.append((now_ns - sent_ns) / 1000)
         queue = self._queues.pop(answer.opaque)
         self._pull(queue, answer.read(PullMessageResponse).next_begin_offset)
 
 
 def run(load: Load, rate: float, interrupt: Interrupt) -> Passed:
-    """Send at a rate for a while, and give what became of it. The topic is there already."""
+    """Send at a rate for a while, and return the result. The topic must exist."""
     try:
         puller = _Puller(load)
         opaques = count(OPAQUE_MIN)
@@ -139,7 +139,7 @@ def _send_all(load: Load, rate: float, sender: Link, puller: _Puller, interrupt:
         if due > 0:
             sender.fill(due)
             sent += due
-        # Not epoll: that waits for whole milliseconds.
+        # Not epoll, which waits in whole milliseconds.
         wait = max((sent + 1) / rate - (time.perf_counter() - begun), 0)
         for ready in select.select(sockets, (), (), wait)[0]:
             (sender if ready is sender.socket else puller).receive()

@@ -1,12 +1,12 @@
-"""Requests of the load generator: frames with holes, so that making one costs 0.3 µs.
+"""Requests of the load generator: frame templates with holes, so that making a frame costs 0.3 µs.
 
-The codec writes a specimen of each request, body and all, with marks where requests of one kind
-differ: of a send the topic; the number that the answer is known by; and for each message a number
-that makes its unique id unique, and when it was sent. Marks have the length of what takes their
-place, so that the sizes in a frame stay right.
+The codec writes one specimen of each request, including the body, with marks where requests of one
+kind differ: the topic of a send; the request number, by which the answer is matched; and for each
+message a number that makes its unique id unique, and its time of sending. A mark has the same
+length as the value that replaces it, so the sizes in a frame stay right.
 
-Topics whose names are as long share a form: with a form of 1.3 KiB for each of 80,000 queues, a
-generator drives what a broker on the same machine works with out of the caches that they share.
+Topics with names of the same length share a form. With a form of 1.3 KiB for each of 80,000 queues,
+the generator would evict a broker's data from the caches that both share on one machine.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 GROUP: Final = "cometmq-bench"
 OPAQUE_MIN: Final = 1_000_000
 OPAQUE_MAX: Final = 9_999_999
-"""Numbers of requests have seven digits."""
+"""Request numbers have seven digits."""
 
 TIME_SIZE: Final = 19
-"""Digits of a time in nanoseconds, with which each body begins."""
+"""The number of digits of a time in nanoseconds; each body begins with one."""
 
 _OPAQUE_MARK: Final = 1_234_567
 _OFFSET_MARK: Final = 9_876_543_210
@@ -50,18 +50,18 @@ _SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
 
 
 def body_of(size: int) -> bytes:
-    """Make a body: the mark of a time, and letters."""
+    """Make a body: the mark of a time, then letters."""
     letters = b"abcdefghijklmnopqrstuvwxyz" * (size // 26 + 1)
     return (_TIME_MARK + letters)[: max(size, TIME_SIZE)]
 
 
 def topic_part(topic: str) -> bytes:
-    """Write a topic's name as it stands in a frame."""
+    """Return a topic's name as it is written in a frame."""
     return msgspec.json.encode(topic)[1:-1]
 
 
 class SendForm:
-    """Sends of one message each, to one queue of topics with names of one length."""
+    """Sends of one message each, to one queue of topics whose names have the same length."""
 
     count = 1
 
@@ -74,7 +74,7 @@ class SendForm:
         assert sorted(marks, key=self._form.index) == list(marks)
 
     def frame(self, opaque: int, message: int, now_ns: int) -> bytes:
-        """Make one, of the message of that number."""
+        """Make a send of the message with this number."""
         return self._form % (self._topic, message, opaque, now_ns)
 
     def frame_to(self, topic: bytes, opaque: int, message: int, now_ns: int) -> bytes:
@@ -83,7 +83,7 @@ class SendForm:
 
 
 class BatchForm:
-    """Sends of several messages in one batch, to one queue of topics with names of one length."""
+    """Sends of several messages in a batch, to one queue of topics with names of one length."""
 
     def __init__(self, topic: str, queue_id: int, queues: int, size: int, count: int) -> None:
         self.count = count
@@ -94,7 +94,7 @@ class BatchForm:
         self._form = _with_topic_hole(form, len(self._topic))
 
     def frame(self, opaque: int, message: int, now_ns: int) -> bytes:
-        """Make one, of messages from that number on."""
+        """Make a batch of messages numbered from this number on."""
         return self.frame_to(self._topic, opaque, message, now_ns)
 
     def frame_to(self, topic: bytes, opaque: int, message: int, now_ns: int) -> bytes:
@@ -130,7 +130,7 @@ def pull_frame(topic: str, queue_id: int, queue_offset: int, count: int, opaque:
 
 
 class PullForm:
-    """Pulls from one queue that do not wait; their offsets make them of different lengths."""
+    """Pulls from one queue that do not wait; their lengths differ with the offsets."""
 
     def __init__(self, topic: str, queue_id: int, count: int) -> None:
         form = pull_frame(topic, queue_id, _OFFSET_MARK, count, _OPAQUE_MARK)[HEAD_SIZE:]
@@ -141,7 +141,7 @@ class PullForm:
         self._form = form
 
     def frame(self, queue_offset: int, opaque: int) -> bytes:
-        """Make one."""
+        """Make a pull."""
         header = self._form % (queue_offset, opaque)
         return frame_head(JSON.serialize_type, len(header), 0) + header
 

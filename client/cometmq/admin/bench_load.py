@@ -1,8 +1,8 @@
 """The load generator: connections that each keep some requests in flight, on one epoll.
 
-Sockets block: what is written at once is bounded by what is in flight, and is read by any server
-that goes on reading while its answers fit into the socket. Answers are looked at no more than is
-needed: their number, whether they are good, and of a pull where it ended.
+Sockets are blocking: the requests in flight bound what is written at once, and any server reads
+that as long as its answers fit into the socket. Answers are parsed only as far as needed: the
+request number, whether it succeeded, and for a pull where it ended.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 READ_SIZE: Final = 256 * 1024
 _room: Final = bytearray(READ_SIZE)
-"""Where all connections read to: `recv` of so much asks the kernel for it, and gives it back, each
-time, which took two thirds of a send."""
+"""The buffer into which all connections read. A `recv` of this size would get the memory from the
+kernel and give it back each time, which took two thirds of a send."""
 _view: Final = memoryview(_room)
 _unpack_size: Final = struct.Struct(">I").unpack_from
 _GOOD: Final = b'{"code":0,'
@@ -48,20 +48,20 @@ _OPAQUE_DIGITS: Final = len(str(OPAQUE_MAX))
 _NEXT: Final = b'"nextBeginOffset":"'
 _HEAD_SIZE: Final = 8
 REST_SECONDS: Final = 0.05
-"""How long a connection asks nothing after a refusal."""
+"""How long a connection pauses after a refusal."""
 REFUSALS_MAX: Final = 100
-"""After how many that time will not mend a run ends."""
+"""A run ends after this many refusals that waiting will not cure."""
 _BUSY: Final = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
 )
 
 
 class BenchError(Exception):
-    """The load cannot be made, or the broker went away."""
+    """The load cannot be generated, or the broker went away."""
 
 
 class Load(NamedTuple):
-    """What is to be done."""
+    """The parameters of a load."""
 
     kind: str
     """`send`, `batch` or `pull`."""
@@ -70,21 +70,21 @@ class Load(NamedTuple):
     topic: str
     connections: int
     in_flight: int
-    """Requests of each connection; a pull is always alone on its."""
+    """Requests in flight on each connection; pulls always have one."""
     seconds: float
     size: int
-    """Bytes of a body."""
+    """The size of a body in bytes."""
     queues: int
     batch: int
-    """Messages of a batch, and of a pull at most."""
+    """The messages of a batch, and at most of a pull."""
     topics: int = 1
-    """More than one have their number behind the name."""
+    """If more than one, each topic's number is appended to the name."""
     share: range | None = None
-    """The numbers of the connections that are this process's; None for all."""
+    """The numbers of this process's connections; None for all."""
 
 
 class Done(NamedTuple):
-    """What was done."""
+    """The result of a load."""
 
     messages: int
     requests: int
@@ -92,18 +92,18 @@ class Done(NamedTuple):
     refused: Counter[int]
     """Requests that were not answered with success, by response code."""
     remarks: dict[int, str]
-    """What the broker said about the first of each."""
+    """The broker's remark on the first refusal with each code."""
     latencies_us: array[float]
-    """Of all requests, in no order."""
+    """The latencies of all requests, in no order."""
 
     @property
     def rate(self) -> float:
-        """Messages a second."""
+        """Messages per second."""
         return self.messages / self.seconds if self.seconds else 0.0
 
 
 def received(connection: socket.socket) -> bytes:
-    """Read what has come, of which there is something."""
+    """Read what has arrived; there must be something."""
     size = connection.recv_into(_room)
     if not size:
         raise BenchError("the broker closed the connection")
@@ -111,25 +111,25 @@ def received(connection: socket.socket) -> bytes:
 
 
 class _Work(Protocol):
-    """What one connection does."""
+    """The work of one connection."""
 
     in_flight: int
 
     def request(self, opaque: int, now_ns: int) -> bytes | None:
-        """Make the next request; None when there is nothing more to ask."""
+        """Make the next request; None if there is nothing more to ask."""
         ...
 
     def take(self, buffer: bytes, at: int, end: int) -> int:
-        """Take a good answer, and say how many messages it stands for."""
+        """Take a good answer, and return the number of its messages."""
         ...
 
     def refused(self, buffer: bytes, at: int, end: int) -> Command | None:
-        """Take any other answer; None when it is no refusal."""
+        """Take any other answer; return it if it is a refusal, else None."""
         ...
 
 
 def topics_of(load: Load) -> list[str]:
-    """Name the topics of a load."""
+    """Return the topics of a load."""
     if load.topics == 1:
         return [load.topic]
     return [f"{load.topic}{number}" for number in range(load.topics)]
@@ -142,7 +142,7 @@ def _form(load: Load, topic: str, queue: int) -> SendForm | BatchForm:
 
 
 class Sends:
-    """Sends, or batches, to all queues in turn; one for all connections of a process."""
+    """Sends, or batches, to all queues in turn; shared by all connections of a process."""
 
     def __init__(self, load: Load, messages: count[int]) -> None:
         self.in_flight = load.in_flight
@@ -165,7 +165,7 @@ class Sends:
         return form.frame_to(topic, opaque, next(self._messages), now_ns)
 
     def take(self, buffer: bytes, at: int, end: int) -> int:  # noqa: ARG002  # See _Work.
-        """Take an answer: it is of all messages of its send."""
+        """Take an answer, which counts for all messages of its send."""
         return self._count
 
     def refused(self, buffer: bytes, at: int, end: int) -> Command | None:
@@ -174,7 +174,7 @@ class Sends:
 
 
 class _Pulls:
-    """Pulls of some queues from their beginnings to their ends, again and again."""
+    """Pulls of some queues from start to end, repeatedly."""
 
     in_flight = 1
 
@@ -186,7 +186,7 @@ class _Pulls:
         self._empty = 0
 
     def request(self, opaque: int, now_ns: int) -> bytes | None:  # noqa: ARG002  # See _Work.
-        if self._empty >= len(self._forms):  # It may have none.
+        if self._empty >= len(self._forms):  # Also if it has no queue.
             return None
         return self._forms[self._place].frame(self._offset, opaque)
 
@@ -199,7 +199,7 @@ class _Pulls:
     def refused(self, buffer: bytes, at: int, end: int) -> Command | None:
         answer = decode_frame(buffer[at:end])
         if answer.code == ResponseCode.PULL_OFFSET_MOVED and not self._offset:
-            self._offset = int(answer.ext_fields["nextBeginOffset"])  # The beginning has expired.
+            self._offset = int(answer.ext_fields["nextBeginOffset"])  # The first messages expired.
         elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
             self._empty += not self._offset
             self._offset = 0
@@ -230,7 +230,7 @@ class Link:
         self.fill(self._work.in_flight)
 
     def fill(self, count: int) -> None:
-        """Send so many requests."""
+        """Send up to `count` requests."""
         now_ns = time.perf_counter_ns()
         frames: list[bytes] = []
         for _ in range(count):
@@ -245,7 +245,7 @@ class Link:
             self.socket.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
 
     def receive(self) -> int:
-        """Read once; returns how many requests were answered."""
+        """Read once; return how many requests were answered."""
         data = received(self.socket)
         now_ns = time.perf_counter_ns()
         buffer = self._rest + data if self._rest else data
@@ -257,7 +257,7 @@ class Link:
                 break
             found = buffer.index(_OPAQUE, at, end) + len(_OPAQUE)
             begun_ns = sent_ns.pop(int(buffer[found : found + _OPAQUE_DIGITS]), 0)
-            if begun_ns:  # Not a request of the broker's own.
+            if begun_ns:  # Otherwise it is a request of the broker.
                 answered += 1
                 late((now_ns - begun_ns) / 1000)
                 if buffer.startswith(_GOOD, at + _HEAD_SIZE):
@@ -271,7 +271,7 @@ class Link:
 
 
 def run(load: Load, interrupt: Interrupt) -> Done:
-    """Make a load, or this process's share of it."""
+    """Generate a load, or this process's share of it."""
     share = load.share or range(load.connections)
     messages = count(share.start << 32, load.batch if load.kind == "batch" else 1)
     opaques = _numbers().__next__
@@ -306,14 +306,14 @@ def _numbers() -> Iterator[int]:
 
 
 class Interrupt:
-    """Whether a Ctrl-C has come: what was measured until then is what there is to show."""
+    """Whether a Ctrl-C has come; what was measured until then is the result."""
 
     has_come = False
 
 
 @contextmanager
 def interruptible() -> Generator[Interrupt]:
-    """Note a Ctrl-C in the block instead of raising."""
+    """Note a Ctrl-C within the block instead of raising."""
     interrupt = Interrupt()
 
     def note(number: int, frame: object) -> None:  # noqa: ARG001  # A signal handler's.
@@ -330,10 +330,10 @@ def interruptible() -> Generator[Interrupt]:
 
 
 def _drive(links: dict[int, Link], end: float, interrupt: Interrupt) -> None:
-    """Answer each answer with a request, until it is time or nobody has anything to ask.
+    """Send a request for each answer, until the time is up or all connections are idle.
 
-    A connection whose requests were refused rests a moment, and refusals that no time will mend
-    end it all: what would be measured is how quickly a broker says no.
+    A connection whose requests were refused rests a moment. Refusals that waiting will not cure end
+    the run: it would only measure how fast a broker refuses.
     """
     resting: deque[tuple[float, Link, int]] = deque()
     with select.epoll() as poll:

@@ -1,8 +1,8 @@
 """A load from several processes, each with a share of the connections.
 
-A process is started with its share and has a pipe of its own: through it comes the word to end, and
-goes what was done. A Ctrl-C is for the one that started them: a terminal tells the others too, but
-they take no notice of it, from their first instruction on.
+Each process is started with its share and has a pipe: the parent uses it to end the process early,
+and the process sends its result through it. Only the parent handles Ctrl-C: a terminal also sends
+it to the others, but they ignore it from their first instruction on.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _context = get_context("spawn")
 
 
 class _Share:
-    """A process that makes its share of a load."""
+    """A process that generates its share of a load."""
 
     def __init__(self, load: Load) -> None:
         pipe, far_end = _context.Pipe()
         self.pipe: Connection[bytes, Done | BenchError] = pipe
         self._process = _context.Process(target=_make_share, args=(load, far_end), daemon=True)
-        with far_end:  # Open here, it would hide that the process has ended.
+        with far_end:  # If it stayed open here, the end of the process would not show.
             self._process.start()
 
     def end(self) -> None:
         """Have it end early."""
-        with suppress(OSError):  # It has ended: what it did is there to be read, or will be missed.
+        with suppress(OSError):  # It has ended; `done` reads its result, or finds it missing.
             self.pipe.send_bytes(_END)
 
     def done(self) -> Done:
-        """Take what it did."""
+        """Return its result."""
         try:
             done = self.pipe.recv()
         except (EOFError, OSError):
@@ -56,14 +56,14 @@ class _Share:
         return done
 
     def close(self) -> None:
-        """See that it is gone."""
+        """Make sure that it has ended."""
         self.pipe.close()
         self._process.kill()
         self._process.join()
 
 
 def run_in_processes(load: Load, processes: int) -> Done:
-    """Make a load from several processes; until its end, or a Ctrl-C."""
+    """Generate a load from several processes, until its end or a Ctrl-C."""
     with interruptible() as interrupt, ExitStack() as stack:
         if processes == 1:
             return run(load, interrupt)
@@ -78,8 +78,8 @@ def run_in_processes(load: Load, processes: int) -> Done:
 
 @contextmanager
 def _unheard_by_those_started() -> Generator[None]:
-    """Have a Ctrl-C wait in the block, and in processes that are started there."""
-    resource_tracker.ensure_running()  # A first start would, and lets a Ctrl-C through again.
+    """Block Ctrl-C within the block, and in processes that are started there."""
+    resource_tracker.ensure_running()  # The first start would run it, and unblock Ctrl-C again.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -103,7 +103,7 @@ def _wait_for_all(shares: list[_Share], interrupt: Interrupt) -> list[Done]:
 
 
 def _make_share(load: Load, pipe: Connection[Done | BenchError, bytes]) -> None:
-    """Make a share of a load: the life of a process."""
+    """Generate a share of a load: the main function of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     interrupt = Interrupt()
     threading.Thread(target=_listen, args=(pipe, interrupt), daemon=True).start()
@@ -112,12 +112,12 @@ def _make_share(load: Load, pipe: Connection[Done | BenchError, bytes]) -> None:
         found = run(load, interrupt)
     except BenchError as error:
         found = error
-    with suppress(OSError):  # Nobody is there to be told.
+    with suppress(OSError):  # The parent is gone.
         pipe.send(found)
 
 
 def _listen(pipe: Connection[Done | BenchError, bytes], interrupt: Interrupt) -> None:
-    """Wait for the word to end, or for the end of the one who could say it."""
+    """Wait until the parent says to end, or ends itself."""
     with suppress(EOFError, OSError):
         pipe.recv_bytes()
     interrupt.has_come = True

@@ -1,7 +1,7 @@
-"""`cometmq up`, `cometmq broker` and `cometmq nameserver`: the daemons.
+"""`cometmq up`, `cometmq broker` and `cometmq nameserver`: what the daemons share.
 
-What they share is here: options, where settings come from, the ready line, and how they end. What
-each of them runs is imported when it runs: a daemon is ready in half a second.
+These are the options, the sources of settings, the ready line, and how daemons end. Each daemon's
+code is imported only when it runs: a daemon is ready in half a second.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ PORT: Final = click.IntRange(0, 65535)
 
 
 class PortOrOff(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
-    """A port, or `off` where there is to be none, as the setting has it."""
+    """A port, or `off` for none, as in the setting."""
 
     name = "port"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        """Read one of the two."""
+        """Parse one of the two."""
         if value == "off":
             return "off"
         if not str(value).isdecimal():
@@ -89,7 +89,7 @@ shared_options = options(
     click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True),
     click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True),
 )
-"""Options of all three."""
+"""The options of all three daemons."""
 
 store_options = options(
     click.option(
@@ -109,7 +109,7 @@ store_options = options(
         help="The address or host name that clients are told to connect to.",
     ),
 )
-"""Options of what runs a broker."""
+"""The options of commands that run a broker."""
 
 
 def gathered(
@@ -120,7 +120,7 @@ def gathered(
     pairs: tuple[str, ...],
     tls: str,
 ) -> Settings:
-    """Gather settings of all sources: flags over environment over file."""
+    """Gather the settings of all sources: flags override the environment, and that a file."""
     from cometmq.broker.settings import PART_OF
     from cometmq.nameserver.config import SETTINGS
 
@@ -137,7 +137,7 @@ def gathered(
 
 
 def broker_config(base: BrokerConfig, settings: Settings) -> BrokerConfig:
-    """Make a broker's config of its settings; a `UsageError` says what is wrong with them."""
+    """Make a broker's config from its settings; a `UsageError` says what is wrong with them."""
     from cometmq.broker.errors import ConfigError
     from cometmq.broker.settings import MAPPED, configured
 
@@ -153,7 +153,7 @@ def broker_config(base: BrokerConfig, settings: Settings) -> BrokerConfig:
 
 
 def _check_which_store(config: BrokerConfig, settings: Settings) -> None:
-    """Begin no new store beside that of an Apache broker whose file does not say where it is."""
+    """Refuse to begin a new store if an Apache broker's file does not say where its store is."""
     said = settings.of[BROKER].keys() & {"store_path", "storePathRootDir"}
     path = config.store_path
     if settings.broker_conf is None or said or Path(path, "commitlog").exists():
@@ -166,7 +166,7 @@ def _check_which_store(config: BrokerConfig, settings: Settings) -> None:
 
 
 def nameserver_config(base: NameServerConfig, settings: Settings) -> NameServerConfig:
-    """Make a name server's config of its settings, likewise."""
+    """Make a name server's config from its settings, in the same way."""
     from cometmq.nameserver import ConfigError, configured
     from cometmq.nameserver.config import APACHE_KEYS
 
@@ -179,7 +179,7 @@ def nameserver_config(base: NameServerConfig, settings: Settings) -> NameServerC
 
 
 def _advertise(settings: Settings) -> None:
-    """Advertise the address that is bound unless told otherwise, and names as what they are."""
+    """Advertise the bound address unless told otherwise; replace host names by addresses."""
     given = settings.of[BROKER]
     for key in ("brokerIP1", "advertise_address"):
         if isinstance(name := given.get(key), str):
@@ -192,7 +192,7 @@ def _advertise(settings: Settings) -> None:
 
 
 def _resolved(name: str, said_by: str) -> str:
-    """Look a host's name up; clients are told an address in four or sixteen bytes."""
+    """Look up a host name; clients are told an address in four or sixteen bytes."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -203,7 +203,7 @@ def _resolved(name: str, said_by: str) -> str:
 
 
 def begin_logs(settings: Settings, *, level: str, form: str) -> None:
-    """Begin to log, with what there is to say about the settings."""
+    """Set up logging, and log the warnings about the settings."""
     set_up_logs(level, form)
     for warning in settings.warnings:
         logging.getLogger("cometmq").warning("%s", warning)
@@ -211,7 +211,7 @@ def begin_logs(settings: Settings, *, level: str, form: str) -> None:
 
 @contextmanager
 def failures_told() -> Generator[None, None, None]:
-    """Turn what a daemon cannot start, or go on, with into one clear line and exit status 1."""
+    """Turn errors that keep a daemon from starting or running into one line and exit status 1."""
     from cometmq.broker.errors import BrokerError
     from cometmq.nameserver import NameServerError
     from cometmq.net import NetError
@@ -221,7 +221,7 @@ def failures_told() -> Generator[None, None, None]:
     try:
         yield
     except* (BrokerError, NameServerError, NetError, StoreFilesError, OSError) as group:
-        failed = group  # Raised in here, the error would be in a group again.
+        failed = group  # An error raised here would be wrapped in a group again.
     if failed is not None:
         from cometmq.admin.render import one_line
 
@@ -240,7 +240,7 @@ def _first_of(group: BaseExceptionGroup[Exception]) -> str:
 
 
 def _other_port(error: BaseException) -> str:
-    """Say which options of the command take another port, where that is what is wrong."""
+    """If a port is in use, say which options of the command change it."""
     if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
         return ""
     command = click.get_current_context().command
@@ -252,9 +252,9 @@ def _other_port(error: BaseException) -> str:
 def open_metrics(
     config: BrokerConfig | NameServerConfig, *, may_differ: bool = False
 ) -> socket.socket | None:
-    """Open the socket of the metrics page, None when there is to be none.
+    """Open the socket of the metrics page; None if there is to be no page.
 
-    When it `may_differ`, and its port is in use, it is any free one.
+    If its port is in use and it `may_differ`, take any free port.
     """
     from cometmq.net import ListenError, listen_on
     from cometmq.proto.host import Host
@@ -276,7 +276,7 @@ def open_metrics(
 
 
 def metrics_url(listening: socket.socket | None) -> str | None:
-    """Give the address of the metrics page."""
+    """Return the address of the metrics page."""
     from cometmq.net import address_of
 
     return None if listening is None else f"http://{address_of(listening)}/metrics"
@@ -285,17 +285,17 @@ def metrics_url(listening: socket.socket | None) -> str | None:
 def new_exposition(
     listening: socket.socket | None, repeat: Callable[[Callable[[], float]], Awaitable[None]]
 ) -> Exposition | None:
-    """Make what is shown on the metrics page, where there is one."""
+    """Make the contents of the metrics page, if there is one."""
     if listening is None:
         return None
-    # It takes a third of a start, so only who has a page loads it.
+    # Importing it takes a third of a start, so it is only imported for a page.
     from cometmq.net.exposition import Exposition
 
     return Exposition(repeat)
 
 
 def say_ready(**addresses: object) -> None:
-    """Print the ready line: what this process runs, and where."""
+    """Print the ready line: what this process runs, and on which addresses."""
     from cometmq.net.pulse import settle_memory
 
     settle_memory()
@@ -314,9 +314,9 @@ async def run_one(
     repeat: Callable[[Callable[[], float]], Awaitable[None]],
     stop: trio.Event,
 ) -> None:
-    """Run one daemon and its metrics page until a signal comes, and say when it is ready.
+    """Run one daemon and its metrics page until a signal comes, and print when it is ready.
 
-    `role` is its name in the ready line; `repeat` is how its loop calls something now and then.
+    `role` is its name in the ready line; `repeat` is how its loop calls a function periodically.
     """
     import trio
 

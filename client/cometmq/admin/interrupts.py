@@ -1,4 +1,4 @@
-"""A Ctrl-C that comes before a command heeds it, as while it is imported."""
+"""Handling of a Ctrl-C that comes before a command handles it, such as during its import."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 INTERRUPTED: Final = 130
-"""The exit status: what shells say of a program that a SIGINT ended."""
+"""The exit status that shells report for a program that a SIGINT ended."""
 _AGAIN_SECONDS: Final = 0.05
 
 
 @contextmanager
 def interrupts_told() -> Generator[None, None, None]:
-    """End with a word where Python would print a traceback, and Click that it was aborted."""
+    """End with one word where Python would print a traceback and Click would print "Aborted"."""
     is_interrupted = False
     try:
         with _none_ignored():
             yield
     except* KeyboardInterrupt:
-        is_interrupted = True  # Raised in here, the end would be in a group.
+        is_interrupted = True  # A SystemExit raised here would be wrapped in a group.
     if is_interrupted:
         print("\nInterrupted", file=sys.stderr)
         raise SystemExit(INTERRUPTED)
@@ -32,9 +32,9 @@ def interrupts_told() -> Generator[None, None, None]:
 
 @contextmanager
 def _none_ignored() -> Generator[None, None, None]:
-    """Have a Ctrl-C raised once more that Python throws away because it came inside a callback.
+    """Raise a Ctrl-C again that Python ignored because it came inside a callback.
 
-    An import has such, and so has what is freed.
+    Imports and destructors have such callbacks.
     """
     before = sys.unraisablehook
 
@@ -42,7 +42,7 @@ def _none_ignored() -> Generator[None, None, None]:
         if ignored.exc_type is not KeyboardInterrupt:
             before(ignored)
             return
-        again = threading.Timer(_AGAIN_SECONDS, _interrupt_main)  # At once it would come in here.
+        again = threading.Timer(_AGAIN_SECONDS, _interrupt_main)  # At once, it would hit this hook.
         again.daemon = True
         again.start()
 

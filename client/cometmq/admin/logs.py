@@ -1,4 +1,4 @@
-"""What a daemon logs, to stderr: lines for people, or one JSON document a line for programs."""
+"""A daemon's log on stderr: text lines for people, or JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {
 
 
 class TextFormatter(logging.Formatter):
-    """A line an event. What peers sent may be in it, so control characters are escaped."""
+    """One line per event. It may contain what peers sent, so control characters are escaped."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        """Make the line; a traceback comes below it."""
+        """Make the line; a traceback follows below it."""
         record.message = record.message.translate(_CONTROLS)
         return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON document an event: `time` in UTC, `level`, `logger`, `message`, perhaps `error`."""
+    """One JSON document per event: `time` in UTC, `level`, `logger`, `message`, maybe `error`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Make the document."""

@@ -1,8 +1,8 @@
 """How many files and connections a daemon may have open at a time.
 
-A shell often allows 1,024, though the system allows a hundred times as many: a daemon takes what it
-may have, as a JVM does. Where that is too little, clients must not take what the store needs: one
-that cannot open its files refuses all sends.
+A shell often allows 1,024, although the system allows a hundred times as many: a daemon raises its
+limit as far as it may, as a JVM does. If that is too low, clients must not use up what the store
+needs: a store that cannot open its files refuses all sends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq")
 
 _OTHERS: Final = 100
-"""Sockets, files that are being saved or checked, threads' reads, and a clients' burst."""
+"""The others: sockets, files being saved or checked, reads by threads, and a burst of clients."""
 
 
 def raised_limit() -> int:
@@ -27,13 +27,13 @@ def raised_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft
-    with suppress(OSError, ValueError):  # Some systems have a lower one that they do not tell.
+    with suppress(OSError, ValueError):  # Some systems have a lower limit that they do not report.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def within_limit(config: BrokerConfig, limit: int) -> BrokerConfig:
-    """Leave the store its files where the limit is too low for all that the settings allow."""
+    """Reserve files for the store if the limit is too low for all that the settings allow."""
     store, limits = config.store, config.limits
     if limit in (resource.RLIM_INFINITY, -1):
         return config

@@ -1,4 +1,4 @@
-"""What the command line's numbers, times and places may be."""
+"""Parameter types of the command line: numbers, times and places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cometmq.client._core.checking import time_ms
 
 
 class NumberParameter(click.FloatRange):
-    """A number with a limit below, or with none; `nan` and `inf` are none."""
+    """A number with or without a lower limit; `nan` and `inf` are not numbers."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
@@ -31,20 +31,20 @@ _NOW_LIKE: Final = "1763719200000 for 2025-11-21T10:00:00Z"
 class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
     """A time on the command line: ISO 8601, or milliseconds since 1970, which have 13 digits.
 
-    Fewer digits are refused: they would be seconds, an offset, or a time long ago. So are so many
-    that it is behind the year 9999: they would be micro- or nanoseconds.
+    Fewer digits are refused: they would be seconds, an offset, or a time long ago. Times after the
+    year 9999 are refused, too: they would be microseconds or nanoseconds.
     """
 
     name = "time"
     words: tuple[str, ...] = ()
-    """What it may be besides: `convert` gives them as they are."""
+    """Other accepted words; `convert` returns them unchanged."""
 
     def __init__(self, instead: str = "") -> None:
-        """`instead` is what else who gives a bare number may have wanted."""
+        """Set `instead`, which an error suggests to a user who gives a bare number."""
         self._instead = instead
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a datetime; a time without a zone is UTC, as all that are printed."""
+        """Return a datetime; a time without a zone is UTC, as are all printed times."""
         if value in self.words or isinstance(value, datetime):
             return value
         text = str(value)
@@ -76,14 +76,14 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
 
 
 class PlaceParameter(TimeParameter):
-    """Where to go on in a queue: `first`, `last`, or at a time."""
+    """Where to continue in a queue: `first`, `last`, or at a time."""
 
     name = "first|last|TIME"
     words = ("first", "last")
 
 
 def _time_of(milliseconds: int) -> datetime | None:
-    """Return milliseconds since 1970 as a time in UTC; None where Python has none such."""
+    """Convert milliseconds since 1970 to a time in UTC; None if Python cannot represent it."""
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:

@@ -30,11 +30,11 @@ _ELSEWHERE: Final = {
     "transaction": "cometmq.admin.commands.transaction",
     "up": "cometmq.admin.commands.up",
 }
-"""Commands by the modules that hold them, imported when asked for: numpy alone takes 0.1 s."""
+"""The commands and their modules, which are imported on demand: numpy alone takes 0.1 s."""
 
 
 class _Program(click.Group):
-    """A group of which most commands are imported only when they are run."""
+    """A command group that imports most commands only when they are run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -52,12 +52,12 @@ class _Program(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Read the command line; to list the commands imports them."""
+        """Parse the command line; listing the commands imports them."""
         with interrupts_told():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. Many import what they need only then."""
+        """Run a command; many import what they need only then."""
         try:
             with interrupts_told():
                 return super().invoke(ctx)
@@ -67,7 +67,7 @@ class _Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command. Click knows of none to suggest that is not imported yet."""
+        """Find a command, or suggest one: Click cannot suggest commands not yet imported."""
         known = self.list_commands(ctx)
         close = [] if args[0] in known else get_close_matches(args[0], known, n=1)
         if close and not ctx.resilient_parsing:
@@ -76,7 +76,7 @@ class _Program(click.Group):
 
 
 def _what_to_install(command: str, error: ModuleNotFoundError) -> click.ClickException:
-    """Say which extra brings the module that a command misses; what is no package's is raised."""
+    """Say which extra installs the missing module; re-raise if no package would."""
     module = (error.name or "cometmq").partition(".")[0]
     if module == "cometmq" or module in sys.stdlib_module_names:
         raise error
@@ -88,7 +88,7 @@ def _what_to_install(command: str, error: ModuleNotFoundError) -> click.ClickExc
 
 
 def _not_installed(name: str, problem: click.ClickException) -> click.Command:
-    """Stand in for a command that cannot be imported, so that the others are listed, and run."""
+    """Make a stand-in for a command that cannot be imported, so that the others still work."""
 
     def refuse(**_: object) -> None:
         raise problem

@@ -1,6 +1,6 @@
-"""How the tools show things: tables for people, JSON for programs, progress on a terminal.
+"""The output of the tools: tables for people, JSON for programs, progress on a terminal.
 
-What was asked for goes to stdout, everything else (progress, warnings, errors) to stderr.
+Results go to stdout, everything else (progress, warnings, errors) to stderr.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 BODY_SHOWN_MAX: Final = 1000
-"""Bytes of a body that a terminal shows, unless it is told another number."""
+"""How many bytes of a body a terminal shows by default."""
 
 
 class Step(Protocol):
-    """How far a long task is."""
+    """The progress of a long task."""
 
     @property
     def stage(self) -> str:
-        """What is being done."""
+        """The current stage."""
         ...
 
     @property
@@ -53,13 +53,13 @@ class Step(Protocol):
 
     @property
     def total(self) -> int:
-        """How much there is."""
+        """How much there is to do."""
         ...
 
 
 def need_output() -> None:
-    """Refuse to begin what is of use only where somebody sees what it prints."""
-    if cast("TextIO | None", sys.stdout) is None:  # As `>&-` leaves it.
+    """Refuse to run a command that is of no use if nobody sees its output."""
+    if cast("TextIO | None", sys.stdout) is None:  # As after `>&-`.
         raise click.UsageError("standard output is closed, so nothing can be shown")
 
 
@@ -69,12 +69,12 @@ def show_json(document: Any) -> None:
 
 
 def show_line(document: Any) -> None:
-    """Print one JSON document on one line, of which there will be many."""
+    """Print one JSON document on one line, as one of many."""
     click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
 def show_done(text: str, document: Mapping[str, Any], *, as_json: bool) -> None:
-    """Say what a command has done."""
+    """Print what a command has done."""
     if as_json:
         show_json(document)
     else:
@@ -82,24 +82,24 @@ def show_done(text: str, document: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def ask(question: str, *, as_json: bool) -> None:
-    """Ask whether to go on; a no ends the command. Where JSON is printed, nothing else is."""
+    """Ask whether to continue; a no ends the command. With JSON output, print nothing else."""
     click.confirm(question, abort=True, err=as_json)
 
 
 def count_text(count: int, noun: str) -> str:
-    """Say how many, as people do: `1 message`, `2 messages`, `2 queue entries`."""
+    """Return a count with its noun: `1 message`, `2 messages`, `2 queue entries`."""
     if count == 1:
         return f"1 {noun}"
     return f"{count} {noun[:-1]}ies" if noun.endswith("ry") else f"{count} {noun}s"
 
 
 def say(text: str) -> None:
-    """Print a line of text, which stays one whatever names are in it."""
+    """Print a line of text, which stays one line whatever names it contains."""
     click.echo(one_line(text))
 
 
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and values, one pair a line, the values below one another."""
+    """Print names and values, one pair per line, with the values aligned."""
     pairs = list(facts)
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
@@ -107,9 +107,9 @@ def show_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; columns that begin with `#` are numbers. As wide as it needs to be.
+    """Print a table, as wide as it needs to be; columns that begin with `#` are numbers.
 
-    On a narrow terminal, too, which wraps its lines: a number that is cut is another number.
+    A narrow terminal wraps its lines: if a number were cut, it would be another number.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -117,16 +117,16 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         table.add_column(column.lstrip("#"), justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(one_line(str(cell))) for cell in row))
-    # With a height, for else Rich takes 80 columns for what a terminal without abilities has.
+    # The height is needed: without it, Rich assumes 80 columns for a dumb terminal.
     Console(width=10_000, height=25).print(table, soft_wrap=True)
 
 
 def show_documents(
     documents: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, as_json: bool
 ) -> None:
-    """Print a list of documents: as JSON, or as a table of some of their members.
+    """Print a list of documents, as JSON or as a table of some of their members.
 
-    `columns` has the heading of each such member; see `show_table`.
+    `columns` maps these members to their headings; see `show_table`.
     """
     if as_json:
         show_json(documents)
@@ -136,7 +136,7 @@ def show_documents(
 
 
 def _cell(value: Any) -> str:
-    """Say a member of a document as people write it."""
+    """Return a member of a document as people write it."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -150,18 +150,18 @@ def _cell(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """Write as Python does what would end a line, or what a terminal would obey."""
+    """Escape, as Python does, characters that end a line or that a terminal obeys."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def body_text(body: bytes, cut: int = 0) -> str:
-    """Say a body in a line: as text, or, when it is none, as bytes; no more than `cut`, or all."""
+    """Return a body on one line, as text or else as bytes; at most `cut` bytes of it, or all."""
     part = body[:cut] if cut else body
     is_whole = len(part) == len(body)
     try:
-        # Only a character that the cut goes through is left out: the rest has to be text.
+        # Only a character that the cut splits is left out; the rest must be text.
         shown = one_line(getincrementaldecoder("utf-8")().decode(part, is_whole))
     except UnicodeDecodeError:
         shown = repr(part)
@@ -169,15 +169,15 @@ def body_text(body: bytes, cut: int = 0) -> str:
 
 
 def cut_of(asked: int | None) -> int:
-    """How much of a body to show: all where no terminal is, for that may be the only copy then."""
+    """Return how much of a body to show: without a terminal all, as it may be the only copy."""
     if asked is not None:
         return asked
-    stdout: TextIO | None = sys.stdout  # None where the shell has closed it (`>&-`).
+    stdout: TextIO | None = sys.stdout  # None if the shell has closed it (`>&-`).
     return BODY_SHOWN_MAX if stdout is not None and stdout.isatty() else 0
 
 
 def warn(text: str) -> None:
-    """Say something that is not what was asked for."""
+    """Print a warning to stderr."""
     click.echo(text, err=True)
 
 
@@ -199,7 +199,7 @@ class _Amount(ProgressColumn):
 
 @contextmanager
 def progress_bar() -> Generator[_Bar, None, None]:
-    """Show a bar on stderr while it is a terminal."""
+    """Show a progress bar on stderr if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), _Amount(), TimeRemainingColumn())
     with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -215,7 +215,7 @@ class _Bar:
         self._task: TaskID | None = None
 
     def follow(self, steps: Iterable[Step]) -> None:
-        """Run a task to its end, and show how far it is."""
+        """Run a task to its end, and show its progress."""
         for step in steps:
             if step.stage != self._stage or self._task is None:
                 self._end()
@@ -225,13 +225,13 @@ class _Bar:
         self._end()
 
     def _end(self) -> None:
-        """Show a stage as done: the last of its steps may be far in front of its end."""
+        """Show a stage as done: its last step may have been far from its end."""
         for task in self._bars.tasks[-1:]:
             self._bars.update(task.id, completed=task.total)
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes with a readable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Where the settings of a daemon come from: flags, then the environment, then a file.
+"""The sources of a daemon's settings: flags, then the environment, then a file.
 
 Each source names settings of the broker, of the name server, or of both:
 
@@ -14,9 +14,9 @@ file in TOML         table `[broker]`, or no table                 table `[names
 file of Apache's     `broker.conf`                                 `namesrv.conf`
 ===================  ============================================  ================================
 
-A file is TOML when its name ends with `.toml`, and Java properties otherwise. In a `broker.conf`
-without `flushDiskType`, the flush is asynchronous: that is what it means to Apache's broker. One
-without `storePathRootDir` means a store in the home folder there, so it begins no new one here.
+A file is TOML if its name ends with `.toml`, and Java properties otherwise. A `broker.conf` without
+`flushDiskType` means an asynchronous flush, as it does for Apache's broker. Without
+`storePathRootDir` it means a store in the home folder there, so no new store is begun here.
 """
 
 from __future__ import annotations
@@ -41,40 +41,40 @@ BROKER: Final = "broker"
 NAMESERVER: Final = "nameserver"
 _PREFIX: Final = "COMETMQ_"
 _OF_OTHERS: Final = ("_access_key", "_secret_key", "_spark_log")
-"""Ends of the names that clients and the pipeline read: daemons neither want nor miss them."""
+"""The ends of names that clients and the pipeline read; daemons ignore them without a warning."""
 _TOML_TABLE: Final = re.compile(r"\s*\[\s*([\w-]+)\s*\]")
 _TOML_KEY: Final = re.compile(r"""\s*(["']?)([\w-]+)\1\s*=""")
 
 
 @dataclass(slots=True)
 class Settings:
-    """Settings by daemon and key; of two sources the one that was added later counts."""
+    """Settings by daemon and key; a source that is added later overrides earlier ones."""
 
     main: str
-    """The daemon that keys without a daemon's name are for."""
+    """The daemon to which keys without a daemon's name belong."""
     of: dict[str, dict[str, object]] = field(default_factory=lambda: {BROKER: {}, NAMESERVER: {}})
     warnings: list[str] = field(default_factory=list[str])
     broker_conf: str | None = None
-    """The file where it is Apache's `broker.conf`."""
+    """The file, if it is Apache's `broker.conf`."""
     _places: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    """Where those are from that are of no flag, as the text of an error begins."""
+    """Where a setting that is not from a flag was written, as a prefix of error texts."""
 
     def add(
         self, daemon: str, settings: Mapping[str, object], places: Mapping[str, str] | None = None
     ) -> None:
-        """Add the settings of one source; `places` says of each where it is written."""
+        """Add the settings of one source; `places` says where each is written."""
         known = self.of[daemon]
         for key, value in settings.items():
-            known.pop(key, None)  # Last in the order, too: it may be there by another name.
+            known.pop(key, None)  # Also move it to the end: it may be there under another name.
             known[key] = value
             self._places[daemon, key] = (places or {}).get(key, "")
 
     def place_of(self, daemon: str, name: str, own_names: Mapping[str, str]) -> str:
-        """Tell where a setting is from, by its key or our name; nothing for one of a flag.
+        """Return where a setting is written, by its key or our name; '' if it is from a flag.
 
-        `own_names` has our names by Apache's keys.
+        `own_names` maps Apache's keys to our names.
         """
-        for key in reversed(self.of[daemon]):  # Of two names the later one counts.
+        for key in reversed(self.of[daemon]):  # Of two names, the later one counts.
             if name in (key, own_names.get(key)):
                 return self._places.get((daemon, key), "")
         return ""
@@ -82,14 +82,14 @@ class Settings:
     def refusal(
         self, daemon: str, problem: Exception, own_names: Mapping[str, str]
     ) -> click.UsageError:
-        """Say of a problem, whose text begins with the name of a setting, where that is from."""
+        """Make the error for a problem, whose text begins with a setting, with that one's place."""
         text = str(problem)
         return click.UsageError(self.place_of(daemon, text.partition(":")[0], own_names) + text)
 
     def add_file(self, path: str) -> None:
-        """Add those of a file; a `UsageError` when it cannot be read."""
+        """Add the settings of a file; a `UsageError` if it cannot be read."""
         try:
-            content = Path(path).read_bytes().removeprefix(BOM_UTF8)  # As editors of Windows write.
+            content = Path(path).read_bytes().removeprefix(BOM_UTF8)  # Windows editors write it.
         except OSError as error:
             raise click.UsageError(f"--config {path}: {error.strerror}") from error
         try:
@@ -126,21 +126,21 @@ class Settings:
     def add_environment(
         self, environ: Mapping[str, str], known: Mapping[str, Iterable[str]]
     ) -> None:
-        """Add those of the environment; names that mean nothing are told, and passed over."""
+        """Add the settings of the environment; ignore unknown names with a warning."""
         for name, value in environ.items():
             if not name.startswith(_PREFIX) or name.lower().endswith(_OF_OTHERS):
                 continue
             daemon, key = BROKER, name.removeprefix(_PREFIX).lower()
             if key.startswith(f"{NAMESERVER}_"):
                 daemon, key = NAMESERVER, key.removeprefix(f"{NAMESERVER}_")
-            # A container's platform sets names of its own that begin like ours.
+            # Container platforms set other names that begin like ours.
             if key in known[daemon]:
                 self.add(daemon, {key: value}, {key: f"environment: {name}: "})
             else:
                 self.warnings.append(f"environment: {name}: {unknown_setting(key, known[daemon])}")
 
     def add_pairs(self, pairs: Iterable[str]) -> None:
-        """Add those of `--set`."""
+        """Add the settings of `--set`."""
         for pair in pairs:
             key, equals, value = pair.partition("=")
             if not equals:
@@ -157,7 +157,7 @@ def _in_file(path: str, line: int | None) -> str:
 
 
 def _lines_of_toml(text: str) -> dict[tuple[str, str], int]:
-    """Tell in which line each key of each table is, where it is written as `key = value`."""
+    """Return the line of each key of each table that is written as `key = value`."""
     table = ""
     lines: dict[tuple[str, str], int] = {}
     for number, line in enumerate(text.split("\n"), 1):

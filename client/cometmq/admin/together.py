@@ -1,4 +1,4 @@
-"""A name server and a broker on one loop: what `cometmq up` runs, and the fixture of the tests."""
+"""A name server and a broker on one loop, for `cometmq up` and the pytest fixture."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ async def serve_both(
     exposition: Exposition | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Run both, on the loop that trio is a guest of, until `stop`.
+    """Run both, on the loop on which trio is a guest, until `stop`.
 
     `ready` is called with the addresses of name server and broker once sends are accepted. The
-    broker takes leave of the name server, so it ends first.
+    broker unregisters from the name server, so it ends first.
     """
     async with trio.open_nursery() as outer:
         names = await outer.start(nameserver_daemon.serve, nameserver, exposition)

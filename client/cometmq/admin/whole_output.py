@@ -1,8 +1,8 @@
-"""What is printed comes out whole, or the command fails with a word.
+"""Output is written in full, or the command fails with an error message.
 
-Left alone, Python drops what a full disk did not take of a write where it is told not to buffer
-(`PYTHONUNBUFFERED`, as in many images). Where it does buffer, it tries again at its very end what
-could not be written, and ends with a status and a complaint of its own.
+By default, an unbuffered Python (`PYTHONUNBUFFERED`, as in many images) drops the part of a write
+that a full disk did not take. A buffered Python retries unwritten output when it exits, and then
+fails with its own status and message.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def whole_output() -> Generator[None, None, None]:
-    """Run the program, which ends by `SystemExit`."""
+    """Run the program, which ends with `SystemExit`, in the block."""
     _prepare()
     try:
         yield
     except SystemExit as ended:
-        # Who ends with another status has said why.
+        # A program that ends with another status has already said why.
         if (problem := _given_up()) is None or ended.code:
             raise
     except OSError:
@@ -34,7 +34,7 @@ def whole_output() -> Generator[None, None, None]:
         return
     if isinstance(problem, KeyboardInterrupt):
         raise problem
-    if not isinstance(problem, BrokenPipeError):  # Else whoever reads has seen enough.
+    if not isinstance(problem, BrokenPipeError):  # Otherwise the reader has seen enough.
         why = problem.strerror or problem
         print(
             f"Error: what is printed cannot be written: {why}; look where it goes", file=sys.stderr
@@ -43,8 +43,8 @@ def whole_output() -> Generator[None, None, None]:
 
 
 def _prepare() -> None:
-    """Buffer what is printed, and escape what the terminal's encoding lacks: a name may have it."""
-    stdout = cast("io.TextIOWrapper | None", sys.stdout)  # None where the shell has closed it.
+    """Buffer the output, and escape characters that its encoding does not have, as names may."""
+    stdout = cast("io.TextIOWrapper | None", sys.stdout)  # None if the shell has closed it.
     if not isinstance(stdout, io.TextIOWrapper):
         return
     if stdout.errors == "strict":
@@ -57,9 +57,9 @@ def _prepare() -> None:
 
 
 def _given_up() -> OSError | KeyboardInterrupt | None:
-    """Why something that was printed is not written yet; then nothing tries it again.
+    """Return why some output could not be written, and discard it, so that nothing retries.
 
-    Whoever reads may have stopped for a while, as a pager does: a Ctrl-C ends the wait for that.
+    A reader may have paused, as a pager does; a Ctrl-C ends the wait for it.
     """
     stdout = cast("io.TextIOWrapper | None", sys.stdout)
     try:

@@ -1,6 +1,6 @@
-"""How commands get into a guarded cluster: four options, spelt as those of the pipeline's jobs.
+"""Access of commands to a guarded cluster: four options, spelt as those of the pipeline's jobs.
 
-No command line says a secret, for all users of a machine can read that: it stands in a file, or in
+All users of a machine can read command lines, so a secret is never on one: it is in a file or in
 the environment.
 """
 
@@ -22,7 +22,7 @@ _OPTIONS: Final = {
     "tls_ca": "--tls-ca",
     "tls": "--tls",
 }
-"""By the settings of a client that they say."""
+"""The options, by the client setting that they give."""
 _SETTING: Final = re.compile(rf"\b({'|'.join(_OPTIONS)})\b(?!\.)")
 
 
@@ -54,11 +54,11 @@ access_options = options(
         "--tls-ca", metavar="FILE", help="CA certificates to trust (PEM); else none is verified."
     ),
 )
-"""What a guarded cluster wants; `take_config` reads it."""
+"""The options that a guarded cluster needs; `take_config` reads them."""
 
 
 def take_config(arguments: dict[str, Any], *, timeout: float) -> ClientConfig:
-    """Take the options out of a command's arguments, and make a client's settings of them."""
+    """Take the options out of a command's arguments, and make a client's settings from them."""
     given = {name: arguments.pop(name) for name in _OPTIONS}
     try:
         return ClientConfig(timeout=timeout, **{n: value for n, value in given.items() if value})

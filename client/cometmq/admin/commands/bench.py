@@ -126,7 +126,7 @@ def e2e(rate: float, as_json: bool, **settings: Any) -> None:
     load = _load("send", **settings)
     try:
         with bench_load.interruptible() as interrupt:
-            # Makes the topic; a pull of one that is not there yet would be refused.
+            # Creates the topic: a pull from a topic that does not exist would be refused.
             bench_load.run(load._replace(seconds=0.1), interrupt)
             passed = bench_end_to_end.run(load, rate, interrupt)
     except BenchError as error:

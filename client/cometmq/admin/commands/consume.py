@@ -79,7 +79,7 @@ async def consume(
     behind it. To look without consuming there is `cometmq tail`. Times are those of the store, in
     UTC; --json has the day, too.
     """
-    need_output()  # What is shown is consumed.
+    need_output()  # Messages that are shown are consumed.
     consumer = mq.consume(topic, group=group, filter=wanted, start=start or "last", concurrency=1)
     await _tell_first(mq, topic, group, may_wait=idle is None, begins=start is not None)
     shown = 0
@@ -98,7 +98,7 @@ async def consume(
                 return
             try:
                 show(message, cut, as_json)
-            except BrokenPipeError as error:  # Nobody reads on: what was not seen stays.
+            except BrokenPipeError as error:  # The reader is gone; unseen messages stay.
                 hung_up = error
                 await consumer.drain(timeout=0)
                 return
@@ -117,7 +117,7 @@ async def consume(
 
 
 async def _tell_first(mq: Client, topic: str, group: str, *, may_wait: bool, begins: bool) -> None:
-    """Say what whoever consumes should know before; a `NetworkError` without a name server."""
+    """Tell the user what to know before consuming; `NetworkError` without a name server."""
     if begins and group in {each.name for each in await mq.admin.groups()}:
         warn(
             f"The group {group} is there: it goes on where it was, wherever --start would begin."
@@ -125,16 +125,16 @@ async def _tell_first(mq: Client, topic: str, group: str, *, may_wait: bool, beg
         )
     try:
         await mq.admin.route(topic)
-    except NoRouteError as error:  # Who consumes may be there before who sends.
+    except NoRouteError as error:  # A consumer may start before the first producer.
         if may_wait:
             warn(f"{await explain(mq, error)}. Waiting for it.")
 
 
 @contextmanager
 def _missing_topic_told_once(consumer: Consumer) -> Generator[None, None, None]:
-    """Leave out of the client's log that no broker serves a topic, until one has served it.
+    """Suppress the client's log lines that no broker serves a topic, until one has served it.
 
-    `_tell_first` says so, or `_why_nothing` does.
+    `_tell_first` or `_why_nothing` says so instead.
     """
 
     def is_news(record: logging.LogRecord) -> bool:
@@ -150,12 +150,12 @@ def _missing_topic_told_once(consumer: Consumer) -> Generator[None, None, None]:
 
 
 async def _why_nothing(mq: Client, topic: str, group: str, queues: list[Queue]) -> str | None:
-    """Say why nothing could be consumed; None where nothing may just not have come."""
+    """Say why nothing could be consumed; None if it may be that no message came."""
     if (unreadable := await _unreadable(mq, topic)) is not None:
         return unreadable
     try:
         groups = {each.name: each for each in await mq.admin.groups()}
-    except RefusedError:  # Who may consume need not be let to list groups.
+    except RefusedError:  # A user who may consume may not be allowed to list groups.
         return None
     if group in groups and not groups[group].is_enabled:
         enable = f"`cometmq group create {group} --enabled`"
@@ -173,7 +173,7 @@ async def _why_nothing(mq: Client, topic: str, group: str, queues: list[Queue]) 
 
 
 async def _unreadable(mq: Client, topic: str) -> str | None:
-    """Say that a topic may not be read, where that is so."""
+    """Say so if a topic may not be read."""
     permissions = {each.permission for each in await mq.admin.route(topic)}
     if any("r" in each for each in permissions):
         return None
@@ -229,7 +229,7 @@ async def tail(
             if shown != count and hung_up is None:
                 try:
                     show(message, cut, as_json)
-                except BrokenPipeError as error:  # Nobody reads on.
+                except BrokenPipeError as error:  # The reader is gone.
                     hung_up = error
                 shown += 1
             if shown == count or hung_up is not None:

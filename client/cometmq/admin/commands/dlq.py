@@ -1,4 +1,4 @@
-"""`cometmq dlq`: dead letters, which groups have given up, of a cluster, ours or Apache's."""
+"""`cometmq dlq`: dead letters of consumer groups, on a CometMQ or Apache cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 TOLD_EVERY_SECONDS = 1.0
-"""How often a redrive says how far it is."""
+"""How often a redrive shows its progress."""
 
 
 @click.group()
@@ -62,7 +62,7 @@ def dlq() -> None:
 
 
 def _wanted(function: Function) -> Function:
-    """Give a command the options that say which dead letters."""
+    """Give a command the options that select dead letters."""
 
     @wraps(function)
     def run(
@@ -240,7 +240,7 @@ async def purge(mq: Client, *, group: str, yes: bool, as_json: bool) -> None:
     """Throw all dead letters of GROUP away, on all brokers."""
     count = sum(each.count for each in await mq.admin.dead_letters.groups() if each.group == group)
     if not count:
-        await mq.admin.dead_letters.show(group, count=1)  # Which refuses a group that nobody knows.
+        await mq.admin.dead_letters.show(group, count=1)  # Raises if no broker knows the group.
         nothing = {"group": group, "thrown_away": 0}
         show_done(f"{group} has no dead letters", nothing, as_json=as_json)
         return
@@ -264,7 +264,7 @@ def _told(redriven: Redriven, *, dry_run: bool) -> str:
 
 
 def _line(message: ReceivedMessage, cut: int) -> str:
-    """Say a dead letter in a line: when it died, where it was from, and what it is."""
+    """Describe a dead letter on one line: when it died, its origin, and its contents."""
     about = [f"{message.stored_at:%Y-%m-%dT%H:%M:%SZ}", message.topic, message.id]
     about.append(f"{message.attempt - 1}x")
     if message.tag:

@@ -1,4 +1,4 @@
-"""`cometmq group`: consumer groups of a cluster, ours or Apache's."""
+"""`cometmq group`: consumer groups of a CometMQ or Apache cluster."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def progress(mq: Client, *, name: str, topic: str | None, as_json: bool) -
 
 
 def show_progress(group: str, found: list[QueueProgress], *, as_json: bool) -> None:
-    """Show how far a group has come; of one that has no offsets, say so."""
+    """Show a group's progress; if it has no offsets, say so."""
     if not found and not as_json:
         click.echo(f"{group} has no offsets there: it has consumed nothing, or they were lost")
         return

@@ -1,4 +1,4 @@
-"""`cometmq message`: finding messages of a cluster, ours or Apache's."""
+"""`cometmq message`: finding messages on a CometMQ or Apache cluster."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def find(
     """Find the messages of TOPIC that have KEY, or that id, the newest first."""
     found = await mq.admin.find_messages(topic, key, since=since, until=until, count=count)
     if not found:
-        await mq.admin.route(topic)  # Which refuses a topic that is not there.
+        await mq.admin.route(topic)  # Raises if the topic does not exist.
     if as_json:
         show_json([message_document(each) for each in found])
         return
@@ -87,7 +87,7 @@ async def show(mq: Client, *, identifier: str, topic: str | None, as_json: bool)
     The first is looked for in all topics, or in one; the other says where the message lies.
     """
     if topic is not None:
-        await mq.admin.route(topic)  # Which refuses one that is not there.
+        await mq.admin.route(topic)  # Raises if it does not exist.
     found = await mq.admin.message(identifier, topic=topic)
     if as_json:
         show_json(message_document(found))

@@ -1,4 +1,4 @@
-"""`cometmq offset`: where groups go on, of a cluster, ours or Apache's."""
+"""`cometmq offset`: offsets of consumer groups on a CometMQ or Apache cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cometmq settings`: what running brokers, ours or Apache's, are set to."""
+"""`cometmq settings`: the settings of running brokers, CometMQ's or Apache's."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _FIXED: Final = (
 
 
 class _Row(NamedTuple):
-    """A setting of a broker: ours under our name and in our way, Apache's as it says them."""
+    """A broker's setting: CometMQ's with our name and notation, Apache's as the broker has it."""
 
     name: str
     key: str
-    """What the broker calls it in its answer."""
+    """The broker's name for it in the answer."""
     value: str
     is_changeable: bool | None
-    """None where nobody says."""
+    """None if that is unknown."""
 
 
 @click.group(short_help="Show and change settings of running brokers.")
@@ -116,7 +116,7 @@ async def change(mq: Client, *, pairs: tuple[str, ...], broker: str | None, as_j
 
 
 def _check_taken(broker: str, row: _Row, asked: str, after: str) -> None:
-    """Notice what Apache's brokers do with a value that they cannot read: nothing, with success."""
+    """Detect a value that Apache's broker cannot read: it changes nothing and reports success."""
     is_ours = row.is_changeable is not None
     if not is_ours and after == row.value and after.lower() != asked.strip().lower():
         raise click.ClickException(
@@ -126,7 +126,7 @@ def _check_taken(broker: str, row: _Row, asked: str, after: str) -> None:
 
 
 def _wanted(broker: str, told: Mapping[str, str], names: Sequence[str]) -> list[_Row]:
-    """Give the rows of these names, in their order; all of them when there are none."""
+    """Return the rows of these names, in their order; all rows if no names are given."""
     rows = _rows(told)
     if not names:
         return rows
@@ -150,14 +150,14 @@ def _unknown(name: str, known: Collection[str], told: Mapping[str, str]) -> str:
 
 
 def _is_ours(told: Mapping[str, str]) -> bool:
-    """Whether a broker is one of CometMQ, which says what Apache has no name for under our own."""
+    """Whether it is a CometMQ broker, whose answer has our names for settings Apache lacks."""
     from cometmq.broker.settings import PART_OF
 
     return not told.keys().isdisjoint(PART_OF)
 
 
 def _survives(told: Mapping[str, str]) -> bool | None:
-    """Whether a change is there after a restart; None where that depends on how it was started."""
+    """Whether a change survives a restart; None if that depends on how the broker was started."""
     return False if _is_ours(told) else None
 
 

@@ -1,4 +1,4 @@
-"""`cometmq store`: looking into a store's files, and mending them, without a broker."""
+"""`cometmq store`: inspecting and repairing a store's files without a broker."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def store() -> None:
 
 @contextmanager
 def errors_told() -> Generator[None, None, None]:
-    """Turn what the store, or the disk, refuses into one clear line and exit status 1."""
+    """Turn errors of the store or the disk into one clear line and exit status 1."""
     try:
         yield
     except StoreError as error:
         raise click.ClickException(one_line(str(error))) from error
     except BrokenPipeError:
-        raise  # Whoever reads has seen enough (`| head`): click ends without a word.
+        raise  # The reader has seen enough (`| head`): click ends silently.
     except OSError as error:
-        # Each error of the store has the name of a file; that of what is printed has none.
+        # Errors of the store have a file name; an error of the output has none.
         if error.filename is None:
             problem = error.strerror or error
             raise click.ClickException(
@@ -76,7 +76,7 @@ def errors_told() -> Generator[None, None, None]:
 
 
 def store_command(command: Command) -> Command:
-    """Give a command the arguments that all commands on a store have."""
+    """Give a command the arguments that all store commands have."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -104,12 +104,12 @@ _ARGUMENTS: Final = options(
 
 
 def filesystem_of(context: click.Context) -> FileSystem:
-    """Return the disk to work on: the machine's, unless the caller brought one."""
+    """Return the file system to work on: the real one, unless the caller passed another."""
     return context.obj or RealFileSystem()
 
 
 def config_of(index_slots: int | None, index_items: int | None) -> StoreConfig:
-    """Return the settings for what the files do not tell."""
+    """Return the settings that cannot be read from the files."""
     config = StoreConfig()
     return replace(
         config,
@@ -119,7 +119,7 @@ def config_of(index_slots: int | None, index_items: int | None) -> StoreConfig:
 
 
 def clean_root(root: str) -> str:
-    """Return a folder's name without slashes at its end."""
+    """Return a folder's name without trailing slashes."""
     if not root:
         raise click.UsageError("DIR is empty: name the folder of a store")
     return root.rstrip("/") or "/"
@@ -128,7 +128,7 @@ def clean_root(root: str) -> str:
 def look_at(
     context: click.Context, root: str, index_slots: int | None, index_items: int | None
 ) -> Inspected:
-    """Look at a store that is only read; the files of its log are closed with the command."""
+    """Look at a store that is only read; the command's end closes the files of its log."""
     config = config_of(index_slots, index_items)
     seen = looking_at(filesystem_of(context), clean_root(root), config)
     return context.with_resource(seen)
@@ -203,7 +203,7 @@ def _show_queues(summary: Summary, *, each: bool) -> None:
 
 
 def state_text(inspected: Inspected) -> str:
-    """Say in what state a store is."""
+    """Describe the state of a store."""
     if inspected.opened_by is not None:
         return f"open in process {inspected.opened_by}"
     if inspected.is_clean:

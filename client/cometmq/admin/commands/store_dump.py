@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from cometmq.store.looking.log_check import Damage
 
 NAMED_MAX: Final = 20
-"""Topics, or queues of one, that are named when no record matches."""
+"""How many topics, or queues of a topic, are named if no record matches."""
 
 BODY_SIZE_MAX: Final = 64 << 20
-"""What a body may decompress to."""
+"""The largest size to which a body may decompress."""
 
 
 class RangeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
-    """A physical offset, or two with `..` between them: the first, and the one behind the last."""
+    """A physical offset, or two with `..` between them: the first, and the one after the last."""
 
     name = "offset"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int | None]:
-        """Return the two; no end for one offset alone."""
+        """Return both; the end is None for a single offset."""
         first, dots, end = str(value).partition("..")
         is_range = first.isdecimal() and (end.isdecimal() or not dots)
         if not is_range or (dots and int(first) >= int(end)):
@@ -150,15 +150,15 @@ def dump(
 
 
 def _refuse_empty(from_name: str, first: int | None, to_name: str, end: int | None) -> None:
-    """Refuse a range that no record can be in, whatever is in the store."""
+    """Refuse a range that cannot contain any record."""
     if first is not None and end is not None and first >= end:
         raise click.UsageError(f"{from_name} is not in front of {to_name}, so no record is between")
 
 
 def _warn_of_damage(damages: Sequence[Damage], at: int, end: int | None) -> bool:
-    """Name the damages of the log, or those in a range: whether there are any.
+    """Print the damages of the log, or those in a range; return whether there are any.
 
-    What is in front of the range was only read to find its first record.
+    What is before the range was only read to find its first record.
     """
     named = [each for each in damages if end is None or (each.end > at and each.start < end)]
     for damage in named:
@@ -170,7 +170,7 @@ def _warn_of_damage(damages: Sequence[Damage], at: int, end: int | None) -> bool
 
 
 def _there_text(inspected: Inspected, topic: str | None) -> str:
-    """Name the queues of a topic, or, where it has none, the topics that have queues."""
+    """List the queues of a topic or, if it has none, the topics that have queues."""
     folders = (f"{inspected.root}/{folder}" for folder in (SIMPLE_FOLDER, BATCH_FOLDER))
     found = {(t, q) for each in folders for t, q, _ in queue_folders(inspected.filesystem, each)}
     if queues := sorted(number for name, number in found if name == topic):
@@ -210,11 +210,11 @@ def _body(message: StoredMessage, form: str, cut: int) -> tuple[str, str, int]:
     try:
         plain = decompress(message.body, message.sys_flag, BODY_SIZE_MAX)
     except MessageError:
-        plain, form = message.body, "hex"  # It does not decompress: shown as it is.
+        plain, form = message.body, "hex"  # It cannot be decompressed: show it as it is.
     part = plain[:cut] if cut else plain
     if form == "text":
         try:
-            # Only a character that the cut goes through is left out: the rest has to be text.
+            # Only a character that the cut splits is left out; the rest must be text.
             decoder = getincrementaldecoder("utf-8")()
             return decoder.decode(part, len(part) == len(plain)), "text", len(plain)
         except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What `cometmq store rebuild` and `cometmq store repair`, the two that write, begin with."""
+"""The start of `cometmq store rebuild` and `cometmq store repair`, the two commands that write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def taken(
     filesystem: FileSystem, root: str, config: StoreConfig
 ) -> Generator[Inspected, None, None]:
-    """Look at a store, then lock it and look again; a store that is refused is not touched."""
+    """Look at a store, then lock it and look again; a refused store is not touched."""
     check_store(filesystem, root)
     refuse_rocksdb(filesystem, root)
     if unfinished_swaps(filesystem, root):
@@ -46,7 +46,7 @@ def taken(
 def seen(
     filesystem: FileSystem, root: str, config: StoreConfig
 ) -> Generator[Inspected, None, None]:
-    """Look at a store, to say what would be done to it."""
+    """Look at a store, for a dry run."""
     check_store(filesystem, root)
     refuse_rocksdb(filesystem, root)
     with looking_at(filesystem, root, config) as found:

@@ -116,7 +116,7 @@ def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tupl
 def _with_shape(
     inspected: Inspected, index_slots: int | None, index_items: int | None
 ) -> Inspected:
-    """Let index files have the shape that was asked for, whatever those that are there say."""
+    """Give index files the shape that was asked for, whatever the present files have."""
     shape = inspected.config.index_shape
     config = replace(
         inspected.config,

@@ -127,7 +127,7 @@ def _show_plan(
 
 
 def _show_blocks(inspected: Inspected, plan: Plan, will: str) -> None:
-    """Say which sealed blocks are not what was sealed."""
+    """Print which sealed blocks have changed since they were sealed."""
     for block in plan.blocks:
         what = f"{will}accepted" if plan.accepts_blocks else "not accepted"
         say(
@@ -143,7 +143,7 @@ def _show_blocks(inspected: Inspected, plan: Plan, will: str) -> None:
 
 
 def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
-    """Say what is lost with what is cut off, with zeros, and with files that are missing."""
+    """Print what is lost: with the part that is cut off, with zeros, and with missing files."""
     if plan.missing_to is not None:
         size = "all" if plan.missing_to < plan.end_offset else size_text(plan.missing_size)
         is_behind = plan.cut_at is not None and plan.cut_at >= plan.missing_to
@@ -175,7 +175,7 @@ def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
 
 
 def _more_lost(inspected: Inspected, plan: Plan) -> str | None:
-    """Say if messages may be lost that were in the log alone, with no entry anywhere yet."""
+    """Say if messages may be lost that were only in the log, without an entry yet."""
     settled = inspected.settled_offset
     if inspected.is_clean or settled is None:
         return None

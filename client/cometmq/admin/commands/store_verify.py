@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from cometmq.store.looking.findings import Finding
 
 SHOWN_MAX: Final = 50
-"""Findings that are shown in full, unless told otherwise."""
+"""How many findings are shown in full by default."""
 KEPT_MAX: Final = 100_000
-"""Findings that JSON has, unless told otherwise."""
+"""How many findings JSON output has by default."""
 _IN_NO_QUEUE: Final = {Kind.OFFSET_TWICE, Kind.OUT_OF_REACH}
-"""Messages that no command puts into their queue again."""
+"""Findings about messages that no command can put back into their queue."""
 
 
 @click.command(short_help="Check every record, queue entry, index item and block.")
@@ -113,7 +113,7 @@ def _facts(root: str, report: Report, seconds: float) -> Iterator[tuple[str, str
 
 
 def _finding_lines(report: Report, findings_max: int | None) -> Iterator[str]:
-    """Say what was found: so many one by one, or those that are alike together."""
+    """Yield the lines for findings: up to `findings_max` one by one, or similar ones together."""
     told = shown = 0
     if findings_max is not None:
         yield from map(str, report.findings)
@@ -131,7 +131,7 @@ def _finding_lines(report: Report, findings_max: int | None) -> Iterator[str]:
 
 
 def _next_step(root: str, report: Report) -> str:
-    """Say what to do first about what was found."""
+    """Return what to do first about the findings."""
     kinds = set(report.counts)
     if kinds & {Kind.RECORD, Kind.BLOCK, Kind.LOST_MESSAGE}:
         return (

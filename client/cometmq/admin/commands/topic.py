@@ -1,4 +1,4 @@
-"""`cometmq topic`: topics of a cluster, ours or Apache's."""
+"""`cometmq topic`: topics of a CometMQ or Apache cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def list_topics(mq: Client, *, everything: bool, as_json: bool) -> None:
     --all.
     """
     known = await mq.admin.topics()
-    if not known and not await mq.admin.brokers():  # Each broker has topics of its own.
+    if not known and not await mq.admin.brokers():  # Every broker has some topics.
         raise click.ClickException(NO_BROKER.format("the name server"))
     found = [each for each in known if everything or each.kind == "user"]
     documents = [{"topic": each.name, "kind": each.kind} for each in found]

@@ -1,4 +1,4 @@
-"""`cometmq transaction`: transactions that nobody has decided, of a cluster, ours or Apache's."""
+"""`cometmq transaction`: undecided transactions of a CometMQ or Apache cluster."""
 
 from __future__ import annotations
 

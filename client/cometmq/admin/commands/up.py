@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq")
 
 SEGMENT_SIZE = 64 * MIB
-"""Smaller than a broker's: on a developer's disk, many stores come and go."""
+"""Smaller than a broker's default, as many stores come and go on a developer's disk."""
 
 
 @click.command(
@@ -126,13 +126,13 @@ def up(
     broker = within_limit(broker, raised_limit())
     may_differ = "metrics_port" not in settings.of[BROKER]
     with failures_told():
-        # Before the name server looks for its table there: it would name a file that nobody has.
+        # Before the name server looks for its table there, as its error would name a missing file.
         check_root(RealFileSystem(), broker.store_path)
         run(nameserver, broker, open_metrics(broker, may_differ=may_differ))
 
 
 def run(nameserver: NameServerConfig, broker: BrokerConfig, metrics: socket.socket | None) -> None:
-    """Run both until a signal ends it."""
+    """Run both until a signal ends them."""
     import trio
 
     from cometmq.admin.together import serve_both
@@ -154,7 +154,7 @@ def run(nameserver: NameServerConfig, broker: BrokerConfig, metrics: socket.sock
 
 
 def _what_next(names: str, store_path: str) -> str:
-    # `make run` has it in .venv/bin, and most shells don't look there.
+    # With `make run` it is in .venv/bin, where most shells don't look.
     program = "cometmq" if shutil.which("cometmq") else sys.argv[0]
     if program.endswith(".py"):  # Run as a module.
         program = f"{sys.executable} -m cometmq.admin"

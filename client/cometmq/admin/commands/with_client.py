@@ -1,4 +1,4 @@
-"""What the commands that talk to a cluster share: name server, JSON, a client, clear errors."""
+"""Shared by the commands that talk to a cluster: name server, JSON, a client, clear errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _CHANGES = {"made": "made on", "changed": "changed on", "kept": "is there, and stays as it is, on"}
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-"""What Python has in the place of a byte that is no text."""
+"""Python's stand-in for a byte that cannot be decoded."""
 
 NO_BROKER = "no broker is registered with {}: is one running, and told of that name server?"
 
@@ -43,7 +43,7 @@ NO_BROKER = "no broker is registered with {}: is one running, and told of that n
 def client_command(function: Function) -> Function:
     """Make a command of a coroutine function whose first argument is an open client.
 
-    Also gives it `-n`, `--timeout` and what a guarded cluster wants.
+    It also gets `-n`, `--timeout` and the options for a guarded cluster.
     """
 
     @wraps(function)
@@ -82,7 +82,7 @@ _CLIENT_OPTIONS: Final = options(
 
 
 def _check_texts(nameserver: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse bytes of the command line that are no text; a body may have any."""
+    """Refuse arguments that are not valid text; only a body may have any bytes."""
     for name, value in {"nameserver": nameserver, **arguments}.items():
         for text in cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and name != "body" and _SURROGATE.search(text):
@@ -90,7 +90,7 @@ def _check_texts(nameserver: str, arguments: Mapping[str, Any]) -> None:
 
 
 def run_async(main: Coroutine[Any, Any, None]) -> None:
-    """Run a command's coroutine, and say in a line what goes wrong."""
+    """Run a command's coroutine; if it fails, say why on one line."""
     failed: BaseException | None = None
     try:
         try:
@@ -102,7 +102,7 @@ def run_async(main: Coroutine[Any, Any, None]) -> None:
             raise _told(_first_of(failed)) from None
     except (OSError, BaseExceptionGroup) as error:
         problem = _first_of(error)
-        # Where nobody reads on (`| head`), click ends without a word.
+        # If the reader is gone (`| head`), click ends silently.
         if isinstance(problem, OSError) and not isinstance(problem, BrokenPipeError):
             why = problem.strerror or problem
             raise click.ClickException(f"standard input or output: {why}") from None
@@ -111,7 +111,7 @@ def run_async(main: Coroutine[Any, Any, None]) -> None:
 
 @contextmanager
 def _log_lines_once() -> Generator[None, None, None]:
-    """Show no line of the client's log twice: it tries again as long as there is time."""
+    """Show no line of the client's log twice, as retries repeat them."""
     said = set[str]()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -130,7 +130,7 @@ def _log_lines_once() -> Generator[None, None, None]:
 
 
 async def explain(mq: Client, error: BaseException) -> BaseException:
-    """Say of a topic without a route what is missing: all brokers, or a letter of its name."""
+    """For a topic without a route, say what is wrong: no broker at all, or a misspelt name."""
     error = _first_of(error)
     if not isinstance(error, NoRouteError):
         return error
@@ -156,14 +156,14 @@ def _told(error: BaseException) -> click.ClickException:
         return click.UsageError(in_options(str(error), click.get_current_context().command))
     if isinstance(error, NetworkError):
         what_to_do = "Is it running? `cometmq up` starts a name server and a broker here."
-        if "CERTIFICATE_VERIFY_FAILED" in str(error):  # No type says so of several name servers.
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):  # With several name servers, no type says so.
             what_to_do = (
                 "It answers, and --tls-ca does not vouch for it. A certificate must name the"
                 " address that is connected to, which a broker registers: often an IP address."
             )
         elif "the connection begins with" in str(error):
             what_to_do = "Something else listens there; -n is the address of a name server."
-        elif "the connection ended" in str(error):  # Said by several kinds, too.
+        elif "the connection ended" in str(error):  # Several error types say so.
             what_to_do = (
                 "It took the connection and closed it: has it as many as its connections_max, is"
                 " TLS on at one end only (--tls), or did it end? Its log says which."
@@ -174,17 +174,17 @@ def _told(error: BaseException) -> click.ClickException:
 
 @asynccontextmanager
 async def until_stopped() -> AsyncGenerator[anyio.CancelScope]:
-    """Leave a block when a SIGINT, SIGTERM or SIGHUP comes; that is no error.
+    """Leave a block on SIGINT, SIGTERM or SIGHUP, without an error.
 
-    A second one, a second or more behind it (`ending_signals`), ends the process at once: also
-    where the loop hangs in the write of a line that nobody reads.
+    A second signal, at least a second later (`ending_signals`), ends the process at once, even if
+    the loop hangs in the write of a line that nobody reads.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     if threading.current_thread() is threading.main_thread():
         for number in heeded_signals():
             loop.add_signal_handler(number, stop.set)
-        # Not by the loop, which hangs with the write.
+        # Not by the loop, as it may hang in a write.
         Requests().heed_the_second()
     async with anyio.create_task_group() as tasks:
 
@@ -201,7 +201,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def filter_options(function: Function) -> Function:
-    """Give a command `--filter` and `--sql`, of which one may be given, as `wanted`."""
+    """Give a command `--filter` and `--sql`, of which at most one may be given, as `wanted`."""
 
     @wraps(function)
     def run(*args: Any, tags: str | None, sql: str | None, **arguments: Any) -> Any:
@@ -222,7 +222,7 @@ _FILTER_OPTIONS: Final = options(
 
 
 def show_changes(what: dict[str, str], done: Mapping[str, Change], *, as_json: bool) -> None:
-    """Say what became of a topic or a group on each broker."""
+    """Print what happened to a topic or a group on each broker."""
     if as_json:
         show_json({**what, "brokers": dict(done)})
         return
@@ -232,7 +232,7 @@ def show_changes(what: dict[str, str], done: Mapping[str, Change], *, as_json: b
 
 
 def read_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
-    """Read the values of an option that is given as NAME=VALUE."""
+    """Parse the values of an option of the form NAME=VALUE."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -243,7 +243,7 @@ def read_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
 
 
 def message_document(message: ReceivedMessage) -> dict[str, Any]:
-    """Say a message as JSON; a body that is no text is in base64."""
+    """Return a message as JSON; a body that is not text is in base64."""
     return {
         "topic": message.topic,
         "broker": message.queue.broker,
@@ -269,7 +269,7 @@ cut_option = click.option(
 
 
 def message_line(message: ReceivedMessage, cut: int) -> str:
-    """Say a message in a line, for people, with so many bytes of its body; 0 for all."""
+    """Return a message on one line, for people, with `cut` bytes of its body; 0 for all."""
     about = [f"{message.stored_at:%H:%M:%SZ}", f"{message.queue.broker}:{message.queue.id}"]
     about.append(f"@{message.offset}")
     if message.tag:
@@ -280,7 +280,7 @@ def message_line(message: ReceivedMessage, cut: int) -> str:
 
 
 def iso_time(time: datetime | None) -> str | None:
-    """Say a time in ISO 8601."""
+    """Return a time in ISO 8601."""
     return None if time is None else time.isoformat(timespec="milliseconds")
 
 

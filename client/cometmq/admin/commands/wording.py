@@ -1,4 +1,4 @@
-"""What the SDK says of its arguments, said of the options of a command."""
+"""Rewording of the SDK's errors about arguments for the options of a command."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PHRASES: Final = (
     (r"there is Sql\((.*)\)$", r"there is --sql \1"),
     (r"^properties: ", "--property: "),
 )
-"""Regular expressions, and what stands instead of what they match."""
+"""Regular expressions and their replacements."""
 
 
 def in_options(text: str, command: click.Command) -> str:
-    """Say `max_retries=-1: at least 0` as `--max-retries=-1: at least 0`, and the like."""
+    """Turn `max_retries=-1: at least 0` into `--max-retries=-1: at least 0`, and so on."""
     for phrase, instead in _PHRASES:
         text = re.sub(phrase, instead, text)
     options = {option for each in command.params for option in each.opts}
