@@ -1,4 +1,4 @@
-"""Stored records, as they lie in a log and travel in pull answers, as Arrow columns.
+"""Stored records, as in a log and in pull answers, turned into Arrow columns.
 
 ::
 
@@ -6,8 +6,8 @@
             where each   which of them, unwrapped   a column at a time: slices.py, properties.py,
             part is      and decompressed: bodies.py  hosts.py
 
-No Python object is made for a message, but for the rare one that needs care. It imports the
-standard library, numpy and pyarrow, and nothing else: it goes to executors.
+No Python object is made for a message, except for a rare one that needs special care. It runs in
+executors, so it imports only the standard library, numpy and pyarrow.
 """
 
 from cometmq.pipeline.records.batches import layout_batches, record_batches

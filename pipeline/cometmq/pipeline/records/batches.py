@@ -1,4 +1,4 @@
-"""Rows as record batches: a column at a time, and only those that are asked for."""
+"""Turning rows into record batches, a column at a time, and only the columns asked for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _YEAR_1: Final = -62_135_596_800_000
 _YEAR_10000: Final = 253_402_300_800_000
-"""Milliseconds. Times outside are no dates to Python, and some not even to Spark."""
+"""In milliseconds. Python cannot represent later times, and Spark cannot represent some."""
 
 
 def record_batches(
@@ -46,10 +46,10 @@ def record_batches(
     queue_offsets: tuple[int, int] | None = None,
     source: str = "answer",
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a pull answer: stored records, one behind the other.
+    """Yield the messages of a pull answer, which consists of consecutive stored records.
 
-    With `queue_offsets` only those from the first on and in front of the second: an answer may go
-    further than what is wanted. `DamagedRecordError` for bytes that are no records.
+    With `queue_offsets`, only those from the first to before the second: an answer may contain more
+    than what is wanted. Raise `DamagedRecordError` for bytes that are no records.
     """
     yield from layout_batches(
         answer_layout(data, source), columns, how, broker=broker, queue_offsets=queue_offsets
@@ -64,7 +64,7 @@ def layout_batches(
     broker: str | None = None,
     queue_offsets: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the same of records that were found otherwise."""
+    """Do the same for records that have been laid out already."""
     schema = _schema(tuple(columns))
     for rows in rows_of(layout, how, wants_body="body" in columns):
         making = _Making(rows, broker)
@@ -90,7 +90,7 @@ def _schema(columns: tuple[str, ...]) -> pa.Schema:
 
 
 class _Making:
-    """One record batch in the making; what several columns need is found once."""
+    """One record batch in the making; what several columns need is computed once."""
 
     def __init__(self, rows: Rows, broker: str | None) -> None:
         self.layout = rows.layout
@@ -111,16 +111,16 @@ class _Making:
 
     @cached_property
     def heads(self) -> Heads:
-        """What stands in front of the bodies: one look at each record for all these numbers.
+        """The fixed fields before the bodies, read with one access per record.
 
-        What is behind the first host is somewhere else where a host is one of IPv6.
+        If a host is IPv6, the fields after the first host are elsewhere.
         """
         found = gathered(self.layout.raw, self.layout.starts, _HEAD.itemsize)
         return found.view(_HEAD).reshape(len(found))
 
     @cached_property
     def is_short(self) -> bool:
-        """Whether no host is one of IPv6."""
+        """Whether all hosts are IPv4."""
         return not (self.layout.sys_flags & IPV6_HOSTS).any()
 
 

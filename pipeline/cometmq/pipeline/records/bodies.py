@@ -1,6 +1,6 @@
-"""Bodies that are not what was sent: compressed ones, and those that hold a batch of messages.
+"""Bodies that are stored in another form: compressed, or as a batch of messages.
 
-zlib is Python's; LZ4 and ZSTD are Arrow's, which are in every build of it.
+zlib comes from Python; LZ4 and ZSTD come from Arrow, which has them in every build.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cometmq.pipeline.records.properties import decode
 
 COMPRESSED: Final = 0x1
 INNER_BATCH: Final = 0xC0
-"""Both of its bits: the body is a batch, stored as one record, that a reader must unwrap."""
+"""If both bits are set, the body is a batch, stored as one record, that a reader must unwrap."""
 
 _KINDS: Final = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}
 _KIND_MASK: Final = 0x700
@@ -26,13 +26,13 @@ _PROPERTIES_SIZE: Final = 2
 
 
 class BodyError(Exception):
-    """A body that is not what its flags say."""
+    """A body is not what its flags say."""
 
 
 def decompressed(body: bytes, sys_flag: int, size_max: int) -> bytes:
     """Return the body as it was before compression.
 
-    `BodyError` if it is no such stream, is not whole, or would make more than `size_max` bytes.
+    Raise `BodyError` if it is not such a stream, is incomplete, or would exceed `size_max` bytes.
     """
     kind = _KINDS.get(sys_flag & _KIND_MASK)
     if kind is None:
@@ -62,10 +62,10 @@ def _arrow(body: bytes, kind: str, size_max: int) -> bytes:
 
 
 def split_batch(body: bytes, properties: bytes) -> list[tuple[int, bytes, bytes]]:
-    """Return the messages of an inner batch: each its flag, body and properties.
+    """Return the flag, body and properties of each message of an inner batch.
 
-    `BodyError` if their lengths do not agree, or they are not as many as the record's properties
-    say.
+    Raise `BodyError` if their lengths do not agree, or their number is not the one in the record's
+    properties.
     """
     items: list[tuple[int, bytes, bytes]] = []
     start: int = 0

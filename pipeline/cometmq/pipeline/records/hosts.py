@@ -33,7 +33,7 @@ _OFFSET_SIZE: Final = 8
 
 
 def hosts(words: Words) -> pa.Array:
-    """Return the addresses and ports of hosts of IPv4, each as its eight bytes."""
+    """Return the addresses and ports of IPv4 hosts, which are given as eight bytes each."""
     return repeated_words(np.ascontiguousarray(words), _host)
 
 
@@ -60,7 +60,7 @@ def _host(packed: bytes) -> str:
 
 
 def offset_ids(layout: Layout) -> pa.Array:
-    """Return the id by which a broker finds each record: its host and physical offset in hex."""
+    """Return the id by which a broker finds each record: its host and physical offset, in hex."""
     short = (layout.sys_flags & STORE_IPV6) == 0
     if short.all():
         return _offset_ids(layout)
@@ -73,7 +73,7 @@ def offset_ids(layout: Layout) -> pa.Array:
 
 
 def _offset_ids(layout: Layout) -> pa.Array:
-    """Return those of records whose hosts have the same size."""
+    """Return the ids of records whose hosts have the same size."""
     count = len(layout.starts)
     if not count:
         return pa.array([], STRING)

@@ -1,4 +1,4 @@
-"""Where the parts of each record are, found for many at once.
+"""Finding the parts of records, for many records at once.
 
 =====  =======  ==========================================================================
 at     size     field (big-endian; offsets are for two IPv4 hosts)
@@ -22,8 +22,8 @@ at     size     field (big-endian; offsets are for two IPv4 hosts)
 ..     2, n     properties: length, name 0x01 value 0x02 repeated
 =====  =======  ==========================================================================
 
-`cometmq.proto` reads the same one record at a time, and says more of it; but executors do not have
-what it needs.
+`cometmq.proto` reads the same format one record at a time, and has more on it, but executors do not
+have what it needs.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 MAGIC_BLANK: Final = 0xCBD43194
-"""Fills the rest of a log file: its size is that of the rest."""
+"""The magic of the filler of a log file's end; its size is that of the rest."""
 
 RECORD_SIZE_MIN: Final = 91
 REGION_SIZE_MAX: Final = (1 << 31) - 1
-"""Of bytes that are looked at together: Arrow counts places in 32 bits."""
+"""The most bytes that are handled together: Arrow's offsets have 32 bits."""
 
 _HEAD: Final = Struct(">iI").unpack_from
 _SIZE: Final = Struct(">i").unpack_from
@@ -65,24 +65,24 @@ _BORN_IPV6: Final = 0x10
 STORE_IPV6: Final = 0x20
 IPV6_HOSTS: Final = _BORN_IPV6 | STORE_IPV6
 _LONGER_BY: Final = 12
-"""Bytes of a host of IPv6, beyond those of one of IPv4."""
+"""How many bytes longer an IPv6 host is than an IPv4 host."""
 _TOPIC_SIZE_V1_MAX: Final = 127
 _ALIKE_MIN: Final = 8
-"""Records of one size after which more of them are looked for at once."""
+"""After so many records of one size, look for more of that size at once."""
 _ALIKE_MAX: Final = 4096
 _SIGN: Final = 0x80
 """The bit of a number's first byte that makes it negative."""
 SIZE_MAX: Final = 32767
-"""Of a topic in version 2, and of properties: each is a signed number of 16 bits."""
+"""The largest size of a topic in version 2, and of properties: signed 16-bit numbers."""
 
 
 def int32s(raw: Bytes, at: Longs) -> npt.NDArray[np.int32]:
-    """Return the numbers of 32 bits at these places."""
+    """Return the 32-bit numbers at these places."""
     return np.ndarray(max(len(raw) - 3, 0), ">i4", raw, strides=(1,))[at].astype(np.int32)
 
 
 def int64s(raw: Bytes, at: Longs) -> Longs:
-    """Return the numbers of 64 bits at these places."""
+    """Return the 64-bit numbers at these places."""
     return np.ndarray(max(len(raw) - 7, 0), ">i8", raw, strides=(1,))[at].astype(np.int64)
 
 
@@ -91,7 +91,7 @@ def _uint16s(raw: Bytes, at: Longs) -> Longs:
 
 
 def head_at(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return the size and the magic that stand at a place."""
+    """Return the size and the magic at a place."""
     return _HEAD(data, at)
 
 
@@ -107,7 +107,7 @@ class Layout(NamedTuple):
     topic_starts: Longs
     topic_ends: Longs
     sizes: Longs
-    """Of the records; of a message out of an inner batch, that of the batch's."""
+    """The sizes of the records; for a message from an inner batch, that of the batch's record."""
 
     @property
     def property_starts(self) -> Longs:
@@ -116,12 +116,12 @@ class Layout(NamedTuple):
 
     @property
     def born_shift(self) -> Longs:
-        """What the born host is longer than one of IPv4."""
+        """How much longer the born host is than an IPv4 host."""
         return (self.sys_flags & _BORN_IPV6).astype(np.int64) // _BORN_IPV6 * _LONGER_BY
 
     @property
     def body_crcs(self) -> npt.NDArray[np.int32]:
-        """The checksum of each body, as it is stored with it."""
+        """The stored checksum of each body."""
         return int32s(self.raw, self.starts + _BODY_CRC_AT)
 
     @property
@@ -136,7 +136,7 @@ class Layout(NamedTuple):
 
     @property
     def physical_offsets(self) -> Longs:
-        """Where in the log each record says that it is."""
+        """Where in the log each record is, by its own field."""
         return int64s(self.raw, self.starts + PHYSICAL_OFFSET_AT)
 
     @property
@@ -160,11 +160,11 @@ class Layout(NamedTuple):
 
 
 def follow(data: bytes | memoryview, at: int, limit: int) -> tuple[Longs, int]:
-    """Follow the sizes from record to record, from `at` on.
+    """Follow the sizes from record to record, starting at `at`.
 
-    Returns where each record begins, with the end of the last behind; and the magic that was found
-    there instead of another record, 0 where `limit` leaves no room for one. A size that leads
-    behind the limit, or is too small for a record, ends it as a wrong magic does.
+    Return where each record begins, followed by the end of the last; and the magic that was found
+    there instead of another record, or 0 if `limit` leaves no room for one. A size that leads past
+    the limit, or is too small for a record, ends the search as a wrong magic does.
     """
     borders = [at]
     add = borders.append
@@ -187,14 +187,14 @@ def follow(data: bytes | memoryview, at: int, limit: int) -> tuple[Longs, int]:
             at += size * count
             alike = 0
     found = np.array(borders if at <= limit else borders[:-1], np.int64)
-    # Of all together that is less than of each: a loop of Python has as little in it as it can.
+    # Checked for all together, which is cheaper: the Python loop does as little as possible.
     count = _sound_magics(data, found[:-1])
     end = int(found[count])
     return found[: count + 1], head_at(data, end)[1] if end <= room else 0
 
 
 def _alike(data: bytes | memoryview, at: int, size: int, limit: int) -> int:
-    """Return how many sizes like this one follow each other from a place on."""
+    """Return how many records of this size follow each other from a place on."""
     count = min((limit - at) // size, _ALIKE_MAX)
     if count <= 0:
         return 0
@@ -203,7 +203,7 @@ def _alike(data: bytes | memoryview, at: int, size: int, limit: int) -> int:
 
 
 def _sound_magics(data: bytes | memoryview, starts: Longs) -> int:
-    """Return how many records have the magic of one, up to the first that has another."""
+    """Return how many records have a valid magic, up to the first that does not."""
     if not len(starts):
         return 0
     magics = np.ndarray(len(data) - 3, ">u4", data, strides=(1,))[starts + 4]
@@ -212,14 +212,14 @@ def _sound_magics(data: bytes | memoryview, starts: Longs) -> int:
 
 
 def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
-    """Find the parts of records that `follow` found; and which have lengths that agree."""
+    """Return the parts of records that `follow` found, and for which the lengths agree."""
     starts, ends = borders[:-1], borders[1:]
     magics = int32s(raw, starts + 4).view(np.uint32)
     flags = int32s(raw, starts + _SYS_FLAG_AT)
     wide = (magics == MAGIC_V2).astype(np.int64)
     ipv6_hosts = ((flags >> 4) & 1) + ((flags >> 5) & 1)
     body_starts = starts + _HEAD_SIZE + _LONGER_BY * ipv6_hosts.astype(np.int64)
-    # Nothing outside of a record may be looked at: what leads there counts as its start.
+    # Never look outside a record: positions that would lead there are replaced by its start.
     good = body_starts + 3 + wide <= ends
     body_starts = np.where(good, body_starts, starts + 4)
     body_sizes = int32s(raw, body_starts - 4).astype(np.int64)
@@ -244,22 +244,22 @@ def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
 
 
 def at_their_place(layout: Layout, physical_offset: int) -> Truths:
-    """Whether each record says that it is where it is, when `raw` begins at an offset of a log."""
+    """Whether each record's physical offset is right, if `raw` begins at an offset of a log."""
     found: Truths = layout.physical_offsets == layout.starts + physical_offset
     return found
 
 
 def are_numbered(layout: Layout) -> Truths:
-    """Whether each record has a queue, and a place in it, that can be: neither is negative."""
+    """Whether each record's queue id and queue offset are valid, that is, not negative."""
     signs = layout.raw[layout.starts + _QUEUE_ID_AT] | layout.raw[layout.starts + _QUEUE_OFFSET_AT]
     found: Truths = signs < _SIGN
     return found
 
 
 def answer_layout(data: bytes | memoryview, source: str = "answer") -> Layout:
-    """Lay out the records of a pull answer, which is nothing but records.
+    """Lay out the records of a pull answer, which consists only of records.
 
-    `DamagedRecordError` if it is not, which names the source.
+    Otherwise raise `DamagedRecordError`, which names the source.
     """
     if len(data) > REGION_SIZE_MAX:
         raise DamagedRecordError(REGION_SIZE_MAX, f"{len(data)} bytes are too many at once")
@@ -276,7 +276,7 @@ def answer_layout(data: bytes | memoryview, source: str = "answer") -> Layout:
 
 
 def what_begins(data: bytes | memoryview, at: int) -> str:
-    """Say what stands in the way of a record at a place."""
+    """Say why no record begins at a place."""
     room = len(data) - at
     if room < RECORD_SIZE_MIN:
         return f"{room} bytes are too few"

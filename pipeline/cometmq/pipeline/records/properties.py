@@ -1,9 +1,9 @@
-r"""The properties of many records, apart: `name 0x01 value 0x02`, repeated.
+r"""Splitting the properties of many records: `name 0x01 value 0x02`, repeated.
 
-Reading is as lenient as Apache's (`cometmq.proto.properties`), which takes a record at a time. So
-the records are of two kinds. In a plain one every pair has a name, one 0x01, a value and a 0x02,
-no name comes twice, and all is UTF-8: of those, numpy finds all separators at once. The odd ones,
-which are rare, are decoded one by one.
+Parsing is as lenient as Apache's (`cometmq.proto.properties`), which handles one record at a time.
+So there are two kinds of records. In a plain record, every pair has a name, one 0x01, a value and a
+0x02, no name occurs twice, and everything is UTF-8: numpy finds all their separators at once. Odd
+records, which are rare, are decoded one by one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _WORD: Final = 8
 _PAIRS_FEW: Final = 32
-"""Up to so many pairs in a record, each is compared with each."""
+"""With up to so many pairs in a record, each is compared with each."""
 
-# Odd numbers that spread bits, of no further meaning.
+# Odd numbers that spread bits; they have no further meaning.
 _MIX_TAIL: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_SIZE: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _MIX_ROW: Final = np.uint64(0x165667B19E3779F9)
@@ -56,7 +56,7 @@ class Properties:
         self._split(odd, None if odd.any() else _Pairs(raw, borders, marks))
 
     def _split(self, odd: Truths, pairs: _Pairs | None) -> None:
-        """Note which records are odd, and decode those."""
+        """Note which records are odd, and decode these."""
         if pairs is None:
             raw, borders = parts_of(self._whole.filter(pa.array(~odd)))
             pairs = _Pairs(raw, borders, _separators(raw))
@@ -80,7 +80,7 @@ class Properties:
         return merged(found, self._plain, odd, self._odd)
 
     def find(self, name: str) -> pa.Array:
-        """Return one property of each record, null where it has none; names of up to 8 letters."""
+        """Return one property of each record, or null; its name may have up to 8 characters."""
         found = self._pairs.find(name.encode())
         if not len(self._odd):
             return found
@@ -89,7 +89,7 @@ class Properties:
 
 
 class _Pairs:
-    """The pairs of plain records, which have their properties one behind the other in `raw`."""
+    """The pairs of plain records, whose properties are consecutive in `raw`."""
 
     def __init__(self, raw: Bytes, borders: Longs, marks: Longs) -> None:
         self._count = len(borders) - 1
@@ -97,7 +97,7 @@ class _Pairs:
         self._name_starts = np.zeros(len(self._value_ends), np.int64)
         self._name_starts[1:] = self._value_ends[:-1] + 1
         self._borders = np.searchsorted(self._value_ends, borders)
-        """The numbers of the pairs between which those of each record are."""
+        """The numbers of the pairs at which each record's pairs begin and end."""
         self._raw = raw
         if len(raw) < _WORD:
             self._raw = np.concatenate([raw, np.zeros(_WORD, np.uint8)])
@@ -109,17 +109,17 @@ class _Pairs:
 
     @cached_property
     def _first_words(self) -> Words:
-        """The first eight bytes of each name as a number; all of a name that is shorter."""
+        """The first eight bytes of each name as a number; shorter names are complete."""
         begins = np.minimum(self._name_starts, len(self._raw) - _WORD)
         words = _words(self._raw, begins)
-        # What begins less than a word before the end is shifted up to where it would stand.
+        # A name that begins less than a word before the end is shifted to its proper place.
         words <<= ((self._name_starts - begins) * 8).astype(np.uint64)
         unused = np.maximum(_WORD - self._name_sizes, 0)
         return words >> (unused * 8).astype(np.uint64)
 
     @cached_property
     def _names_of_all(self) -> list[bytes] | None:
-        """The names that every record has, in this order, and no others; as nearly always."""
+        """The names of all records, if these are the same, in the same order, as nearly always."""
         each = len(self._name_ends) // max(self._count, 1)
         if (self._borders != np.arange(self._count + 1) * each).any():
             return None
@@ -136,7 +136,7 @@ class _Pairs:
         return names
 
     def doubled(self) -> Truths:
-        """Which records may have a name twice: all that do, and hardly ever another."""
+        """Return which records may have a name twice: all that do, and hardly any other."""
         found: Truths = np.zeros(self._count, np.bool_)
         if (names_of_all := self._names_of_all) is not None:
             found[:] = len(set(names_of_all)) < len(names_of_all)
@@ -190,7 +190,7 @@ class _Pairs:
 
 @lru_cache(maxsize=4)
 def _times(names: tuple[bytes, ...], count_log: int) -> pa.Array:
-    """Return the names as many times as the count says: they are the same in batch after batch."""
+    """Return the names repeated; cached, as they are the same in batch after batch."""
     sizes = np.tile(np.array([len(each) for each in names], np.int32), 1 << count_log)
     borders = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=borders[1:])
@@ -215,7 +215,7 @@ def _words(raw: Bytes, at: Longs) -> Words:
 
 
 def _not_text(whole: pa.Array) -> Truths:
-    """Which are not UTF-8."""
+    """Return which of them are not UTF-8."""
     try:
         whole.cast(STRING)
     except pa.ArrowInvalid:
@@ -232,7 +232,7 @@ def _is_text(raw: bytes) -> bool:
 
 
 def _separators(raw: Bytes) -> Longs:
-    """Return where 0x01 and 0x02 stand."""
+    """Return the positions of 0x01 and 0x02."""
     marks = np.flatnonzero(raw <= 2)
     kinds = raw[marks]
     separators: Longs = marks if kinds.all() else marks[kinds != 0]
@@ -242,7 +242,7 @@ def _separators(raw: Bytes) -> Longs:
 def _is_regular(raw: Bytes, borders: Longs, marks: Longs) -> bool:
     """Whether all records consist of whole pairs, as nearly always.
 
-    Their separators take turns, with something between any two, and the last of each is a 0x02.
+    Then their separators alternate, are never adjacent, and each record ends with a 0x02.
     """
     starts, ends = borders[:-1], borders[1:]
     kinds = raw[marks]
@@ -257,7 +257,7 @@ def _is_regular(raw: Bytes, borders: Longs, marks: Longs) -> bool:
 
 
 def _out_of_form(raw: Bytes, borders: Longs, marks: Longs) -> Truths:
-    """Which records do not consist of whole pairs with one 0x01 in each."""
+    """Return which records do not consist of whole pairs with one 0x01 in each."""
     starts, ends = borders[:-1], borders[1:]
     odd: Truths = np.zeros(len(starts), np.bool_)
     filled = ends > starts

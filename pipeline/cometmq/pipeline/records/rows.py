@@ -1,4 +1,4 @@
-"""From records to rows: batches that are stored as one record unwrapped, bodies decompressed."""
+"""Turning records into rows: unwrap batches stored as one record, and decompress bodies."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class Reading:
     """How records become rows."""
 
     decompress: bool = True
-    """Whether bodies are what was sent, rather than what is stored."""
+    """Whether bodies are as sent rather than as stored."""
     unwrap: bool = True
     """Whether a batch that is stored as one record becomes a row for each of its messages."""
     strict: bool = True
-    """Whether a body that is not what its flags say is an error; else it is null."""
+    """Whether a body that is not what its flags say is an error; otherwise it is null."""
     skips_bodies: bool = False
-    """Whether such a body is null also where others are errors, and is told in the log.
+    """Whether such a body is null even if `strict`, and is reported in the log.
 
-    So is that of a batch which is not whole: it stays one row, for nobody knows its messages.
+    So is the body of an incomplete batch, which stays one row, as its messages are unknown.
     """
     rows_max: int = 8192
-    """Of a record batch. What Spark and Python do for each is as much as for some 500 rows more."""
+    """The most rows of a record batch, each of which costs Spark and Python some 500 rows' work."""
     size_max: int = 8 << 20
-    """Of the records, and of the bodies, of a record batch of more than one row."""
+    """The most bytes of records, and of bodies, in a record batch of more than one row."""
     body_size_max: int = _BODY_SIZE_MAX
-    """Of a body, decompressed."""
+    """The most bytes of a decompressed body."""
     tags: frozenset[str] = frozenset()
-    """Only messages that have one of these; with none of them, all."""
+    """Only messages with one of these tags; all if empty."""
     source: str = field(default="", compare=False)
-    """What is read, for errors: a file, a queue."""
+    """What is read, for errors: a file or a queue."""
 
 
 class Rows(NamedTuple):
@@ -63,11 +63,11 @@ class Rows(NamedTuple):
 
     layout: Layout
     bodies: dict[int, bytes | None]
-    """Of the rows whose body is not as it is stored, by their number."""
+    """By row number, the bodies that differ from the stored ones."""
 
 
 def rows_of(layout: Layout, how: Reading, *, wants_body: bool) -> Iterator[Rows]:
-    """Yield the rows of these records, as many together as one record batch holds."""
+    """Yield the rows of these records, grouped by record batch."""
     for chosen in _cuts(layout, how):
         some = layout.rows(chosen)
         if how.unwrap and ((some.sys_flags & INNER_BATCH) == INNER_BATCH).any():
@@ -81,7 +81,7 @@ def rows_of(layout: Layout, how: Reading, *, wants_body: bool) -> Iterator[Rows]
 
 
 def _cuts(layout: Layout, how: Reading) -> Iterator[slice]:
-    """Divide the rows, by their number and by the bytes of their records."""
+    """Divide the rows by number and by the size of their records."""
     sizes = np.cumsum(layout.ends - layout.starts)
     count, first, done = len(sizes), 0, 0
     while first < count:
@@ -94,9 +94,9 @@ def _cuts(layout: Layout, how: Reading) -> Iterator[slice]:
 def _decompressed(
     layout: Layout, broken: Truths | None, how: Reading, *, wants_body: bool
 ) -> Iterator[Rows]:
-    """Yield the rows with their bodies; fewer together where those turn out to be large.
+    """Yield the rows with their bodies, in smaller groups if bodies turn out to be large.
 
-    Those of `broken` batches are skipped.
+    Bodies of `broken` batches are skipped.
     """
     is_other = layout.sys_flags & COMPRESSED != 0
     if broken is not None:
@@ -144,9 +144,9 @@ def _damaged(layout: Layout, row: int, reason: str, how: Reading) -> DamagedReco
 
 
 def _unwrapped(layout: Layout, how: Reading) -> tuple[Layout, Truths]:
-    """Return the records with each inner batch replaced by a record for each of its messages.
+    """Return the records, with each inner batch replaced by a record for each of its messages.
 
-    And which of them are batches that are not whole, whose bodies are to be skipped.
+    Also return which of them are incomplete batches, whose bodies are to be skipped.
     """
     parts: list[bytes] = []
     sizes: list[int] = []
@@ -158,7 +158,7 @@ def _unwrapped(layout: Layout, how: Reading) -> tuple[Layout, Truths]:
         records, is_broken = None, False
         if flag & INNER_BATCH == INNER_BATCH:
             records = _inner_records(layout, row, how)
-            # Their bodies are plain; the flags that are shown stay those of the batch.
+            # Their bodies are not compressed; the flags that are shown stay those of the batch.
             flag &= ~COMPRESSED if records else ~0
             is_broken = how.skips_bodies and not records
         records = records or [layout.raw[start:end].tobytes()]

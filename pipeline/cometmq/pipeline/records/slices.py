@@ -1,4 +1,4 @@
-"""Arrow arrays of pieces of a buffer, without a Python object for a piece."""
+"""Arrow arrays of pieces of a buffer, without a Python object per piece."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     Words: TypeAlias = npt.NDArray[np.uint64]
 
 _HEX: Final = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
-"""The two letters of each byte."""
+"""The two hex digits of each byte."""
 _HEX_OF_TWO: Final = np.stack([np.repeat(_HEX, 256), np.tile(_HEX, 256)], 1).view(np.uint32)[:, 0]
-"""The four letters of each two bytes: a quarter of the looks at a table."""
+"""The four hex digits of each pair of bytes, for fewer table accesses."""
 _WORD: Final = 8
 _SMALL: Final = 48
-"""Bytes of a piece. Larger ones are copied by Arrow, which has the memory for them at hand: new
-pages cost more than the copy."""
+"""The largest size of a small piece. Arrow copies larger ones, as it has memory at hand: new pages
+cost more than the copy."""
 
 
 def hex_letters(packed: Bytes) -> Bytes:
-    """Return a matrix of bytes as one of letters, two for each byte."""
+    """Return a matrix of bytes as one of hex digits, two for each byte."""
     return _HEX[packed].view(np.uint8)
 
 
 def four_letters(numbers: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint32]:
-    """Return each number of 16 bits as letters, which are there as a number of 32."""
+    """Return the four hex digits of each 16-bit number, packed into a 32-bit number."""
     return _HEX_OF_TWO[numbers]
 
 
@@ -50,19 +50,19 @@ def matrix_rows(letters: Bytes, kind: pa.DataType = BINARY) -> pa.Array:
 
 
 def gathered(raw: Bytes, starts: Longs, size: int) -> Bytes:
-    """Return so many bytes, at least one, from each of these places on, as a matrix."""
+    """Return `size` bytes, at least one, from each of these places, as a matrix."""
     windows = np.ndarray(max(len(raw) - size + 1, 0), f"V{size}", raw, strides=(1,))
     return windows[starts].view(np.uint8).reshape(len(starts), size)
 
 
 def is_repeated(matrix: Bytes) -> bool:
-    """Whether all rows of a matrix are the same; quicker than comparing each with the first."""
+    """Whether all rows of a matrix are equal; faster than comparing each with the first."""
     letters, size = matrix.ravel(), matrix.shape[1]
     return bool((letters[size:] == letters[:-size]).all())
 
 
 def size_of_all(starts: Longs, ends: Longs) -> int:
-    """Return the size that all of these pieces have; 0 if there is none."""
+    """Return the common size of these pieces, or 0 if their sizes differ."""
     sizes = ends - starts
     return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else 0
 
@@ -75,9 +75,9 @@ def _evens(count_log: int) -> pa.Array:
 def pieces(raw: Bytes, starts: Longs, ends: Longs, kind: pa.DataType = BINARY) -> pa.Array:
     """Return these pieces, which must be in order and not overlap, as one array.
 
-    The array over all borders holds each piece and, between two, what separates them: of those,
-    every second is taken, which is one copy in C++. Pieces of one size are a matrix, which is
-    quicker, if they are small, or always as far apart. Nothing is checked; text must be UTF-8.
+    An array over all borders has each piece and, in between, each separator; every second element
+    is taken, which is one copy in C++. Pieces of one size are copied as a matrix, which is faster,
+    if they are small or equally spaced. Nothing is checked; text must be UTF-8.
     """
     count = len(starts)
     if not count:
@@ -97,7 +97,7 @@ def pieces(raw: Bytes, starts: Longs, ends: Longs, kind: pa.DataType = BINARY) -
 
 
 def _step_of_all(starts: Longs) -> int:
-    """Return how far apart any two neighbours begin; 0 where that differs."""
+    """Return the common distance of neighbours, or 0 if it differs."""
     steps = starts[1:] - starts[:-1]
     return int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
 
@@ -105,7 +105,7 @@ def _step_of_all(starts: Longs) -> int:
 def _copied(
     raw: Bytes, start: int, shape: tuple[int, int], step: int, kind: pa.DataType
 ) -> pa.Array:
-    """Return pieces of one size, each a step behind the last, in memory that Arrow has at hand."""
+    """Return equally spaced pieces of one size, in memory that Arrow has at hand."""
     count, size = shape
     data = pa.allocate_buffer(count * size)
     np.frombuffer(memoryview(data), np.uint8).reshape(shape)[:] = np.ndarray(
@@ -116,7 +116,7 @@ def _copied(
 
 
 def parts_of(array: pa.Array) -> tuple[Bytes, Longs]:
-    """Return the bytes of a binary array that was just made, and the borders in them."""
+    """Return the bytes of a newly made binary array, and the borders in them."""
     if not len(array):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, borders, data = array.buffers()
@@ -129,7 +129,7 @@ def parts_of(array: pa.Array) -> tuple[Bytes, Longs]:
 
 
 def repeated(raw: Bytes, starts: Longs, ends: Longs, convert: Callable[[bytes], str]) -> pa.Array:
-    """Return these pieces, most of which are alike, converted: each different one once."""
+    """Return these pieces converted; as most are equal, convert each distinct one once."""
     if size := size_of_all(starts, ends):
         matrix = gathered(raw, starts, size)
         if is_repeated(matrix):
@@ -141,7 +141,7 @@ def repeated(raw: Bytes, starts: Longs, ends: Longs, convert: Callable[[bytes], 
 
 
 def repeated_words(words: Words, convert: Callable[[bytes], str]) -> pa.Array:
-    """Return the same of pieces of eight bytes: as numbers they are told apart quicker."""
+    """Do the same for pieces of eight bytes, which are compared faster, as numbers."""
     if len(words) and (words == words[0]).all():
         return pa.repeat(convert(words[0].tobytes()), len(words))
     numbers = pa.array(words).dictionary_encode()
@@ -150,9 +150,9 @@ def repeated_words(words: Words, convert: Callable[[bytes], str]) -> pa.Array:
 
 
 def spread(values: pa.Array, rows: Longs, count: int) -> pa.Array:
-    """Return an array of `count` with each value at its row, and null elsewhere.
+    """Return an array of length `count` with each value at its row, and null elsewhere.
 
-    The rows are in order. Of two values of one row, the later counts.
+    The rows are in order. If a row has two values, the later one counts.
     """
     if len(rows) == count and (rows == np.arange(count)).all():
         return values
@@ -164,7 +164,7 @@ def spread(values: pa.Array, rows: Longs, count: int) -> pa.Array:
 
 
 def merged(first: pa.Array, rows: Longs, second: pa.Array, others: Longs) -> pa.Array:
-    """Put two arrays together, each value at its row."""
+    """Merge two arrays, with each value at its row."""
     if not len(others):
         return first
     order = np.empty(len(rows) + len(others), np.int32)

@@ -1,8 +1,8 @@
-"""Whether the sealed blocks of a log have the checksums that stand beside it (`integrity/`).
+"""Comparing the sealed blocks of a log with the checksums stored beside it (`integrity/`).
 
-They cover every byte, the heads and properties of records, too: `cometmq.store.upkeep.integrity`
-says what they are. To reckon them takes `crc32c`, which executors need not have: a task where it
-is not installed says that it has compared none.
+The checksums cover every byte, including heads and properties of records; they are described in
+`cometmq.store.upkeep.integrity`. They require `crc32c`, which executors may not have: a task
+without it reports that it has compared no blocks.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _HEADER_CHECKED: Final = 32
 _ENTRY: Final = Struct(">II")
 _ENTRY_CHECKED: Final = Struct(">qI")
 _READ_AT_ONCE: Final = 64
-"""Blocks."""
+"""How many blocks are read at a time."""
 
 
 class Compared(NamedTuple):
-    """What became of the blocks that begin in a part of a log."""
+    """The result for the blocks that begin in a part of a log."""
 
     blocks: int | None
-    """How many were compared; None where they cannot be."""
+    """How many were compared; None if that is not possible."""
     wrong: list[tuple[int, int]]
-    """Where in the log those begin and end that have another checksum."""
+    """Where in the log blocks with a wrong checksum begin and end."""
 
 
 def compare(part: Part, sample: float = 1.0) -> Compared:
-    """Compare the blocks that begin in a part, those of a sample: see `sampled`."""
+    """Compare the blocks that begin in a part, or a sample of them: see `sampled`."""
     crc32c = installed_crc32c()
     if crc32c is None:
         return Compared(None, [])
@@ -67,7 +67,7 @@ def compare(part: Part, sample: float = 1.0) -> Compared:
 
 
 def installed_crc32c() -> Crc32c | None:
-    """Return what reckons the checksums, where an executor has it."""
+    """Return the function that computes the checksums, if an executor has it."""
     try:
         found: Crc32c = import_module("crc32c").crc32c
     except ImportError:
@@ -76,9 +76,9 @@ def installed_crc32c() -> Crc32c | None:
 
 
 def _sums(part: Part, crc32c: Crc32c) -> dict[int, int]:
-    """Return the checksums that a file of the log has, by the numbers of its blocks.
+    """Return the checksums of a file of the log, by the numbers of its blocks.
 
-    Each vouches for itself: what was torn, or is of another format, covers nothing.
+    Each entry has its own check: one that is torn, or has another format, covers nothing.
     """
     try:
         with Opened(part.root, inside(part.root, FOLDER, part.path.rpartition("/")[2])) as file:
@@ -98,7 +98,7 @@ def _sums(part: Part, crc32c: Crc32c) -> dict[int, int]:
 
 
 def _blocks(part: Part, begin: int, count: int) -> Iterator[tuple[int, memoryview]]:
-    """Yield so many blocks of a file with their numbers; none that its data does not fill."""
+    """Yield up to `count` blocks of a file with their numbers; only blocks that its data fills."""
     with Opened(part.root, part.path) as file:
         for first in range(begin, begin + count, _READ_AT_ONCE):
             size = min(_READ_AT_ONCE, begin + count - first) * BLOCK_SIZE

@@ -1,4 +1,4 @@
-"""The files of a store directory: which there are, and bytes of them.
+"""The files of a store directory: listing and reading them.
 
 The directory is a local path or a URI that Arrow knows (`hdfs://`, `s3://`, `file://`). Every
 executor must see it under the same name. Nothing is locked and nothing is changed.
@@ -29,7 +29,7 @@ LOG_FOLDER: Final = "commitlog"
 _NAME_LENGTH: Final = 20
 
 FORMAT_VERSION: Final = 1
-"""The newest format of a store that is known here, see `cometmq.store.upkeep.checkpoint`."""
+"""The newest store format that is known here; see `cometmq.store.upkeep.checkpoint`."""
 _CHECKPOINT: Final = Struct(">48x4si112xI")  # Magic, version, and the checksum of 48 to 168.
 _CHECKPOINT_CHECKED: Final = slice(48, 168)
 _CHECKPOINT_MAGIC: Final = b"CMCP"
@@ -37,11 +37,11 @@ assert _CHECKPOINT.size == 172
 
 
 class StoreFile(NamedTuple):
-    """One file of a row of files."""
+    """One file of a sequence of files."""
 
     path: str
     start: int
-    """Where in the row it begins, in bytes: its name."""
+    """Where in the sequence it begins, in bytes; this is its name."""
     size: int
 
 
@@ -49,7 +49,7 @@ class Opened:
     """One file, open for reading."""
 
     def __init__(self, root: str, path: str, *, ahead: bool = True) -> None:
-        """Without `ahead` nothing is read but what is asked for."""
+        """Open the file; without `ahead`, read only what is asked for."""
         self._file = _filesystem(root)[0].open_input_file(path)
         self._local = None if "://" in root else os.open(path, os.O_RDONLY)
         self._exact = None if ahead or not hasattr(os, "posix_fadvise") else self._local
@@ -57,15 +57,15 @@ class Opened:
             os.posix_fadvise(self._exact, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read(self, size: int, position: int) -> bytes:
-        """Read bytes at a place; fewer at the end of the file."""
+        """Read `size` bytes at a place; fewer at the end of the file."""
         if self._exact is not None:
             return os.pread(self._exact, size, position)
         return self._file.read_at(size, position)
 
     def written_end(self, start: int, end: int) -> int:
-        """Return behind what was ever written of a range; `start` when nothing was.
+        """Return the end of what was ever written in a range; `start` if nothing was.
 
-        As far as its filesystem tells, which counts zeros as written that somebody has read.
+        The filesystem says so; it may count zeros as written that somebody has read.
         """
         if self._local is None or not hasattr(os, "SEEK_DATA"):
             return end
@@ -74,7 +74,7 @@ class Opened:
             while place < end and (data := os.lseek(self._local, place, os.SEEK_DATA)) < end:
                 behind = place = min(os.lseek(self._local, data, os.SEEK_HOLE), end)
         except OSError as error:
-            return behind if error.errno == errno.ENXIO else end  # No data from there on.
+            return behind if error.errno == errno.ENXIO else end  # No more data.
         return behind
 
     def __enter__(self) -> Self:
@@ -102,18 +102,18 @@ def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
 
 @contextmanager
 def disk_errors_told(root: str) -> Generator[None]:
-    """Say in one line what the disk, or another filesystem, refuses to who looks at a store."""
+    """Turn errors of the disk or another filesystem into one line."""
     try:
         yield
     except PermissionError as error:
         what_to_do = "run it as the user that the store belongs to"
         raise OptionError(f"path: {root}: {error}; {what_to_do}") from None
-    except (OSError, ArrowInvalid) as error:  # The latter of what is no path, such as file:/x.
+    except (OSError, ArrowInvalid) as error:  # The latter for an invalid path, such as file:/x.
         raise OptionError(f"path: {root}: {error}") from None
 
 
 def check_store(root: str) -> str:
-    """Return a store's path in its filesystem. `OptionError`, with what to do, for what is none."""
+    """Return a store's path in its filesystem; an `OptionError` says what to do if it is none."""
     with disk_errors_told(root):
         return _checked_path(root)
 
@@ -143,10 +143,10 @@ def _checked_path(root: str) -> str:
 
 
 def require_seen(root: str) -> None:
-    """Refuse a store that is not there where an executor runs, who was sent to read a part."""
+    """Raise if an executor that is to read a part of a store does not see the store."""
     with disk_errors_told(root):
         filesystem, path = _filesystem(root)
-        log = f"{path.rstrip('/')}/{LOG_FOLDER}"  # Of what is mounted nowhere the folder is there.
+        log = f"{path.rstrip('/')}/{LOG_FOLDER}"  # An unmounted folder may exist, but has no log.
         if filesystem.get_file_info(log).type != fs.FileType.Directory:
             raise OptionError(
                 f"path: {root}: no store there on {gethostname()}; each machine that reads must"
@@ -155,19 +155,19 @@ def require_seen(root: str) -> None:
 
 
 def _leads_nowhere(path: str) -> bool:
-    """Whether a path of this machine, as others have no links, is of a link to nothing."""
+    """Whether a path is a dangling link; only local paths can be."""
     return Path(path).is_symlink() and not Path(path).exists()
 
 
 def is_open(root: str) -> bool:
-    """Whether a broker has the store open, or had when it was killed: a clean stop says so."""
+    """Whether a broker has the store open, or had when it was killed: a stop removes `abort`."""
     with disk_errors_told(root):
         filesystem, path = _filesystem(root)
         return filesystem.get_file_info(f"{path.rstrip('/')}/abort").type != fs.FileType.NotFound
 
 
 def _check_format(root: str, path: str) -> None:
-    """Refuse a store of a newer format than ours. A damaged checkpoint, or Apache's, says none."""
+    """Refuse a store of a newer format; a damaged checkpoint, or Apache's, has no format."""
     if _filesystem(root)[0].get_file_info(path).type != fs.FileType.File:
         return
     with Opened(root, path) as file:
@@ -182,7 +182,7 @@ def _check_format(root: str, path: str) -> None:
 
 
 def log_files(root: str) -> list[StoreFile]:
-    """Return the files of a store's log, in order. `OptionError`, with what to do, for no store."""
+    """Return the files of a store's log, in order; an `OptionError` says what to do without one."""
     path = check_store(root)
     named = _named_by_offsets(root, f"{path}/{LOG_FOLDER}", is_log=True)
     files = [file for file in named if file.size]
@@ -216,14 +216,14 @@ def log_files(root: str) -> list[StoreFile]:
 
 def row_of(root: str, folder: str) -> list[StoreFile]:
     """Return the files of a folder that are named by offsets, in order; none without a folder."""
-    # Apache names a file before it has a length.
+    # Apache creates a file before it gives it a length.
     return [file for file in _named_by_offsets(root, folder) if file.size]
 
 
 def _named_by_offsets(root: str, folder: str, *, is_log: bool = False) -> list[StoreFile]:
-    """Return them with those that are empty.
+    """Return them including empty ones.
 
-    Others are passed over, as the store does in the folders of queues; but not among the log's.
+    Other files are ignored, as the store does in the folders of queues, but not in the log.
     """
     filesystem, _ = _filesystem(root)
     found: list[StoreFile] = []
@@ -241,7 +241,7 @@ def _named_by_offsets(root: str, folder: str, *, is_log: bool = False) -> list[S
 
 
 def folders_of(root: str, folder: str) -> list[str]:
-    """Return the names of the folders in a folder, sorted; none when it is not there."""
+    """Return the names of the folders in a folder, sorted; none if it does not exist."""
     filesystem, path = _filesystem(root)
     selector = fs.FileSelector(f"{path.rstrip('/')}/{folder}", allow_not_found=True)
     return sorted(
@@ -252,7 +252,7 @@ def folders_of(root: str, folder: str) -> list[str]:
 
 
 def inside(root: str, *names: str) -> str:
-    """Return the path of something in a store, as its filesystem names it."""
+    """Return the path of something in a store, in its filesystem."""
     return "/".join([_filesystem(root)[1].rstrip("/"), *names])
 
 

@@ -1,6 +1,6 @@
 """The items of index files as a table.
 
-A file has a header of 40 bytes, slots of 4, and items of 20 (big-endian):
+A file has a header of 40 bytes, slots of 4 bytes, and items of 20 bytes (big-endian):
 
 ==  ====  ============================================================================
 at  size  field of an item
@@ -11,8 +11,8 @@ at  size  field of an item
 16  4     the number of the slot's item before this one, 0 for none
 ==  ====  ============================================================================
 
-Of the header the first 8 bytes are the first time in ms, the last 4 the number of the next item.
-Item 0 is never used. How many slots there are is not noted down: the driver finds it out.
+The first 8 bytes of the header are the first time in ms, and its last 4 are the number of the next
+item. Item 0 is never used. The number of slots is not stored: the driver finds it out.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _batch(
     part: IndexPart, items: npt.NDArray[np.void], first: int, begin: int, columns: Sequence[str]
 ) -> pa.RecordBatch:
     numbers = np.arange(first, first + len(items), dtype=np.int32)
-    # The first item's seconds count from the begin of the file before.
+    # The first item's seconds count from the start of the previous file.
     seconds = np.where(numbers == 1, 0, items["seconds"].astype(np.int64))
     found = {
         "file": pa.repeat(part.name, len(items)),

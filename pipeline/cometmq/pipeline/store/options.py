@@ -1,4 +1,4 @@
-"""The options of `format("cometmq-store")`, read and checked once, where the frame is made."""
+"""The options of `format("cometmq-store")`, parsed and checked once, when the frame is made."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ _SPLIT_SIZE_MIN: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """What of a store is read, and how."""
+    """What is read of a store, and how."""
 
     path: str = ""
-    """The folder of the store, or its URI; `load(path)` says the same. Required."""
+    """The folder of the store, or its URI; the same as `load(path)`. Required."""
     view: str = RECORDS
     """`records`: a row for each message of the log. `queues`: for each entry of the ConsumeQueues.
-    `index`: for each item of the index. `survey`: what an audit wants, see `survey`."""
+    `index`: for each item of the index. `survey`: what an audit needs; see `survey`."""
     columns: str = ""
-    """Names separated by commas, for who cannot give a schema; what is left out costs nothing. `*`
-    is all of them."""
+    """Names separated by commas, if you cannot give a schema; columns left out cost nothing. `*` is
+    all of them."""
     topic: str = ""
-    """Only these, several separated by commas."""
+    """Only this topic, or several separated by commas."""
     broker: str = ""
-    """What the column `broker` says."""
+    """The value of the column `broker`."""
     decompress: bool = True
-    """Whether bodies are what was sent, or what is stored."""
+    """Whether bodies are as sent rather than as stored."""
     unwrap: bool = True
     """Whether a batch that is stored as one record is a row for each of its messages."""
     checksums: bool = True
-    """Whether bodies are compared with the checksums that were stored with them."""
+    """Whether bodies are compared with their stored checksums."""
     on_damage: str = "fail"
-    """`fail`: the job fails at a damaged place, and says where it is. `skip`: it is told in the
-    executor's log, and passed over. `silent`: the same without a word, for who knows of it."""
+    """`fail`: the job fails at a damaged place and says where it is. `skip`: the place is reported
+    in the executor's log and skipped. `silent`: it is skipped without a report."""
     runs: bool = True
-    """Of a survey: whether it says how the offsets of queues follow one another."""
+    """For a survey: whether it describes how the offsets of queues follow one another."""
     blocks: bool = False
-    """Of a survey: whether sealed blocks are compared with their checksums, see `blocks`."""
+    """For a survey: whether sealed blocks are compared with their checksums; see `blocks`."""
     sample: float = 1.0
-    """Of a survey: of which share of the log the checksums are compared, see `scan.sampled`."""
+    """For a survey: the share of the log whose checksums are compared; see `scan.sampled`."""
     first_offset: int = 0
-    """Files of the log that end in front of this physical offset are passed over."""
+    """Files of the log that end before this physical offset are skipped."""
     filter_pushdown: bool = False
-    """Whether to leave out what conditions on topic, queue, place and time leave out. Of a frame
-    that is asked by others, too, rows are missing then: see `PushingReader`."""
+    """Whether to skip what conditions on topic, queue, place and time exclude. If the frame is also
+    used by other queries, these miss rows: see `PushingReader`."""
     split_bytes: int = 0
-    """Bytes of the log that one task reads, about; 0 leaves that to its size and the cores."""
+    """About how many bytes of the log a task reads; 0 leaves that to its size and the cores."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class StoreOptions:
 
 
 def store_options(options: Mapping[str, str]) -> StoreOptions:
-    """Read what a frame is read with; an `OptionError` names the option that is wrong."""
+    """Parse the options for reading a frame; an `OptionError` names the wrong option."""
     found = parse_options(StoreOptions, options)
     if not found.path:
         raise OptionError("path: is required; name the folder of a store, the one with commitlog/")

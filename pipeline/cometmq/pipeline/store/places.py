@@ -1,4 +1,4 @@
-"""What stands at single places of a log, for the driver to look at."""
+"""Reading single places of a log, in the driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD_SIZE: Final = 8
 
 
 def record_at(log: Log, place: int) -> Layout | None:
-    """Return the record that begins at a physical offset; None when no sound one does."""
+    """Return the record that begins at a physical offset; None if no sound one does."""
     if (file := _file_of(log, place)) is None or file.start + file.size - place < RECORD_SIZE_MIN:
         return None
     position = place - file.start
@@ -40,7 +40,7 @@ def store_time_ms(record: Layout) -> int:
 
 
 def behind_filler(log: Log, place: int) -> int:
-    """Return where the next file begins, if what fills the end of one stands here; else here."""
+    """Return where the next file begins if a file's filler is here; otherwise `place`."""
     if (file := _file_of(log, place)) is None or file.start + file.size - place < _HEAD_SIZE:
         return place
     end = file.start + file.size
@@ -50,10 +50,10 @@ def behind_filler(log: Log, place: int) -> int:
 
 
 def first_since(log: Log, since_ms: int) -> int:
-    """Return where the file begins behind which all records are that were stored since then.
+    """Return the start of a file before which no record was stored since a time.
 
-    One record of each file behind it is read, the first: a log is in the order of its store times,
-    as far as the clock of its broker always went on. A file without such a record tells nothing.
+    It reads the first record of each later file: a log is in the order of store times, unless the
+    broker's clock went back. A file without such a record is not conclusive.
     """
     for file in reversed(log.files[1:]):
         record = record_at(log, file.start) if file.start < log.end else None

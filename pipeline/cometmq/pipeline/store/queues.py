@@ -1,6 +1,6 @@
 """The entries of ConsumeQueues as a table.
 
-An entry of a queue has 20 bytes, one of a queue of batches 46 (big-endian; times in ms):
+An entry of a queue has 20 bytes, that of a batch queue has 46 (big-endian; times in ms):
 
 ==  ====  ===================================    ==  ====  ====================================
 at  size  of a queue                             at  size  of a queue of batches
@@ -14,7 +14,7 @@ at  size  of a queue                             at  size  of a queue of batches
 ..  ..                                           38  8     of no meaning here
 ==  ====  ===================================    ==  ====  ====================================
 
-Files are longer than what is written to them: zeros follow.
+Files are longer than what is written to them; the rest is zeros.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIMPLE: Final = "consumequeue"
 BATCH: Final = "batchconsumequeue"
 _IN_ROCKSDB: Final = "consumequeue_rocksdb"
 _DATABASE: Final = "CURRENT"
-"""The file that a database has in its folder, see `cometmq.store.starting.rocksdb`."""
+"""A file in the folder of every database; see `cometmq.store.starting.rocksdb`."""
 
 COLUMNS: Final[Mapping[str, Column]] = {
     column.name: column
@@ -84,9 +84,9 @@ class QueuePart(NamedTuple):
 
 
 def queue_parts(root: str, topics: Sequence[str] = ()) -> list[QueuePart]:
-    """Return the files of all queues, or of those of some topics.
+    """Return the files of all queues, or of the queues of some topics.
 
-    `OptionError` where a broker of Apache's has them in RocksDB: its plain files are old.
+    Raise `OptionError` if an Apache broker has them in RocksDB, as its plain files are outdated.
     """
     for folder in (SIMPLE, _IN_ROCKSDB):
         if is_file(root, folder, _DATABASE):
@@ -107,7 +107,7 @@ def queue_parts(root: str, topics: Sequence[str] = ()) -> list[QueuePart]:
 
 
 def _is_queue(name: str) -> bool:
-    """Whether a folder is named as a queue's is: `7`, not `007`. Others the store does not read."""
+    """Whether a folder has a queue's name: `7`, not `007`. The store does not read others."""
     is_number = name.isascii() and name.isdecimal()
     return is_number and (name[0] != "0" or name == "0") and int(name) <= _QUEUE_ID_MAX
 

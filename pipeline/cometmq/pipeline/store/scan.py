@@ -1,15 +1,15 @@
-"""The records of a part of a log, and what is damaged between them.
+"""The records of a part of a log, and the damage between them.
 
-A part is a range of bytes of one file; a record belongs to the part in which it begins. Where a
-part begins in the middle of a file a record is looked for: a magic that stands where a record would
-have it, whose lengths agree and that says it is where it is. Whoever knows where a message will lie
-can write such a record into its body, so the look begins in front of the part by more than a body
-has, and follows what it finds. Where that leads over what looks like a record, too, one of the two
-is in the body of the other, and the file is followed from its beginning. Behind damage the log is
-entered again in the same way.
+A part is a range of bytes of one file; a record belongs to the part in which it begins. If a part
+begins in the middle of a file, a record is searched for: a magic at a record's place, with lengths
+that agree and the right physical offset. Somebody who knows where a message will be stored can put
+such a record into its body. So the search begins before the part, by more than the length of a
+body, and follows the records that it finds. If another apparent record begins within one of these,
+one of the two is in the body of the other, and the file is followed from its start. After damage,
+the log is entered again in the same way.
 
-Each part looks at one record more than it has: at the first of the next part. So damage there,
-which the next part would pass over on its search, is found by this one, and each by one only.
+Each part also looks at the first record of the next part. So damage there, which the next part's
+search would skip, is found by this part, and all damage is found exactly once.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
     from cometmq.pipeline.records.layout import Longs, Truths
 
 CHUNK_SIZE: Final = 6 << 20
-"""Bytes that are read and looked at together. To Python alone 2 MiB are dearer by nothing; but what
-each record batch costs it, and Spark, is not little."""
+"""How many bytes are read and handled together. For Python alone, 2 MiB would cost no more; but
+each record batch costs Python and Spark quite a bit."""
 
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
 _MAGIC_BEGIN: Final = _MAGIC_BYTES[0][:3]
-"""Of all of them: to look for each would go through all the data for one that is not there."""
+"""The common beginning of all magics: searching for each would scan all data for a missing one."""
 _MAGIC_AT: Final = 4
 _HEAD_SIZE: Final = 8
 _MAGIC_END: Final = _MAGIC_AT + len(_MAGIC_BEGIN) - 1
-"""Behind a place, how far the begin of a magic goes at most whose record begins in front of it."""
+"""How far past a place the beginning of a magic can reach if its record begins before the place."""
 _CRC_MASK: Final = 0x7FFFFFFF
 _OFFSET_SIZE: Final = 8
 _BODY_MAX: Final = (4 << 20) + (64 << 10)
-"""What brokers take, unless they are told otherwise, with all else that a record has."""
+"""The size that brokers accept by default, plus everything else in a record."""
 _WRONG_BODY: Final = "the checksum of its body is wrong"
 _SAMPLED_SIZE: Final = 64 << 10
 _GOLDEN_RATIO: Final = np.uint64(0x9E3779B97F4A7C15)
-"""What is behind the point of it, in 64 bits."""
+"""Its fractional part, as a 64-bit number."""
 
 
 class Part(NamedTuple):
@@ -71,41 +71,41 @@ class Part(NamedTuple):
     base: int
     """Where in the log the file begins."""
     start: int
-    """In the file, as the next three."""
+    """The start of the range; it and the next three are positions in the file."""
     stop: int
-    """Records that begin here or behind belong to the next part."""
+    """Records that begin here or later belong to the next part."""
     limit: int
-    """Where the data of the file ends: its length, but in the last one."""
+    """Where the file's data ends: at its length, except in the last file."""
     length: int
-    """Of the file."""
+    """The length of the file."""
 
 
 class Damage(NamedTuple):
-    """A place of a log that holds no sound record, where one should be."""
+    """A place of a log where a sound record should be and is not."""
 
     start: int
-    """In the log, as the next."""
+    """Where it begins in the log."""
     end: int
-    """Where the next sound record is, or the part of the log ends that was looked at."""
+    """Where the next sound record begins, or the scanned part of the log ends."""
     reason: str
 
 
 def scan(part: Part, *, checksums: bool = False, sample: float = 1.0) -> Iterator[Layout | Damage]:
     """Yield the records of a part, many together, and the damage between them.
 
-    With `checksums` a record whose body has not the checksum that was stored with it is damage;
-    with a `sample` below 1, only one that is `sampled`.
+    With `checksums`, a record whose body does not have its stored checksum is damage; with a
+    `sample` below 1, only records that are `sampled` are checked.
     """
     with Opened(part.root, part.path) as file:
         yield from _Scan(part, file, sample=sample if checksums else 0).run()
 
 
 def sampled(places: Longs, sample: float) -> Truths:
-    """Which records, by where in the log they begin, are in a sample of such a share.
+    """Return which records, by their positions in the log, are in a sample of this share.
 
-    The log is taken in pieces of 64 KiB, and those are chosen by nothing but where they are: the
-    multiples of the golden ratio, without what is in front of their points, are spread evenly, so
-    each stretch of the log has its share, and a larger sample has all of a smaller one.
+    The log is divided into pieces of 64 KiB, which are chosen only by position: the fractional
+    parts of the multiples of the golden ratio are spread evenly. So each stretch of the log has its
+    share, and a larger sample contains a smaller one.
     """
     if sample >= 1:
         return np.ones(len(places), np.bool_)
@@ -123,28 +123,28 @@ class _Scan:
         self._sample = sample
         self._data = b""
         self._begin = 0  # Where in the file the data begins.
-        self.is_over = False  # Whether the filler of the file's end was met.
+        self.is_over = False  # Whether the filler of the file's end was reached.
 
     def run(self) -> Iterator[Layout | Damage]:
         yield from self._from(self._first())
 
     def _first(self) -> int:
-        """Return where the first record of the part begins; the end of the data if none does."""
+        """Return where the first record of the part begins, or the end of the data if none does."""
         part = self._part
         if not part.start:
             return 0
         position = followed(part, self._file).end
-        if position < part.start:  # A record that is longer than what was looked at, or none.
+        if position < part.start:  # A record longer than what was followed, or none.
             return self._next_sound(part.start, part.stop)
         return position if position < part.stop else part.limit
 
     def follow(self) -> Iterator[Layout | Damage]:
-        """Yield what is in the part from the first place on that looks like a record."""
+        """Yield the contents of the part, starting at the first place that looks like a record."""
         part = self._part
         yield from self._from(self._next_sound(part.start, part.stop) if part.start else 0)
 
     def holds_another(self, layout: Layout) -> bool:
-        """Whether in one of the records that were yielded last another one seems to begin."""
+        """Whether another record seems to begin within one of those that were yielded last."""
         first, end = int(layout.starts[0]), int(layout.ends[-1])
         if self._data.count(_MAGIC_BEGIN, first, end + _MAGIC_END) == len(layout.starts):
             return False
@@ -166,7 +166,7 @@ class _Scan:
             count = len(good) if good.all() else int(np.argmin(good))
             own = int(np.searchsorted(layout.starts[:count], part.stop - self._begin))
             yield from self._checked(layout.rows(slice(0, own)))
-            if own < count:  # The first of the next part, which is sound.
+            if own < count:  # The first record of the next part is sound.
                 return
             position = self._begin + int(borders[count])
             if count == len(good) and self._reads_on(position):
@@ -181,7 +181,7 @@ class _Scan:
                 return
 
     def _reach(self, position: int, size: int) -> int:
-        """See to it that bytes of the file are there; returns where they are in the data."""
+        """Make sure that bytes of the file are read; return where they are in the data."""
         have = self._begin + len(self._data)
         if position < self._begin or position + size > have:
             self._begin = position
@@ -190,7 +190,7 @@ class _Scan:
         return position - self._begin
 
     def _reads_on(self, position: int) -> bool:
-        """Read on when what begins here goes beyond the data, and can be a record by its head."""
+        """Read on if what begins here exceeds the data and, by its head, can be a record."""
         have = self._begin + len(self._data)
         at = position - self._begin
         if position >= self._part.limit:
@@ -203,20 +203,20 @@ class _Scan:
         end = position + size
         if not is_record or end <= have or end > self._part.limit:
             return False
-        self._begin = -1  # Whatever is there is read anew, from the record on.
+        self._begin = -1  # The data is read again, starting at the record.
         self._data = b""
         self._reach(position, size)
         return self._begin + len(self._data) >= end
 
     def _is_blank(self, position: int) -> bool:
-        """Whether the filler of a file's end is here: its size is that of the rest."""
+        """Whether the filler of a file's end is here; its size is that of the rest."""
         at = self._reach(position, _HEAD_SIZE)
         if len(self._data) - at < _HEAD_SIZE:
             return False
         return head_at(self._data, at) == (self._part.length - position, MAGIC_BLANK)
 
     def _damage(self, position: int) -> Damage:
-        """Say what is wrong here, and where the log goes on."""
+        """Return what is wrong here, and where the log continues."""
         part = self._part
         reason = self._reason(position)
         end = self._next_sound(position + 1, part.limit)
@@ -243,9 +243,9 @@ class _Scan:
         return "its queue offset or queue id is negative"
 
     def _next_sound(self, position: int, stop: int) -> int:
-        """Return where the first sound record begins from one place on, in front of another.
+        """Return where the first sound record between two places begins.
 
-        The end of the data where there is none.
+        If there is none, return the end of the data.
         """
         part = self._part
         while position < stop:
@@ -272,7 +272,7 @@ class _Scan:
         return sound_size(self._data, at, self._part.base + position) is not None
 
     def _checked(self, layout: Layout) -> Iterator[Layout | Damage]:
-        """Yield the records; those whose bodies are damaged as such, if checksums count."""
+        """Yield the records; if checksums count, yield those with damaged bodies as damage."""
         if not len(layout.starts):
             return
         wrong = self._wrong(layout) if self._sample else None
@@ -299,29 +299,29 @@ class _Scan:
 
 
 class Followed(NamedTuple):
-    """The records in front of a place of a file, each of which begins where another ends."""
+    """The consecutive records before a place of a file."""
 
     end: int
-    """Behind them or behind damage, 0 without either; that of the data behind the file's filler."""
+    """The end of the records or damage, or 0 without any; after the filler, the end of the data."""
     last: Sequence[Layout]
-    """Those of them that a body in which the place is could begin with."""
+    """The last ones, as far back as a body that contains the place could begin."""
 
 
 def found_end(found: Layout | Damage) -> int:
-    """Return where in the log records end, or damage does."""
+    """Return where in the log records or damage end."""
     if isinstance(found, Damage):
         return found.end
     return int(found.physical_offsets[-1] + found.sizes[-1])
 
 
 def followed(part: Part, file: Opened) -> Followed:
-    """Follow the records in front of a part, from as far away as a body can be long."""
+    """Follow the records before a part, starting as far back as a body can be long."""
     start = max(part.start - _BODY_MAX, 0)
     return _followed(part, file, start) or cast("Followed", _followed(part, file, 0))
 
 
 def _followed(part: Part, file: Opened, start: int) -> Followed | None:
-    """Follow records from a place on; `None` if they may be in the bodies of others."""
+    """Follow records, starting at a place; `None` if they may be in the bodies of others."""
     end, last = part.base, deque[Layout]()
     scanning = _Scan(part._replace(start=start, stop=part.start), file, sample=0)
     for found in scanning.follow():
@@ -337,7 +337,7 @@ def _followed(part: Part, file: Opened, start: int) -> Followed | None:
 
 
 def fastest_crc32() -> Callable[[memoryview], int]:
-    """Return that of `isal`, a tenth of the work of `zlib`'s, where an executor has it."""
+    """Return the function of `isal`, a tenth of the work, if an executor has it, or `zlib`'s."""
     try:
         found: Callable[[memoryview], int] = import_module("isal.isal_zlib").crc32
     except ImportError:
@@ -349,7 +349,7 @@ _crc32: Final = fastest_crc32()
 
 
 def wrong_bodies(layout: Layout) -> Truths:
-    """Which bodies have another checksum than was stored with them."""
+    """Return which bodies do not have their stored checksums."""
     view = memoryview(layout.raw.data)
     crc32 = _crc32
     found = [
@@ -361,7 +361,7 @@ def wrong_bodies(layout: Layout) -> Truths:
 
 
 def sound_size(data: bytes, at: int, physical_offset: int) -> int | None:
-    """Return the size of the record that begins there; None when none does, or it is cut off."""
+    """Return the size of the sound record that begins at a place; None if there is none."""
     if len(data) - at < RECORD_SIZE_MIN:
         return None
     size, magic = head_at(data, at)
@@ -390,7 +390,7 @@ def next_record(data: bytes, at: int, begin: int) -> int | None:
 
 
 def last_record(data: bytes, end: int, begin: int) -> int | None:
-    """Return where in the data the last sound record begins in front of a place; or None."""
+    """Return where in the data the last sound record before a place begins, or None."""
     place = end + _MAGIC_END
     while (found := data.rfind(_MAGIC_BEGIN, 0, place)) >= _MAGIC_AT:
         start = found - _MAGIC_AT

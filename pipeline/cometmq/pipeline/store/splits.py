@@ -1,8 +1,8 @@
-"""From a store to the parts that tasks read; and where its log ends, once and for all of them.
+"""Dividing a store into the parts that tasks read, up to one end of the log for all of them.
 
-The log ends behind its last sound record, as the driver finds it: what a running broker appends
-after that is in no part, so all tasks together read one state of the store. What stands behind that
-record is the torn tail of a broker that was killed, or a record that is being written just now.
+The log ends after its last sound record, as the driver finds it. What a running broker appends
+later is in no part, so all tasks together read one state of the store. Anything after that record
+is the torn tail of a killed broker, or a record that is just being written.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cometmq.pipeline.store.files import StoreFile
 
 SPLIT_SIZE: Final = 256 << 20
-"""About the bytes of a part of a large log: what a task costs by itself is little beside it."""
+"""The approximate size of a part of a large log, beside which a task's own cost is small."""
 _SPLIT_SIZE_MIN: Final = 16 << 20
-"""Where a core has less, a task would take no longer than its start."""
+"""With less per core, a task would take no longer than starting it."""
 
 _CHUNK_SIZE: Final = 4 << 20
 _RECORD_SIZE_MAX: Final = 64 << 20
 _ZEROS_MAX: Final = 64 << 10
-"""More than a record may end with: the length of no properties, or such as are zeros."""
+"""More zeros than a record may end with: an empty length of properties, or zeros in them."""
 
 
 class Log(NamedTuple):
@@ -35,20 +35,20 @@ class Log(NamedTuple):
     root: str
     files: list[StoreFile]
     end: int
-    """Behind the last sound record."""
+    """The end of the last sound record."""
     data_end: int
-    """Behind the last byte that is not zero: more than `end` where the tail is torn."""
+    """The end of the last nonzero byte: more than `end` if the tail is torn."""
     last: int = 0
-    """Where the last sound record begins; `end` when there is none."""
+    """Where the last sound record begins; `end` if there is none."""
 
     @property
     def first(self) -> int:
-        """Where the log begins: what was in front of it has expired."""
+        """Where the log begins: everything before has expired."""
         return self.files[0].start if self.files else 0
 
 
 def look(root: str) -> Log:
-    """Look at a store. `OptionError`, which says what to do, for a folder that is none."""
+    """Look at a store; an `OptionError` says what to do if the folder is none."""
     with disk_errors_told(root):
         return _log_of(root)
 
@@ -57,7 +57,7 @@ def _log_of(root: str) -> Log:
     files = log_files(root)
     data_end: int | None = None
     for file in reversed(files):
-        # Zeros that were read ahead would be data to the next who looks.
+        # Zeros that were read ahead would count as written for the next look.
         with Opened(root, file.path, ahead=False) as opened:
             filled = _filled(opened, file.size)
             if not filled:
@@ -74,7 +74,7 @@ def _log_of(root: str) -> Log:
 
 
 def _filled(opened: Opened, size: int) -> int:
-    """Return behind the last byte that is not zero."""
+    """Return the end of the last byte that is not zero."""
     place = size
     while place > 0:
         start = max(place - _CHUNK_SIZE, 0)
@@ -88,10 +88,10 @@ def _filled(opened: Opened, size: int) -> int:
 
 
 def _last(part: Part, opened: Opened) -> tuple[int, int] | None:
-    """Return where in the log the last record of a file whose body is right begins, and its size.
+    """Return the position in the log and the size of a file's last record with a right body.
 
-    What looks like one may be in the body of another; so those that lead to it count. Who would
-    compare the checksum of each would be there for an hour, where somebody wrote thousands.
+    An apparent record may be in the body of another, so the records that lead to it count.
+    Comparing the checksum of each would take an hour if somebody wrote thousands of such records.
     """
     place = part.stop
     while (found := _last_sound(part, opened, place)) is not None:
@@ -105,9 +105,9 @@ def _last(part: Part, opened: Opened) -> tuple[int, int] | None:
 
 
 def _last_sound(part: Part, opened: Opened, place: int) -> int | None:
-    """Return where in a file the last sound record begins in front of a place; or None.
+    """Return where in a file the last sound record before a place begins, or None.
 
-    Chunk by chunk from the end; each is read as far as the longest record that begins in it goes.
+    Go back chunk by chunk; each is read to the end of the longest record that can begin in it.
     """
     while place > 0:
         start = max(place - _CHUNK_SIZE, 0)
@@ -121,9 +121,9 @@ def _last_sound(part: Part, opened: Opened, place: int) -> int | None:
 
 
 def parts(log: Log, split_size: int = 0, first: int = 0) -> list[Part]:
-    """Divide a log into parts of about so many bytes; with 0 by what it has, and by the cores.
+    """Divide a log into parts of about `split_size` bytes; with 0, by its size and the cores.
 
-    Files that end in front of `first`, a physical offset, are left out.
+    Files that end before `first`, a physical offset, are left out.
     """
     split_size = split_size or _split_size(log.end - max(log.first, first))
     found: list[Part] = []
@@ -131,7 +131,7 @@ def parts(log: Log, split_size: int = 0, first: int = 0) -> list[Part]:
         limit = min(file.size, log.end - file.start)
         if limit <= 0 or file.start + file.size <= first:
             continue
-        step = -(-limit // max(round(limit / split_size), 1))  # No part shall be left with little.
+        step = -(-limit // max(round(limit / split_size), 1))  # No part is to be left with little.
         for start in range(0, limit, step):
             stop = min(start + step, limit)
             found.append(Part(log.root, file.path, file.start, start, stop, limit, file.size))
@@ -139,7 +139,7 @@ def parts(log: Log, split_size: int = 0, first: int = 0) -> list[Part]:
 
 
 def _split_size(size: int) -> int:
-    """Return what a task reads of a log: each core as much as any, and as often."""
+    """Return the size for a task, so that all cores get equal work and the same number of tasks."""
     cores = os.cpu_count() or 1
     count = max(round(size / SPLIT_SIZE), 1)
     count = min(count + -count % cores, max(size // _SPLIT_SIZE_MIN, 1))

@@ -1,13 +1,13 @@
-"""What an audit wants of each part of a log: counts, damage, and how queue offsets follow.
+"""What an audit needs of each part of a log: counts, damage, and sequences of queue offsets.
 
-Rows of several kinds in one table, told apart by `kind`:
+Rows of several kinds are in one table, distinguished by `kind`:
 
 ======  ==================================================================================
-part    one for each: `count` records of `size` bytes from `start` to `end` in the log, of
-        `compared` of which the checksums were compared
-damage  a place that holds no sound record, where one should be, from `start` to `end`
-block   a sealed block, from `start` to `end`, that has another checksum than beside the log
-run     `count` messages of a queue whose offsets follow one another, from `first` on; the
+part    one per part: `count` records of `size` bytes from `start` to `end` in the log; the
+        checksums of `compared` of them were compared
+damage  a place from `start` to `end` where a sound record should be and is not
+block   a sealed block, from `start` to `end`, whose checksum is not the one beside the log
+run     `count` messages of a queue with consecutive offsets, beginning with `first`; the
         first of them is at `start` in the log
 ======  ==================================================================================
 """
@@ -67,7 +67,7 @@ def survey_batches(
     blocks: bool = False,
     sample: float = 1.0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part; those of queues, and of blocks, only if they are asked for."""
+    """Yield the rows of a part; runs and blocks only if asked for."""
     rows: list[Row] = []
     noted = _Runs()
     count = size = compared = 0
@@ -96,17 +96,17 @@ def survey_batches(
 
 
 class _Runs:
-    """The runs of offsets of all queues that a part has messages of."""
+    """The runs of offsets of all queues in a part."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[bytes, int], list[int]] = {}
-        """By queue the run that may go on: its first offset, its count, and where it starts."""
+        """By queue, the run that may continue: its first offset, its count, and where it starts."""
         self._done: list[Row] = []
 
     def add(self, layout: Layout) -> None:
-        """Note the messages of some records, which come behind those that were noted."""
+        """Note the messages of some records, which must follow the earlier ones."""
         kinds = layout.sys_flags & _TRANSACTION_MASK
-        # Half messages that are none of a topic's, and batches, do not count one by one.
+        # Half messages, which belong to no topic's queue, and batches do not count one by one.
         counted = (kinds != _TRANSACTION_PREPARED) & (kinds != _TRANSACTION_ROLLED_BACK)
         counted &= (layout.sys_flags & _INNER_BATCH) == 0
         some = layout if counted.all() else layout.rows(counted)
