@@ -1,7 +1,7 @@
-"""Lets Spark find `format("cometmq")` by itself: it looks for packages named like this one.
+"""Lets Spark find `format("cometmq")` by itself: it looks for packages with such names.
 
-Spark imports all of them at its first look for a format, so there is nothing else here. A session
-of `cometmq.pipeline.session` registers the format itself, with more switched on.
+Spark imports all of them when it first looks for a format, so there is nothing else here. A session
+of `cometmq.pipeline.session` registers the format itself, with more options enabled.
 """
 
 from __future__ import annotations

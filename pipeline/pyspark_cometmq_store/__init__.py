@@ -1,6 +1,6 @@
-"""Lets Spark find `format("cometmq-store")` by itself, as `pyspark_cometmq` does of topics.
+"""Lets Spark find `format("cometmq-store")` by itself, as `pyspark_cometmq` does for topics.
 
-Spark takes one format from a package, so this is a second one.
+Spark takes one format from each package, so this is a second one.
 """
 
 from __future__ import annotations

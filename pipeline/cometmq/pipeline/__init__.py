@@ -1,4 +1,4 @@
-"""Spark reads and writes topics and store directories, through PySpark alone.
+"""Read and write topics, and read store directories, with Spark; only PySpark is needed.
 
 ::
 
@@ -21,7 +21,7 @@ __all__ = ["register", "session", "until_stopped"]
 
 
 def __getattr__(name: str) -> object:
-    """Import PySpark when it is asked for: who only reads records does not need it."""
+    """Import PySpark only on demand: programs that only read records do not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "until_stopped":

@@ -1,9 +1,9 @@
-"""How far a batch of a stream goes that may not have all there is.
+"""Where a batch of a stream ends that may not contain all available messages.
 
-By backlog, each queue gets its share of it: that is cheap, and nobody is left behind. But it reads
-a young queue as far ahead, in time, as an old one has messages more; and what sums up by windows
-with a watermark drops what comes from the queues behind as late. By time, all queues end at one
-store time, which is looked for by asking brokers which offsets a time has.
+By backlog, each queue gets its share: that is cheap, and no queue is left behind. But queues with a
+small backlog are read further ahead in time than those with a large one, so an aggregation by
+windows with a watermark drops messages of the latter as late. By time, all queues end at one store
+time, which is found by asking brokers for the offsets of a time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     Offsets = Mapping[Queue, int]
 
 _FULL_ENOUGH: Final = 0.9
-"""Of the messages that a batch may have: to find the last ones takes as many questions again."""
+"""A batch with this share of its limit is full enough: closer takes as many requests again."""
 
 
 def by_backlog(begins: Offsets, ends: Offsets, rows: int) -> dict[Queue, int]:
-    """Return how far a batch of so many messages goes: each queue gets its share of the backlog.
+    """Return where a batch of at most `rows` messages ends, with a share of each queue's backlog.
 
-    And every one at least a message, as far as they suffice, so that a small queue is not left
-    behind a large one. Spark notes the answer, so it need not be the same another time.
+    Each queue gets at least one message, if there are enough, so that a large queue does not starve
+    a small one. Spark records the answer, so it may differ another time.
     """
     backlog = {queue: ends[queue] - first for queue, first in begins.items()}
     total = sum(backlog.values())
@@ -43,7 +43,7 @@ def by_backlog(begins: Offsets, ends: Offsets, rows: int) -> dict[Queue, int]:
         given_up = min(over, shares[queue] - 1) if shares[queue] else 0
         shares[queue] -= given_up
         over -= given_up
-    if over > 0:  # More queues than messages: by chance, so that each gets its turn.
+    if over > 0:  # More queues than messages: choose at random, so that each gets its turn.
         waiting = [each for each in shares if shares[each]]
         shares.update(dict.fromkeys(random.sample(waiting, over), 0))
     return {queue: first + shares[queue] for queue, first in begins.items()}
@@ -56,11 +56,11 @@ def by_time(
     offsets_at: Callable[[int], Offsets],
     between: Callable[[], tuple[int, int]],
 ) -> dict[Queue, int]:
-    """Return how far a batch of so many messages goes, if all queues end at one store time.
+    """Return where a batch of at most `rows` messages ends, if all queues end at one store time.
 
-    `offsets_at` gives the first offset of each queue that was stored at a time, in ms, or later;
-    `between` gives times in front of the first message and behind the last. Of messages that were
-    all stored in one millisecond, and are more, each queue gets its share.
+    `offsets_at` returns the first offset of each queue that was stored at or after a time, in ms;
+    `between` returns a time before the first message and one after the last. If more messages than
+    that were stored in one millisecond, each queue gets its share of them.
     """
     upto, beyond = dict(begins), dict(ends)
     count, count_beyond = 0, _count(begins, ends)
@@ -80,7 +80,7 @@ def by_time(
 
 
 def _within(begins: Offsets, ends: Offsets, found: Offsets) -> dict[Queue, int]:
-    """Return the offsets of a time, as far as they are in a batch: clocks may have gone back."""
+    """Limit the offsets of a time to the batch, as clocks may have gone back."""
     return {
         queue: min(max(found.get(queue, ends[queue]), first), ends[queue])
         for queue, first in begins.items()

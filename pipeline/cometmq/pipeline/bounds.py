@@ -1,4 +1,4 @@
-"""From where to where topics are to be read: options made positions, with what the cluster says."""
+"""Where reading of topics begins and ends: positions from the options and the cluster's answers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
-    """Ask what there is to be read, again and again when a server is not there.
+    """Ask the cluster what there is to read; retry while a server is away.
 
-    With `whole`, a broker that stays away is an error; else it is told as missing, unless nobody
-    answers at all.
+    With `whole`, a broker that stays away is an error; otherwise it is reported as missing, unless
+    nobody answers at all.
     """
 
     def look() -> Survey:
@@ -37,7 +37,7 @@ def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
 def _look(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
     found = cluster.bounds(_topics(cluster, options))
     if not found.topics or (whole and not found.topics.issuperset(options.topics)):
-        # To take topics for deleted would be data loss, and brokers register when they please.
+        # Taking topics for deleted would be data loss, and a broker may register at any time.
         if not cluster.brokers().names:
             raise no_broker_yet(options.nameserver)
         found = cluster.bounds(_topics(cluster, options))
@@ -49,7 +49,7 @@ def _topics(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
 
 
 def require_topics(found: Survey, options: ReadOptions, said_by: str = "topic") -> None:
-    """Refuse to read topics that do not exist, or that nobody may read."""
+    """Refuse to read topics that do not exist or that nobody may read."""
     if absent := [each for each in options.topics if each not in found.topics]:
         raise OptionError(
             f"{said_by}: {', '.join(absent)}: no such topic on {options.nameserver};"
@@ -61,9 +61,9 @@ def require_topics(found: Survey, options: ReadOptions, said_by: str = "topic") 
 
 
 def wanted(cluster: Cluster, options: ReadOptions, found: Survey) -> dict[Queue, Bounds]:
-    """Return from where to where a batch reads each queue; an `OptionError` if that is backwards.
+    """Return where a batch begins and ends in each queue; `OptionError` if the end is first.
 
-    Not between times: where clocks went back, the later one may be in front.
+    That is no error between times: if a clock went back, the later time may have a lower offset.
     """
     begin = starts(cluster, options, found, EARLIEST)
     end = ends(cluster, options, found)
@@ -77,7 +77,7 @@ def wanted(cluster: Cluster, options: ReadOptions, found: Survey) -> dict[Queue,
 
 
 def starts(cluster: Cluster, options: ReadOptions, found: Survey, default: str) -> dict[Queue, int]:
-    """Return where reading begins, of each queue that there is now."""
+    """Return where reading begins in each queue that exists now."""
     if options.starting_timestamp:
         time_ms = read_time_ms("startingTimestamp", options.starting_timestamp)
         return _at(cluster, found, time_ms)
@@ -85,7 +85,7 @@ def starts(cluster: Cluster, options: ReadOptions, found: Survey, default: str) 
 
 
 def ends(cluster: Cluster, options: ReadOptions, found: Survey) -> dict[Queue, int]:
-    """Return where reading a batch ends."""
+    """Return where a batch ends in each queue."""
     if options.ending_timestamp:
         return _at(cluster, found, read_time_ms("endingTimestamp", options.ending_timestamp))
     if options.ending_offsets == EARLIEST:
@@ -118,7 +118,7 @@ def _edge(
             )
     else:
         given = read_given_positions(option, text, found.queues)
-    # A queue of which nothing is said: all of it.
+    # A queue that is not mentioned is read in full.
     other = EARLIEST_OFFSET if option == "startingOffsets" else LATEST_OFFSET
     return {
         queue: _within(option, queue, given.get(queue, other), bounds, options)

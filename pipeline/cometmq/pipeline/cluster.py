@@ -1,11 +1,10 @@
-"""What a cluster says of itself: where topics are, and from where to where their queues reach.
+"""Questions to a cluster: where topics are, and which offsets their queues have.
 
-All of it is asked with requests that Apache's servers know, too. One request (202) tells the first
-and the end offset of every queue that a broker has of a topic, so planning does not grow with the
-number of queues.
+All requests are known to Apache's servers, too. One request (202) returns the first and end offsets
+of all queues that a broker has of a topic, so planning does not grow with the number of queues.
 
-A broker that does not answer is not left out in silence: `bounds` says which ones were `missing`,
-and the caller decides what that means.
+A broker that does not answer is not silently left out: `bounds` says which ones were `missing`, and
+the caller decides what that means.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ QUERY_NOT_FOUND: Final = 22
 SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
 
 _ASKED_MAX: Final = 200
-"""Requests that are under way over one connection."""
+"""The most requests in flight on one connection."""
 _OBJECT: Final = r'(\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})'
 _STATUS = re.compile(rf"{_OBJECT}\s*:\s*{_OBJECT}")
-"""An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's. In these
-stand names of brokers, which may have braces. It never goes back over what it took, for a stream
-reads thousands of entries before each batch."""
+"""An entry of the answer to 202, whose keys are objects, which only Apache's JSON has. They contain
+broker names, which may have braces. The expression never backtracks, as a stream reads thousands of
+entries before each batch."""
 
 R = TypeVar("R")
 
@@ -68,7 +67,7 @@ class Queue(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """From its first offset to behind its last: what can be read of a queue."""
+    """The offsets of a queue that can be read: from `first` up to, but not including, `end`."""
 
     first: int
     end: int
@@ -76,16 +75,16 @@ class Bounds(NamedTuple):
 
 @dataclass(slots=True)
 class Survey:
-    """What there is to be read now."""
+    """What there is to read now."""
 
     queues: dict[Queue, Bounds] = field(default_factory=dict[Queue, Bounds])
     addresses: dict[str, str] = field(default_factory=dict[str, str])
     topics: set[str] = field(default_factory=set[str])
-    """Those that exist."""
+    """The topics that exist."""
     missing: dict[str, ConnectionLostError] = field(default_factory=dict[str, ConnectionLostError])
-    """Brokers that did not say anything."""
+    """Brokers that did not answer."""
     slaves: set[str] = field(default_factory=set[str])
-    """Brokers of which a slave said it, which may be behind."""
+    """Brokers for which a slave answered, which may lag."""
 
 
 class Cluster:
@@ -100,11 +99,11 @@ class Cluster:
         return f"<Cluster {';'.join(self.nameservers)}>"
 
     def route(self, topic: str) -> Route | None:
-        """Return where a topic is; `None` when there is no such topic."""
+        """Return where a topic is; `None` if it does not exist."""
         return self.routes([topic]).get(topic)
 
     def routes(self, topics: Sequence[str]) -> dict[str, Route]:
-        """Return where topics are; those that there are not are left out."""
+        """Return where topics are; topics that do not exist are left out."""
         requests = [{"topic": topic, "acceptStandardJsonOnly": "true"} for topic in topics]
         answers = self._ask_nameserver(GET_ROUTEINFO_BY_TOPIC, requests, TOPIC_NOT_EXIST)
         return {
@@ -114,9 +113,9 @@ class Cluster:
         }
 
     def brokers(self) -> Brokers:
-        """Return all brokers that have registered, by the name server that knows the most of them.
+        """Return all registered brokers, from the name server that knows the most.
 
-        It is the one that is asked from then on: what another did not know yet is asked again.
+        That one is asked from then on; callers repeat what another could not answer yet.
         """
         found = read_brokers(self._ask_nameserver(GET_BROKER_CLUSTER_INFO)[0].body)
         for address in self._servers.others():
@@ -133,7 +132,8 @@ class Cluster:
     def require(self) -> None:
         """Raise a `ConnectionLostError` unless one of its brokers answers.
 
-        And a `RefusedError` if that does not know who asks; what he may do is not asked.
+        Raise a `RefusedError` if that broker does not accept the credentials; permissions are not
+        checked.
         """
         addresses = sorted(self.brokers().addresses)
         if not addresses:
@@ -148,14 +148,14 @@ class Cluster:
                 return
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
-        """Return the topics whose whole names a regular expression matches, sorted.
+        """Return the topics whose full names match a regular expression, sorted.
 
-        Those that brokers keep for themselves are none of them, and those of retries and of dead
-        letters only for a pattern that begins as their names do.
+        Topics that brokers keep for themselves are left out; topics of retries and dead letters are
+        too, unless the pattern begins as their names do.
         """
         expression = re.compile(pattern)
         named = set(self._listed(GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
-        # Each cluster and each broker has a topic of its name.
+        # Each cluster and each broker has a topic with its name.
         named -= {*self._listed(GET_SYSTEM_TOPIC_LIST_FROM_NS)}
         return tuple(
             each
@@ -169,7 +169,7 @@ class Cluster:
         return json.loads(answer.body or b"{}").get("topicList") or []
 
     def bounds(self, topics: Sequence[str]) -> Survey:
-        """Return from where to where the queues of topics reach."""
+        """Return the bounds of the queues of topics."""
         found = Survey()
         asked: dict[tuple[str, str], list[str]] = {}
         routes = self.routes(topics)
@@ -203,7 +203,7 @@ class Cluster:
     def offsets_at(
         self, queues: Iterable[Queue], addresses: Mapping[str, str], time_ms: int
     ) -> dict[Queue, int]:
-        """Return the offset of the first message of each queue that was stored then or later."""
+        """Return, for each queue, the offset of the first message stored at or after a time."""
 
         def fields(queue: Queue) -> dict[str, str]:
             return {
@@ -218,18 +218,18 @@ class Cluster:
     def stored_first(
         self, queues: Iterable[Queue], addresses: Mapping[str, str]
     ) -> dict[Queue, int]:
-        """Return when the first message of each queue was stored, in ms; of empty ones nothing."""
+        """Return when the first message of each queue was stored, in ms; omit empty queues."""
         code = GET_EARLIEST_MSG_STORETIME
         return self._numbers(queues, addresses, code, _named, "timestamp")
 
     def ends(self, queues: Iterable[Queue], addresses: Mapping[str, str]) -> dict[Queue, int]:
-        """Return the offset that the next message of each gets, also of those that nobody reads."""
+        """Return the offset of each queue's next message, even if the queue is not readable."""
         return self._numbers(queues, addresses, GET_MAX_OFFSET, _named)
 
     def committed(
         self, group: str, queues: Iterable[Queue], addresses: Mapping[str, str]
     ) -> dict[Queue, int]:
-        """Return where a consumer group goes on; queues of which it has no offset are left out."""
+        """Return the committed offsets of a consumer group; omit queues without one."""
 
         def fields(queue: Queue) -> dict[str, str]:
             return {
@@ -244,7 +244,7 @@ class Cluster:
     def commit(
         self, group: str, offsets: Mapping[Queue, int], addresses: Mapping[str, str]
     ) -> None:
-        """Set where a consumer group goes on."""
+        """Commit the offsets of a consumer group."""
         for broker, queues in by_broker(offsets).items():
             fields = [
                 {
@@ -289,28 +289,28 @@ class Cluster:
         return found
 
     def ask(self, address: str, code: int, fields: Mapping[str, str]) -> Answer:
-        """Ask one server, again over a new connection if that one broke."""
+        """Ask one server; retry over a new connection if a kept one was broken."""
         return self.ask_all(address, code, [fields])[0]
 
     def ask_with(self, address: str, code: int, body: bytes) -> Answer:
-        """Ask one server by a body, in the same way."""
+        """Ask one server in the same way, with a request body."""
         return with_wire(address, self.settings, lambda peer: peer.ask(code, {}, body))
 
     def ask_all(
         self, address: str, code: int, requests: Sequence[Mapping[str, str]]
     ) -> list[Answer]:
-        """Ask one server many things at a time; the answers are in the order of the requests."""
+        """Send many requests to one server at a time; return the answers in the same order."""
 
         def ask(peer: Wire) -> list[Answer]:
             answers: list[Answer] = []
-            # Whoever only writes would not notice that the server waits to be read.
+            # In portions: writing all first could block on a server that waits for us to read.
             for first in range(0, len(requests), _ASKED_MAX):
                 few = requests[first : first + _ASKED_MAX]
                 numbers = {peer.send(code, fields): None for fields in few}
                 found: dict[int, Answer] = {}
                 while len(found) < len(numbers):
                     answer = peer.receive()
-                    if answer.opaque in numbers:  # Not one that somebody gave up.
+                    if answer.opaque in numbers:  # Not an answer to an abandoned request.
                         found[answer.opaque] = answer
                 answers += [found[number] for number in numbers]
             return answers
@@ -320,9 +320,9 @@ class Cluster:
     def _ask_nameserver(
         self, code: int, requests: Sequence[Mapping[str, str]] = ({},), *expected: int
     ) -> list[Answer]:
-        """Ask one that answers; a `RefusedError` of another code than those that are expected.
+        """Ask a name server that answers; raise `RefusedError` for an unexpected code.
 
-        An `OptionError` for a server that is none: most often a broker's address was given.
+        Raise `OptionError` if it is no name server: most often a broker's address was given.
         """
         errors: list[ConnectionLostError | UntrustedError] = []
         for address in self._servers.in_turn():
@@ -348,16 +348,16 @@ class Cluster:
 
 
 def with_wire(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
-    """Call `use` with a connection; again with a new one when one that was kept turns out broken.
+    """Call `use` with a connection, and again with a new one if a kept connection was broken.
 
-    What `use` asks must do no harm when it is asked twice.
+    The requests of `use` must be safe to repeat.
     """
     peer = wire.connect(address, settings)
     is_kept = peer.is_known
     try:
         return _used(peer, settings, use)
     except ConnectionLostError:
-        if not is_kept:  # When to ask again is for others to say: each try may take its timeout.
+        if not is_kept:  # Callers decide about retries, as each may take the whole timeout.
             raise
     return _used(wire.connect(address, settings), settings, use)
 
@@ -373,7 +373,7 @@ def _used(peer: Wire, settings: Settings, use: Callable[[Wire], R]) -> R:
 
 
 def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]]:
-    """Read the answer to 202."""
+    """Parse the answer to 202."""
     for key, value in _STATUS.findall(body.decode()):
         queue, status = json.loads(key), json.loads(value)
         yield (
@@ -388,7 +388,7 @@ def _named(queue: Queue) -> dict[str, str]:
 
 
 def by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
-    """Return queues by the names of their brokers."""
+    """Group queues by the names of their brokers."""
     found: dict[str, list[Queue]] = {}
     for queue in queues:
         found.setdefault(queue.broker, []).append(queue)

@@ -1,8 +1,8 @@
-"""The columns of messages, for every source of the pipeline: one table, in the order of the schema.
+"""The columns of messages for all sources of the pipeline: one table, in the order of the schema.
 
-A source is asked for any of them, in any order. Each may be null by Spark's schema; which ones ever
-are, and when, is said here. This module and those in `records` go to executors: they import the
-standard library, numpy and pyarrow, and nothing else.
+A source may be asked for any of them, in any order. In Spark's schema each may be null; this table
+says which ones ever are, and when. This module and those in `records` run in executors: they import
+only the standard library, numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
     @property
     def spark_type(self) -> str:
-        """Its type in a DDL text of Spark."""
+        """Its type in Spark's DDL."""
         return next(name for kind, name in _SPARK_TYPES if kind == self.type)
 
 
@@ -75,10 +75,10 @@ COLUMNS: Final[Mapping[str, Column]] = {
         Column("body", BINARY, "What was sent; null if compressed in a way that cannot be undone."),
     )
 }
-"""By name, in the order of the schema."""
+"""The columns by name, in the order of the schema."""
 
 ALL_COLUMNS: Final = tuple(COLUMNS)
-"""The names, in that order."""
+"""The names of all columns, in that order."""
 
 DEFAULT_COLUMNS: Final = (
     "topic",
@@ -96,19 +96,19 @@ DEFAULT_COLUMNS: Final = (
     "properties",
     "body",
 )
-"""Those of who names none: all that a message says, and where it is.
+"""The columns if none are named: everything that a message says, and its place.
 
-The others are about its record. They would cost a quarter of the work of a read, for Spark does not
+The others are about its record. They would cost a quarter of the work of a read, as Spark does not
 tell a source which columns a query uses.
 """
 
 STORED: Final = "cometmq.stored"
-"""What the metadata of a column of bodies say which are as they are stored, maybe compressed."""
+"""The metadata key of a column of bodies that are as stored, and so may be compressed."""
 ALWAYS_TIMED: Final = "cometmq.always-timed"
-"""What those of `store_time` say where no earlier run can have sent the rows without that."""
+"""The metadata key of `store_time` if no earlier run can have sent the rows without that column."""
 
 HEADER_COLUMNS: Final = tuple(name for name in COLUMNS if name not in ("properties", "body"))
-"""All but the two that cost the most."""
+"""All columns but the two most expensive ones."""
 
 SELDOM_TWICE: Final = (
     "queue_offset",
@@ -123,14 +123,14 @@ SELDOM_TWICE: Final = (
     "body",
     "properties.key_value.value",
 )
-"""What seldom has the same value in two rows, as Parquet names it: no use for a dictionary."""
+"""Columns, as Parquet names them, whose values seldom repeat, so a dictionary is of no use."""
 
 
 def chosen_columns(text: str | None, table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
-    """Return the columns of an option's text, `a, b, c`; all for `*`.
+    """Return the columns that an option names, as `a, b, c`, or all for `*`.
 
-    Without one those of messages that are the default, and all of other tables. `OptionError` for a
-    name that is none, and for a name that is there twice.
+    Without a text, return the default columns of messages, or all columns of another table. Raise
+    `OptionError` for an unknown name, and for a name that occurs twice.
     """
     text = (text or "").strip()
     if text == "*" or (not text and table is not COLUMNS):
@@ -141,7 +141,7 @@ def chosen_columns(text: str | None, table: Mapping[str, Column] = COLUMNS) -> t
 
 
 def checked_columns(names: Sequence[str], table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
-    """Return the names, all of which must be columns; `OptionError` as above, and for none."""
+    """Return the names, which must all be columns; `OptionError` as above, and for no names."""
     if not names:
         raise OptionError(f"no column is asked for; there are {', '.join(table)}")
     unknown = [name for name in names if name not in table]
@@ -157,9 +157,9 @@ def checked_columns(names: Sequence[str], table: Mapping[str, Column] = COLUMNS)
 def columns_of(
     schema: Any, table: Mapping[str, Column] = COLUMNS, *, are_stored: bool
 ) -> tuple[str, ...]:
-    """Return the columns that a user's schema asks for; types other than ours are refused.
+    """Return the columns that a user's schema asks for; refuse types other than ours.
 
-    So are bodies that `are_stored`, if the schema does not say so of them: see `STORED`.
+    Also refuse bodies that `are_stored`, if the schema does not mark them so: see `STORED`.
     """
     names = checked_columns([each.name for each in schema.fields], table)
     for field in schema.fields:
@@ -182,18 +182,18 @@ def columns_of(
 
 
 def ddl(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> str:
-    """Return the schema of these columns as Spark's `DataSource.schema` may return it.
+    """Return the schema of these columns in a form that Spark's `DataSource.schema` may return.
 
-    What `TIMESTAMP` means is a setting of Spark's (`spark.sql.timestampType`).
+    A setting of Spark (`spark.sql.timestampType`) decides what `TIMESTAMP` means.
     """
     kinds = {name: table[name].spark_type.replace("TIMESTAMP", "TIMESTAMP_LTZ") for name in names}
     return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
 
 
 def schema_of_stored_bodies(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> Any:
-    """Return the same for Spark where bodies are what is stored: the column says so of itself.
+    """Return the same with bodies as they are stored, which the column's metadata says.
 
-    By that the sink knows them. It would send compressed bytes as if they were the message.
+    The sink needs that: otherwise it would send compressed bytes as if they were the message.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -205,10 +205,10 @@ def schema_of_stored_bodies(names: Iterable[str], table: Mapping[str, Column] = 
 
 
 def arrow_schema(names: Iterable[str] = ALL_COLUMNS) -> pa.Schema:
-    """Return the same schema for Arrow: equal to what Spark expects of a record batch."""
+    """Return the same schema for Arrow, equal to what Spark expects of a record batch."""
     return schema_of(COLUMNS, names)
 
 
 def schema_of(table: Mapping[str, Column], names: Iterable[str]) -> pa.Schema:
-    """Return the schema of columns of another table."""
+    """Return the Arrow schema of columns of a given table."""
     return pa.schema((name, table[name].type) for name in names)

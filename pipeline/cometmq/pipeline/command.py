@@ -66,7 +66,7 @@ _COMMON: Final = (
 _FILES: Final = ("receipts", "html")
 """Options that name a file which is written."""
 _AS_BEFORE: Final = (DamagedFileError, DataLossError, HeldError, JavaError, SparkStartError)
-"""What is no other when a job is started again as it was, or says itself when it will be."""
+"""Errors that will be the same if the job is started again, or whose text says when they won't."""
 _OTHER_CREDENTIALS: Final = (
     "Started again it is refused again, until its credentials are others, or may do more."
 )
@@ -74,7 +74,7 @@ _SILENT: Final = SILENT.lower()
 
 
 class _Jobs(click.Group):
-    """Commands that are made of the jobs when they are asked for."""
+    """A group that makes the commands of jobs on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -91,7 +91,7 @@ class _Jobs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command. Click knows of none to suggest that is not imported yet."""
+        """Find a command, or suggest one: Click cannot suggest commands not yet imported."""
         known = self.list_commands(ctx)
         close = [] if args[0] in known else get_close_matches(args[0], known, n=1)
         if close and not ctx.resilient_parsing:
@@ -147,7 +147,7 @@ def job_command(job: Job) -> click.Command:
 
 
 def _help(job: Job) -> str:
-    """Return what `--help` says above the options; Click breaks no line behind a backspace."""
+    """Return the text above the options in `--help`; Click does not rewrap after a backspace."""
     lines = "\n".join(f"  cometmq pipeline {each}" for each in job.examples)
     examples = f"\b\nExamples:\n{lines}" if lines else ""
     return "\n\n".join(filter(None, (job.summary, job.about, examples)))
@@ -179,7 +179,7 @@ def run_job(
         jars = (f"spark.jars.packages={packages}",) if packages else ()
         pairs = read_settings(master, (*conf, *jars))
         if find_spec("pyspark") is not None:
-            settings_of_delta(pairs)  # Before minutes go by for JARs that do not fit.
+            settings_of_delta(pairs)  # Before minutes are spent on JARs that do not fit.
         with stopped_by_signals(run):
             if not dry_run:
                 refuse_held(job.holds(settings))
@@ -202,7 +202,7 @@ def run_job(
 
 
 def _check_report(report: str | None, given: Mapping[str, Any]) -> None:
-    """Refuse one that cannot be written, or that takes the place of another file of the job."""
+    """Refuse a report that cannot be written, or that would overwrite another file of the job."""
     if report is None:
         return
     if not report.strip():
@@ -215,7 +215,7 @@ def _check_report(report: str | None, given: Mapping[str, Any]) -> None:
 
 
 def _write_report(job: Job, done: Report, path: str) -> None:
-    """Write what was done; if it cannot be, that is no reason to do it again."""
+    """Write the report; if that fails, the job has still succeeded."""
     try:
         with told_of_file("--report", path):
             done.write(path)
@@ -225,7 +225,7 @@ def _write_report(job: Job, done: Report, path: str) -> None:
 
 
 def _stopped_early(job: Job, run: Run) -> Report:
-    """Tell of a job that was asked to end before it did anything."""
+    """Report a job that was asked to end before it did anything."""
     done = run.report_so_far(job.name)
     done.stopped = True
     if not job.goes_on:
@@ -235,18 +235,18 @@ def _stopped_early(job: Job, run: Run) -> Report:
 
 
 def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> Report:
-    """Tell why a job failed, and what becomes of it when it is started again.
+    """Report why a job failed, and what happens if it is started again.
 
-    What it did before stands in its report.
+    The report also has what it did before.
     """
     if not isinstance(error, PipelineError):
-        # Nobody thought of it: whoever mends it must see where it was.
+        # Unexpected: whoever fixes it needs the traceback.
         _say(traceback.format_exc(), err=True)
     text = in_words_of_the_command(with_the_option_of_a_folder(str(error), given))
     text = text or type(error).__name__
     has_begun = run.report is not None
     done = run.report_so_far(job.name)
-    # What a job finds to be wrong behind what it has written is no mistake that changed nothing.
+    # A wrong option that is found after something was written is no mistake without effects.
     has_written = job.goes_on and not run.dry_run and bool(done.rows or done.batches)
     is_usage = isinstance(error, OptionError) and not has_written
     outcome = Outcome.USAGE if is_usage else Outcome.FAILED
@@ -307,10 +307,10 @@ def _common() -> list[click.Option]:
 
 
 def _say(text: str, *, err: bool = False) -> None:
-    """Print something; once that fails, nothing is printed there any more.
+    """Print a text; once that fails, print nothing more there.
 
-    Who read it has gone, as behind `| head`, or the disk of a log is full: no reason to end a job
-    in its middle, nor for a status that says that it failed.
+    The reader is gone, as after `| head`, or the disk of a log is full. That is no reason to end a
+    job halfway, or for an exit status that says that it failed.
     """
     try:
         click.echo(text, err=err)
@@ -333,7 +333,7 @@ _PROGRESS: Final[dict[str, _Tell]] = {"plain": _plain, "json": _json, "none": la
 
 def _shown(report: Report) -> str:
     said = report.document()
-    said.pop("error", None)  # It stands on stderr.
+    said.pop("error", None)  # It is on stderr already.
     lines = [
         f"{name}: {_as_text(value)}"
         for name, value in said.items()

@@ -1,4 +1,4 @@
-"""The options of a job's command: one for each field of its settings, and these made of them."""
+"""The options of a job's command, one for each field of its settings; and settings from options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def options_of(settings: type[Any]) -> list[click.Option]:
 
 
 def settings_of(settings: type[Any], given: Mapping[str, Any]) -> Any:
-    """Make settings of what these options were given."""
+    """Make settings from the values of these options."""
     found = dict(given)
     for name in (each.name for each in fields(settings) if each.name.endswith(SUFFIX)):
         prefix = name.removesuffix(SUFFIX)
@@ -45,7 +45,7 @@ def settings_of(settings: type[Any], given: Mapping[str, Any]) -> Any:
 
 
 def _with_variables(text: str, prefix: str, parts: Mapping[str, Any]) -> str:
-    """Return an error with the variables that said something, and not the options beside them."""
+    """Return an error that names environment variables where these gave the value, not options."""
     for each in fields(Credentials):
         variable = _variable(prefix, each)
         if parts[each.name] and os.environ.get(variable) == parts[each.name]:
@@ -54,7 +54,7 @@ def _with_variables(text: str, prefix: str, parts: Mapping[str, Any]) -> str:
 
 
 def _options(declared: Field[Any]) -> list[click.Option]:
-    """Make the options of a field: one, or those of the credentials of a cluster."""
+    """Make the options of a field: one, or those for the credentials of a cluster."""
     if not declared.name.endswith(SUFFIX):
         return [_option(declared)]
     prefix = declared.name.removesuffix(SUFFIX)
@@ -67,11 +67,11 @@ def _options(declared: Field[Any]) -> list[click.Option]:
 def _option(declared: Field[Any], prefix: str = "") -> click.Option:
     is_flag = declared.type in ("bool", bool)
     is_many = declared.type == _MANY
-    name = f"{prefix}{declared.name}".rstrip("_").replace("_", "-")  # `from_`, a word of Python's.
+    name = f"{prefix}{declared.name}".rstrip("_").replace("_", "-")  # `from_`: a Python keyword.
     if declared.name == "nameserver":
         return _nameserver(declared.metadata["meaning"])
     required = declared.default is MISSING
-    # Click takes even None for a default.
+    # Click treats even None as a default.
     default: dict[str, Any] = {} if required else {"default": declared.default}
     spelt = f"--{name}/--no-{name}" if is_flag and declared.default is True else f"--{name}"
     return click.Option(
@@ -90,7 +90,7 @@ def _option(declared: Field[Any], prefix: str = "") -> click.Option:
 
 
 def _secret(declared: Field[Any], prefix: str) -> click.Option:
-    """Make the option of a secret, which is not said itself: all users see command lines."""
+    """Make the option for a secret's file: all users can see command lines."""
     name, variable = f"{prefix}{declared.name}", _variable(prefix, declared)
 
     def read(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str:
@@ -112,7 +112,7 @@ def _variable(prefix: str, declared: Field[Any]) -> str:
 
 
 def _nameserver(meaning: str) -> click.Option:
-    """Make the option that all commands of `cometmq` have alike."""
+    """Make the option that all commands of `cometmq` share."""
     return click.Option(
         ["-n", "--nameserver"],
         default="127.0.0.1:9876",

@@ -1,7 +1,7 @@
-"""Conditions that Spark offers to a reader: what of them is known before a row is made.
+"""Conditions that Spark offers to a reader, as far as they can be checked before a row is made.
 
-All are given back to Spark, which looks at each row again: what is left out here can only be rows
-that fail, and what is not understood leaves nothing out.
+All are returned to Spark, which checks each row again. So only rows that fail are left out here,
+and a condition that is not understood leaves out nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def column_of(condition: Filter) -> str:
-    """Return the name of the column that it is about; nothing for one inside of another."""
+    """Return the name of the column that it is about; '' for a nested one."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())  # Not every filter has one.
     return path[0] if len(path) == 1 else ""
 
@@ -39,7 +39,7 @@ def about(conditions: Collection[Filter], columns: Collection[str]) -> list[Filt
 
 
 def range_of(condition: Filter) -> tuple[int, int]:
-    """Return from where to in front of where a number, or a time in microseconds, can be."""
+    """Return the range, end excluded, in which a number or a time in microseconds can be."""
     match condition:
         case EqualTo(value=value) if (number := _number(value)) is not None:
             return number, number + 1
@@ -68,7 +68,7 @@ def _number(value: object) -> int | None:
 
 
 def holds(condition: Filter, value: object) -> bool:
-    """Whether it can hold for a value."""
+    """Whether a condition can hold for a value."""
     match condition:
         case EqualTo(value=wanted):
             return bool(value == wanted)

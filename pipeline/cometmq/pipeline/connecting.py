@@ -1,7 +1,7 @@
-"""Sessions of Spark Connect: Spark, its JVM and its Python are elsewhere, and a client asks.
+"""Sessions of Spark Connect: Spark, its JVM and its Python run elsewhere, and a client asks.
 
-Reading and writing are Spark's there, so the formats work as they do elsewhere, once the package is
-where its Python is. What asks the JVM itself does not.
+Reading and writing happen there, so the formats work as usual if the package is installed where
+Spark's Python runs. Code that calls the JVM directly does not work.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def is_of_connect(settings: Mapping[str, str]) -> bool:
 
 
 def builder_of_connect() -> Any:
-    """Return what gives a session of Spark Connect: that which is there, if one is.
+    """Return a builder of a Spark Connect session, which returns an existing one if there is one.
 
-    Spark's own would ask again for the address of that one.
+    Spark's own builder would ask for the address of the existing session again.
     """
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote
@@ -48,7 +48,7 @@ def builder_of_connect() -> Any:
 
 
 def jvm_of(spark: SparkSession) -> Any:
-    """Return Spark's JVM: PySpark has no other way to file systems and class loaders."""
+    """Return Spark's JVM, PySpark's only way to file systems and class loaders."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise OptionError(
             "spark: a session of Spark Connect has no JVM here, and jobs need one: run them where"

@@ -1,6 +1,6 @@
-"""What Spark needs for tables of Delta.
+"""What Spark needs for Delta tables.
 
-Delta is no part of PySpark: its JARs come with `--packages`, and are made for one version of Spark.
+Delta is not part of PySpark: `--packages` brings its JARs, which are made for one Spark version.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
-"""What is known to work: Delta 4.4.0 on Spark 4.2."""
+"""The package known to work: Delta 4.4.0 on Spark 4.2."""
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _JARS: Final = ("spark.jars.packages", "spark.jars")
 _MADE_FOR: Final = re.compile(r"\bdelta-spark_(\d+\.\d+)_2")
-"""Of the name of its JAR: the version of Spark."""
+"""Matches the version of Spark in the name of its JAR."""
 
 
 def settings_of_delta(given: Mapping[str, str], partitions: str = "") -> dict[str, str]:
-    """Return what a session is to be set to when its JARs are named, and nothing without them.
+    """Return the settings that a session needs if Delta's JARs are given, else none.
 
-    `partitions` is in how many parts Delta shall sort out what a table is made of.
+    `partitions` is the number of partitions in which Delta computes the state of a table.
 
-    An `OptionError` for JARs that are made for another version of Spark.
+    Raise `OptionError` for JARs that are made for another version of Spark.
     """
     named = ",".join(given.get(name, "") for name in _JARS)
     if "delta-spark_" not in named:
@@ -39,7 +39,7 @@ def settings_of_delta(given: Mapping[str, str], partitions: str = "") -> dict[st
     return {
         "spark.sql.extensions": _EXTENSION,
         "spark.sql.catalog.spark_catalog": _CATALOG,
-        # 50 unless told otherwise, of which each costs a task, for every batch.
+        # The default is 50, and each costs a task for every batch.
         "spark.databricks.delta.snapshotPartitions": partitions,
     }
 

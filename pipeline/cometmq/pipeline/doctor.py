@@ -1,4 +1,4 @@
-"""`cometmq pipeline doctor`: whether Spark can run here, found out by running it."""
+"""`cometmq pipeline doctor`: checks whether Spark can run here, by running it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 INSTALL: Final = (
     "`make install-spark` in a clone of CometMQ, elsewhere pip install 'cometmq[spark]'"
 )
-"""How to get what Spark needs."""
+"""How to install what Spark needs."""
 _VERSIONS: Final = {
     "pyspark": ("4.2", "4.4"),
     "pyarrow": ("18", ""),
@@ -38,11 +38,11 @@ _VERSIONS: Final = {
     "pandas": ("2.2", "3"),
     "protobuf": ("5", ""),
 }
-"""What must be installed: from which version on, and in front of which."""
+"""Required packages: the first version that works, and the first that does not work any more."""
 
 _ROUND_TRIP_SECONDS: Final = 180.0
 _LAST_WORDS: Final = 2000
-"""Characters of what a program said that has failed."""
+"""How many characters of a failed program's output to show."""
 
 _ROUND_TRIP: Final = """
 import sys
@@ -55,15 +55,15 @@ from cometmq.pipeline import session
 from cometmq.pipeline.doctor import python_trip
 print("rows", python_trip(session(master="local[2]")))
 """
-"""Where there is no broker: `.[spark]` brings none."""
+"""The round trip without a broker, which `.[spark]` does not install."""
 
 
 _WELL: Final = "rows 10"
-"""What it says then, though it may take long to end."""
+"""Its output on success, after which it may take long to end."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     is_well: bool
@@ -71,9 +71,9 @@ class Finding(NamedTuple):
 
 
 def doctor(say: Callable[[str], None], *, fix_java: bool = False) -> Generator[Finding]:
-    """Look at everything that Spark needs; what needs the rest is left out when that is missing.
+    """Check everything that Spark needs; skip checks whose requirements are missing.
 
-    `say` is told of what takes long when it begins.
+    `say` is called when a check begins that takes long.
     """
     looks: list[Callable[[], Finding]] = [
         lambda: Finding("python", sys.version_info >= (3, 11), platform.python_version()),
@@ -130,7 +130,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _round_trip() -> str:
-    """Write ten rows with a Spark to a broker, and read them again; each is another process."""
+    """Write ten rows with Spark to a broker and read them back, in separate processes."""
     with _ended_in_order(), TemporaryDirectory() as folder, _broker(folder) as nameserver:
         _require_rows(_ROUND_TRIP, nameserver)
     return "10 rows written to a topic, and read again"
@@ -143,7 +143,7 @@ def _round_trip_without_topic() -> str:
 
 
 def _require_rows(program: str, *arguments: str) -> None:
-    """Run a Spark of its own; a `PipelineError` when not all rows come back."""
+    """Run Spark in another process; raise `PipelineError` if not all rows come back."""
     said = _said([sys.executable, "-W", "ignore", "-c", program, *arguments])
     if _WELL not in said:
         raise PipelineError(said[-_LAST_WORDS:] or "nothing was said")
@@ -151,7 +151,7 @@ def _require_rows(program: str, *arguments: str) -> None:
 
 @contextmanager
 def _ended_in_order() -> Generator[None]:
-    """Let a signal take along what was started, as Ctrl-C does: a broker would go on for ever."""
+    """Have a signal also end what was started, as Ctrl-C does: a broker would run for ever."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -170,12 +170,12 @@ def _ended_in_order() -> Generator[None]:
 
 
 def _said(command: list[str]) -> str:
-    """Run Spark, here whatever server of Spark Connect the environment names; return what it said.
+    """Run Spark here, even if the environment names a Spark Connect server; return its output.
 
-    A `PipelineError` when it does not end.
+    Raise `PipelineError` if it does not end.
     """
     here = {name: text for name, text in os.environ.items() if name not in (REMOTE, API_MODE)}
-    with TemporaryFile("w+") as said:  # A pipe would be held open by Spark's Java.
+    with TemporaryFile("w+") as said:  # Spark's Java would hold a pipe open.
         try:
             subprocess.run(
                 command,
@@ -200,9 +200,9 @@ def _said(command: list[str]) -> str:
 
 @contextmanager
 def _broker(folder: str) -> Generator[str]:
-    """Run `cometmq up` on free ports, and say where its name server is.
+    """Run `cometmq up` on free ports, and yield the address of its name server.
 
-    Settings of the user's own broker, which the environment may hold, are not for this one.
+    It must not use settings for the user's own broker, which the environment may contain.
     """
     plain = {name: text for name, text in os.environ.items() if not name.startswith("COMETMQ_")}
     ports = ("--nameserver-port", "0", "--broker-port", "0", "--metrics-port", "0")
@@ -223,7 +223,7 @@ def _broker(folder: str) -> Generator[str]:
 
 
 def round_trip(spark: SparkSession, nameserver: str) -> int:
-    """Write ten rows to a topic, read them again, and return how many came back as they were."""
+    """Write ten rows to a topic, read them back, and return how many came back unchanged."""
     rows = spark.range(10).selectExpr("concat('body ', id) AS body", "concat('k', id) AS key")
     rows.write.format("cometmq").mode("append").options(
         nameserver=nameserver, topic="doctor"
@@ -234,7 +234,7 @@ def round_trip(spark: SparkSession, nameserver: str) -> int:
 
 
 def python_trip(spark: SparkSession) -> int:
-    """Hand ten rows to the Python processes of Spark, and return how many came back."""
+    """Send ten rows through Spark's Python processes, and return how many came back."""
     came: int = spark.range(10).mapInArrow(_unchanged, "id BIGINT").count()
     return came
 

@@ -1,23 +1,23 @@
-"""What the pipeline raises.
+"""The errors of the pipeline.
 
 ::
 
     PipelineError
-    ├── OptionError           what was asked for cannot be: its text says which option, and what can
-    │   └── UntrustedError    a server's certificate is refused, each time that it is shown
-    ├── DamagedRecordError    bytes that should be records, and are not
-    ├── DamagedFileError      a file that a job wrote is none any more
+    ├── OptionError           an option is wrong: the text says which, and what would be right
+    │   └── UntrustedError    a server's certificate is refused, as it would be each time
+    ├── DamagedRecordError    bytes that should be records are not
+    ├── DamagedFileError      a file that a job wrote is damaged
     ├── HeldError             another run is at work in the folder
-    ├── DataLossError         messages that were to be read are gone, or their topic is
-    ├── ConnectionLostError   a server is not there, or went away: trying again may help
+    ├── DataLossError         messages that were to be read, or their topic, are gone
+    ├── ConnectionLostError   a server is away, or went away: a retry may help
     ├── RefusedError          a server answered with a code that says no
-    │   └── BusyError         it has too much to do just now: trying again may help
+    │   └── BusyError         it is overloaded at the moment: a retry may help
     ├── SinkError             rows that cannot be written
-    ├── WorkerLateError       Spark waited ten seconds for a Python process of its own
+    ├── WorkerLateError       Spark waited ten seconds for one of its Python processes
     ├── SparkStartError       Spark cannot be started with these settings
     └── JavaError             there is no Java for Spark, or one that it cannot use
 
-Each can be pickled: it may be raised in an executor, and is read by the driver.
+All can be pickled: an error may be raised in an executor and read by the driver.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from __future__ import annotations
 from typing import Final
 
 NO_PERMISSION: Final = 16
-"""The code of a refusal of who asks: he is not known, or may not do it."""
+"""The code of a refusal because the user is unknown or has no permission."""
 
 
 class PipelineError(Exception):
-    """Any error of the pipeline's own."""
+    """The base of the pipeline's errors."""
 
 
 class OptionError(PipelineError, ValueError):
-    """An option is missing, unknown, or has a value that cannot be."""
+    """An option is missing or unknown, or has an invalid value."""
 
 
 class UntrustedError(OptionError):
-    """A server's certificate is refused: by another one, or another file, it may be taken."""
+    """A server's certificate is refused; with another certificate or file it may be accepted."""
 
 
 class DamagedRecordError(PipelineError):
-    """Bytes that should be a record are none."""
+    """Bytes that should be a record are not."""
 
     def __init__(self, position: int, reason: str, source: str = "") -> None:
         self.position = position
-        """Of the first byte that is wrong about it: in the log, or in the answer."""
+        """The position of the first wrong byte, in the log or in the answer."""
         self.reason = reason
         self.source = source
-        """The file that it is in, or whose answer it was."""
+        """The file, or the server that gave the answer."""
         super().__init__(position, reason, source)
 
     def __str__(self) -> str:
@@ -57,11 +57,11 @@ class DamagedRecordError(PipelineError):
 
 
 class DamagedFileError(PipelineError):
-    """A file that a job wrote for itself is damaged; the text names it, and says what to do."""
+    """A file that a job wrote for itself is damaged; the text names it and says what to do."""
 
 
 class HeldError(PipelineError):
-    """Another run is at work in the folder; the text says which one. Nothing was changed."""
+    """Another run is at work in the folder; the text says which. Nothing was changed."""
 
 
 class DataLossError(PipelineError):
@@ -69,7 +69,7 @@ class DataLossError(PipelineError):
 
 
 class ConnectionLostError(PipelineError, OSError):
-    """A server is not there, went away, or did not answer in time. Trying again may help."""
+    """A server is away, went away, or did not answer in time. A retry may help."""
 
 
 class RefusedError(PipelineError):
@@ -86,29 +86,29 @@ class RefusedError(PipelineError):
 
 
 class BusyError(RefusedError):
-    """A server only has too much to do, or to write, just now. Trying again may help."""
+    """A server is only too busy, or cannot write, at the moment. A retry may help."""
 
 
 PASSING: Final = (ConnectionLostError, BusyError)
-"""What may be over when it is tried again."""
+"""Errors that may be gone on a retry."""
 
 
 class SinkError(PipelineError):
-    """Rows that cannot be written as messages; it says which column, and why."""
+    """Rows cannot be written as messages; the text says which column, and why."""
 
 
 class WorkerLateError(PipelineError):
-    """A Python process of Spark's took longer to start than Spark waits: the machine is busy."""
+    """A Python process of Spark took longer to start than Spark waits: the machine is busy."""
 
 
 class SparkStartError(PipelineError):
-    """Spark cannot be started, by what it is told or by what it needs."""
+    """Spark cannot be started, because of its settings or its requirements."""
 
 
 class JavaError(PipelineError):
-    """There is no Java for Spark, or one that it cannot use; it says what to do."""
+    """There is no Java for Spark, or one that it cannot use; the text says what to do."""
 
 
 def no_broker_yet(nameserver: str) -> ConnectionLostError:
-    """Tell of a name server that has just started: what it does not know may be there."""
+    """Make the error for a name server that has just started, and may not know all brokers yet."""
     return ConnectionLostError(f"no broker has registered with {nameserver} yet")

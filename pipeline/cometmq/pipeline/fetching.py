@@ -1,15 +1,15 @@
-"""Pulling ranges of queues from a broker, as an executor does it: the standard library alone.
+"""Pulling ranges of queues from a broker in an executor, with only the standard library.
 
-How it works. A thread pulls ahead while what it pulled is made columns: receiving gives the
-interpreter free, and so does Arrow. A broker of CometMQ is asked in bulk: one request after the
-other, each for as much as fits (`docs/protocol-extensions.md`). Any other says that it does not
-know that request, and is pulled from: 32 messages at a time, which is what Apache's give at most,
-so many pulls are under way at a time, each for a stretch of its own; what an answer leaves out is
-asked for again. With a filter one answer tells where the next request begins.
+How it works. A thread pulls ahead while earlier answers are turned into columns: receiving releases
+the interpreter, and so does Arrow. A CometMQ broker is asked in bulk: one request after the other,
+each for as much as fits (`docs/protocol-extensions.md`). Any other broker says that it does not
+know that request, and is then pulled from. As Apache's brokers return at most 32 messages at a
+time, many pulls are in flight at once, each for its own stretch; messages that an answer leaves out
+are asked for again. With a filter, only the answer tells where the next request begins.
 
-Messages come in the order of their offsets: the sink counts on it.
+Messages arrive in the order of their offsets, on which the sink relies.
 
-A connection that breaks is made anew, and what was not answered is asked again: reading changes
+If a connection breaks, it is replaced, and unanswered requests are repeated: reading changes
 nothing.
 """
 
@@ -48,19 +48,19 @@ _GONE: Final = {
     17: "its topic does not exist any more",
     29: "its topic has fewer queues now",
 }
-"""Answers that say that there is no such queue, and what to say of them."""
+"""Codes of answers that say that there is no such queue, with their texts."""
 _BEING_REMOVED: Final = "MESSAGE_WAS_REMOVING"
-"""What an answer says that passes over a file of the log that is not there any more."""
+"""The remark of an answer that skips a file of the log that no longer exists."""
 _BY_REQUEST: Final = 4
 """The bit of a pull's flags that says that the filter is in the request."""
 GROUP: Final = "TOOLS_CONSUMER"
-"""A group that every broker has: reading makes none, and nobody's progress is touched."""
+"""A group that every broker has, so that reading creates no group and moves nobody's progress."""
 
 _UNDER_WAY: Final = 16
 _STRETCH: Final = 32
-"""Messages of a pull: what Apache's brokers give at most."""
+"""The messages of one pull: the most that Apache's brokers return."""
 _JOINED_SIZE: Final = 1 << 20
-"""Bytes that are handed over at a time: making small answers columns takes five times as long."""
+"""Bytes handed over at a time: turning small answers into columns takes five times as long."""
 _AHEAD: Final = 3
 _LOOK_SECONDS: Final = 0.1
 _QUEUE_OFFSET: Final = Struct(">20xq")
@@ -71,7 +71,7 @@ without_bulk: Final[set[str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class Pulling:
-    """How ranges are read: what an executor is told besides the ranges."""
+    """How ranges are read: everything that an executor is told besides the ranges."""
 
     settings: Settings
     expression: str = "*"
@@ -81,16 +81,16 @@ class Pulling:
     retries: int = 5
     retry_interval_ms: int = 200
     losses: Listener | None = None
-    """Who is told of messages that are passed over, because they expired."""
+    """Where to report messages that are skipped because they expired."""
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the broker leaves messages out."""
+        """Whether the broker filters messages."""
         return (self.expression, self.kind) != ("*", "TAG")
 
 
 class Chunk(NamedTuple):
-    """Stored records one behind the other, and which of them are wanted."""
+    """Consecutive stored records, and which of them are wanted."""
 
     data: bytes
     queue: Queue
@@ -101,7 +101,7 @@ class Chunk(NamedTuple):
 def chunks(ranges: Sequence[Range], how: Pulling) -> Iterator[Chunk]:
     """Yield all messages of the ranges.
 
-    `DataLossError` when some are gone, unless that is to be passed over.
+    Raise `DataLossError` if some are gone, unless they are to be skipped.
     """
     ahead = _Ahead()
     thread = threading.Thread(
@@ -115,15 +115,15 @@ def chunks(ranges: Sequence[Range], how: Pulling) -> Iterator[Chunk]:
 
 
 class _Ahead:
-    """What is pulled, and not yet taken."""
+    """What has been pulled and not yet taken."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
-        """Whether nobody wants any more."""
+        """Set when nobody wants more."""
         self._handover: Handover[Chunk | BaseException | None] = Handover(_AHEAD)
 
     def pull(self, ranges: Sequence[Range], how: Pulling) -> None:
-        """Pull everything; the thread that does so runs this."""
+        """Pull everything; runs on the pulling thread."""
         try:
             for each in ranges:
                 if each.first >= each.end:
@@ -134,7 +134,7 @@ class _Ahead:
                         return
                 if puller.expired and how.losses is not None:
                     tell(how.losses, each, puller.expired)
-        except BaseException as error:  # Told to who waits for what would have been pulled.
+        except BaseException as error:  # Passed on to the thread that waits for messages.
             self._put(error)
         else:
             self._put(None)
@@ -149,14 +149,14 @@ class _Ahead:
         return False
 
     def taken(self, thread: threading.Thread) -> Iterator[Chunk]:
-        """Yield what is pulled, and raise what went wrong."""
+        """Yield what is pulled, and raise the error of the pulling thread, if any."""
         while True:
             try:
                 item = self._handover.get(timeout=1.0)
             except Empty:
                 if thread.is_alive():
                     continue
-                item = self._handover.get_nowait()  # The last thing that it did.
+                item = self._handover.get_nowait()  # The thread's last act.
             if item is None:
                 return
             if isinstance(item, BaseException):
@@ -165,25 +165,25 @@ class _Ahead:
 
 
 class _Puller:
-    """One range on its way."""
+    """The reading of one range."""
 
     def __init__(self, wanted: Range, how: Pulling) -> None:
         self.range = wanted
         self.how = how
         self._left = deque([(wanted.first, wanted.end)])
-        """Stretches that are still to be asked for, in order."""
+        """The stretches still to be requested, in order."""
         self._asked: dict[int, tuple[int, int]] = {}
         self._early: dict[int, Answer] = {}
-        """Answers that came before those to stretches in front of them."""
+        """Answers that arrived before those for earlier stretches."""
         self._stretch = _STRETCH
         self._joined: list[bytes] = []
         self._size = 0
         self._idle = 0
         self.expired = 0
-        """Messages that were passed over, because they were not there any more."""
+        """The number of messages that were skipped because they were gone."""
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield the range; over a new connection when one breaks."""
+        """Yield the range; if a connection breaks, continue over a new one."""
         how = self.how
         pauses = Pauses(how.retries, how.retry_interval_ms, f"reading {self.range.queue}")
         while self._left:
@@ -206,13 +206,13 @@ class _Puller:
             yield self._handed_over()
 
     def _forget_asked(self) -> None:
-        """Put what was asked for back in front of what is left."""
+        """Put the requested stretches back before those that are left."""
         self._left.extendleft(sorted(self._asked.values(), reverse=True))
         self._asked.clear()
         self._early.clear()
 
     def _over(self, peer: Wire) -> Iterator[Chunk]:
-        """Yield what comes over one connection, as long as it holds."""
+        """Yield what arrives over one connection, as long as it holds."""
         while self._left or self._asked:
             one_by_one = self._is_bulk or self.how.is_filtered
             while self._left and len(self._asked) < (1 if one_by_one else _UNDER_WAY):
@@ -225,7 +225,7 @@ class _Puller:
             if self._size >= _JOINED_SIZE:
                 chunk = self._handed_over()
                 if self._left and not self._asked:
-                    self._ask(peer)  # The broker looks for it meanwhile.
+                    self._ask(peer)  # The broker works on it meanwhile.
                 yield chunk
 
     @property
@@ -241,7 +241,7 @@ class _Puller:
             if not self.how.is_filtered:
                 until = min(end, first + self._stretch)
             number = peer.send(PULL_MESSAGE, self._pull_fields(first, until))
-        # Not before: where the connection is found broken by sending, it is left.
+        # Only now: if sending finds the connection broken, the stretch must stay.
         self._left.popleft()
         if until < end:
             self._left.appendleft((until, end))
@@ -260,7 +260,7 @@ class _Puller:
         }
 
     def _pull_fields(self, first: int, until: int) -> dict[str, str]:
-        """Return those of a pull that waits for nothing, and leaves no trace of itself."""
+        """Return the fields of a pull that does not wait and leaves no trace."""
         return {
             "consumerGroup": GROUP,
             "topic": self.range.queue.topic,
@@ -282,13 +282,13 @@ class _Puller:
             return
         if answer.code in _GONE:
             self._lost(f"messages from {first} on were to be read, and {_GONE[answer.code]}")
-            self._asked.clear()  # The rest of the range, which is not there either.
+            self._asked.clear()  # The rest of the range is gone, too.
             self._early.clear()
             self._left.clear()
             return
         if answer.code not in (wire.SUCCESS, _NOT_FOUND, _RETRY_IMMEDIATELY, _OFFSET_MOVED):
             self._forget_asked()
-            self._left.appendleft((first, end))  # One that is only busy is asked again.
+            self._left.appendleft((first, end))  # A broker that is only busy is asked again.
             raise answer.refusal(self.range.address)
         following = int(answer.fields["nextBeginOffset"])
         if answer.code == wire.SUCCESS:
@@ -307,14 +307,14 @@ class _Puller:
         else:
             self._idle = 0
         if following < end:
-            # What comes behind it was asked for too early, to be in order.
+            # Later stretches were requested too early to arrive in order.
             self._forget_asked()
             self._left.appendleft((following, end))
 
     def _add(
         self, body: bytes, begins: int, first: int, end: int, following: int
     ) -> Iterator[Chunk]:
-        """Take messages. Those of a batch that begins or ends elsewhere come with their bounds."""
+        """Take messages; if a batch record goes beyond the stretch, pass the bounds along."""
         if begins < first or (following > end and end < self.range.end):
             if self._joined:
                 yield self._handed_over()
@@ -329,9 +329,9 @@ class _Puller:
         return Chunk(data, self.range.queue, self.range.first, self.range.end)
 
     def _look_for_gap(self, answer: Answer, first: int, reached: int) -> None:
-        """Tell of a loss when an answer passes over messages that expired while it was asked for.
+        """Report a loss if an answer skips messages that expired after they were requested.
 
-        With a filter only the first offset tells that from messages that did not pass.
+        With a filter, only the queue's first offset tells these from messages that did not pass.
         """
         if reached <= first:
             return
@@ -352,14 +352,14 @@ class _Puller:
         log.warning("data loss: %s", text)
 
     def _gone(self, answer: Answer, first: int, end: int) -> int:
-        """Say where reading goes on when there is nothing at `first`; an error if that is loss."""
+        """Return where reading continues if there is nothing at `first`; report that as a loss."""
         lowest, highest = int(answer.fields["minOffset"]), int(answer.fields["maxOffset"])
-        if lowest <= first < highest:  # Not readable yet, or being removed just now.
+        if lowest <= first < highest:  # Not readable yet, or just being removed.
             return first
         self._lost(
             f"messages from {first} on were to be read, there are those from {lowest} to {highest}"
         )
-        if lowest <= first:  # It ends in front of them, so they did not expire.
+        if lowest <= first:  # The queue ends before them, so they did not expire.
             return end
         following = min(lowest, end)
         self.expired += following - first
@@ -375,7 +375,7 @@ class _Puller:
 
 
 def _queue_offset(body: bytes, otherwise: int) -> int:
-    """Return the place of the first of some messages."""
+    """Return the queue offset of the first of some messages."""
     offset: int = otherwise
     if len(body) >= _QUEUE_OFFSET.size:
         (offset,) = _QUEUE_OFFSET.unpack_from(body)

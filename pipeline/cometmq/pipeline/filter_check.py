@@ -1,7 +1,7 @@
-"""Whether brokers understand a filter, before tasks are planned that would each be refused.
+"""Checks that brokers understand a filter before tasks are planned that would all be refused.
 
-They are asked as clients of Apache's ask before they consume. A pull does not tell: Apache's broker
-answers one whose SQL92 cannot be read with all messages.
+Brokers are asked as Apache's clients ask before they consume. A pull would not tell: if Apache's
+broker cannot parse its SQL92, it returns all messages.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 _CHECK_CLIENT_CONFIG: Final = 46
 _REFUSALS: Final = frozenset({1, 23})
-"""Of filters: 1 of a kind that a broker of Apache's has turned off, 23 of what cannot be read."""
+"""Refusals of filters: 1 for a kind that Apache's broker has disabled, 23 for a syntax error."""
 
 
 def require_filter(
     cluster: Cluster, options: ReadOptions, found: Survey, understood: Set[str] = frozenset()
 ) -> frozenset[str]:
-    """Refuse a filter that a broker refuses: each is asked. All of them can compare tags.
+    """Refuse a filter that any broker refuses. Tags need no check: every broker can compare them.
 
-    Return those that understand it; of which that is known already is not asked. One that does not
-    answer says nothing of it.
+    Return the brokers that understand it; those already known to are not asked again. A broker that
+    does not answer is left out.
     """
     expression, kind = options.expression
     option = "sqlFilter" if options.sql_filter else "tags" if options.tags else "filter"
@@ -56,7 +56,7 @@ def require_filter(
         except PipelineError:
             continue
         if answer.code in _REFUSALS:
-            why = answer.remark.partition("\n")[0]  # Apache's says all that it would understand.
+            why = answer.remark.partition("\n")[0]  # Apache's goes on to list what it accepts.
             raise OptionError(f"{option}: {expression!r} is refused by broker {broker}: {why}")
         heard.add(broker)
     return frozenset(understood | heard)

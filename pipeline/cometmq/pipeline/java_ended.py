@@ -1,7 +1,7 @@
-"""What is told when the process of Java that Spark runs in has ended under a job.
+"""Reporting that Spark's Java process has ended during a job.
 
-The kernel does so where memory is short. Each call then fails with a connection that is refused,
-and py4j and PySpark tell of each in a traceback of its own, on threads of their own, too.
+The kernel ends it if memory is short. Every call then fails with a refused connection, and py4j and
+PySpark print a traceback for each, also from their own threads.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOGGERS: Final = (None, "py4j.clientserver", "py4j.java_gateway")
-"""What they tell it to; one of them to the root."""
+"""The loggers that they use; one of them uses the root."""
 _SECONDS: Final = 0.5
-"""From the end of its connections to that of the process, at most."""
+"""The most time from the end of its connections to the end of the process."""
 
 
 def how_java_ended(seconds: float = _SECONDS) -> str:
-    """Say how Java has ended, or ends within this time; nothing while it runs."""
+    """Say how Java has ended, or ends within this time; return '' if it runs on."""
     java = getattr(SparkContext._gateway, "proc", None)
     if not isinstance(java, Popen):
         return ""
@@ -39,7 +39,7 @@ def how_java_ended(seconds: float = _SECONDS) -> str:
 
 
 def stop_unless_java_ended(spark: SparkSession) -> None:
-    """End a session behind a job, whose Java may end of itself meanwhile: the job is over."""
+    """End a session after a job; if its Java ends by itself meanwhile, that no longer matters."""
     try:
         if not how_java_ended(0):
             spark.stop()
@@ -55,7 +55,7 @@ def _how(status: int) -> str:
 
 
 def say_nothing_of_its_end() -> None:
-    """Leave out what py4j and PySpark tell of a Java that has ended."""
+    """Suppress what py4j and PySpark log about a Java that has ended."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         if _says_more not in logger.filters:
@@ -72,5 +72,5 @@ def say_nothing_of_its_end() -> None:
 
 
 def _says_more(record: logging.LogRecord) -> bool:
-    """Whether a record is of something else; it has an error with it, if it is not."""
+    """Whether a log record is about something else; those about it have an error attached."""
     return not (record.exc_info and how_java_ended())

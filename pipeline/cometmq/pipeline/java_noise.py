@@ -1,11 +1,11 @@
-"""What Spark writes to stderr however sound all is, left out of all that comes.
+"""Removing from Spark's stderr what it writes even if nothing is wrong.
 
-These are lines that it begins with, and tracebacks of its Python processes: Spark closes the
-sockets of those that it needs no more, and what they find then they tell at length. Such a
-traceback is left out as a whole, and only if each line of it is known: its files are PySpark's own,
-and its errors are those of a socket that was closed, or that is gone once a process comes which was
-slow to start, of which Spark tells, too. So what a user's function or a reader raises is shown,
-with all that is chained to it.
+That is a few lines at its start, and tracebacks of its Python processes: Spark closes the sockets
+of processes that it no longer needs, and these report it at length. Such a traceback is removed as
+a whole, and only if every line of it is known: its files are PySpark's own, and its errors are
+those of a closed socket, or of one that was gone when a process came that was slow to start, which
+Spark reports, too. So what a user's function or a reader raises is shown, with everything chained
+to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINES: Final = re.compile(
     rb"|\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN (?:NativeCodeLoader: "
     rb"|Utils: (?:Your hostname, |Set SPARK_LOCAL_IP ))"
     rb"|Warning: Java versions > Java 11 can only operate in restricted mode"
-    # What Ivy tells of JARs that are there or come, but not of those that it does not find.
+    # What Ivy says about JARs that it has or downloads, but not about those that it cannot find.
     rb"|:: (?:loading settings|resolving dependencies|resolution report|retrieving) :: "
     rb"|Ivy Default Cache set to: |The jars for the packages stored in: "
     rb"|\S+ added as a (?:dependency$|remote repository with the name: )"
@@ -32,11 +32,11 @@ _LINES: Final = re.compile(
     rb"|-{40,}$|\|[ |a-z0-9]+\|$)",
     re.MULTILINE,
 )
-"""What lines begin with that Spark writes as it starts, but for that of Java 11, which a function
-for counting says when it is used for the first time. The second one is of Java 25."""
+"""The beginnings of lines that Spark writes as it starts. That of Java 11 comes from a function for
+counting, when it is first used; the second one is of Java 25."""
 _HEADER: Final = b"Traceback (most recent call last):"
 _FLUSHING: Final = b"PySpark daemon failed to flush the output to the worker process:"
-"""What the daemon puts in front of a traceback, and an empty line behind it."""
+"""What the daemon writes before a traceback; it writes an empty line after it."""
 _CHAINS: Final = (
     b"During handling of the above exception, another exception occurred:",
     b"The above exception was the direct cause of the following exception:",
@@ -47,41 +47,41 @@ _ERRORS: Final = (
     b"EOFError",
     b"SystemExit: -1",
 )
-"""What the processes find, and how they end behind an error that they have told Spark of."""
+"""The errors that the processes find, and how they end after an error that they told Spark."""
 _LATE: Final = (
     b"FileNotFoundError: [Errno 2] No such file or directory",
     b"pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] ",
 )
-"""What they begin with that one finds that comes too late."""
+"""The beginnings of the errors of a process that starts too late."""
 _BEGINNINGS: Final = (_HEADER, _FLUSHING)
 _KNOWN: Final = (*_BEGINNINGS, *_CHAINS, *_ERRORS, *_LATE)
 _FRAME: Final = re.compile(
     rb'  File "(?:<frozen runpy>|[^"]*/(?:contextlib|socket|pyspark/(?:daemon|serializers|util|'
     rb'worker_util|sql/streaming/python_streaming_source_runner))\.py)", line \d+, in '
 )
-"""Where a process of PySpark's can be when the other end closes its socket."""
+"""Where a PySpark process can be when the other end closes its socket."""
 _ITS_OWN: Final = re.compile(rb"/pyspark/(?:daemon|\S+/python_streaming_source_runner)\.py")
-"""The programs that these processes run, of which each such traceback has one."""
+"""The programs that these processes run; each such traceback has one of them."""
 _INDENT: Final = b"    "
 _CARETS: Final = re.compile(rb" +[~^]+")
 
 
 class Sieve:
-    """Keeps the noise back, and lets all else through as soon as it is known to be none."""
+    """Holds back noise, and passes on everything else as soon as it is known not to be noise."""
 
     def __init__(self) -> None:
         self.holds_half_lines = True
-        """Whether to wait for the end of each line; otherwise only what may become noise waits for
-        it, for of other lines somebody may wait for a part."""
+        """Whether to wait for the end of each line; otherwise only lines that may become noise
+        wait, as somebody may want to see the beginning of another line."""
         self._half = b""
         self._block: _Block | None = None
         self._is_amid = False
-        """Whether the beginning of the line that comes is through already."""
+        """Whether the beginning of the current line has been passed on."""
         self._is_chained = False
-        """Whether what went through last says that a traceback follows, which belongs to it."""
+        """Whether what was passed on last says that a traceback follows that belongs to it."""
 
     def sift(self, chunk: bytes) -> bytes:
-        """Take what comes, and return what can go on."""
+        """Take the next input, and return what can be passed on."""
         lines = (self._half + chunk).splitlines(keepends=True)
         self._half = b""
         through: list[bytes] = []
@@ -95,10 +95,10 @@ class Sieve:
         return b"".join(through)
 
     def end(self) -> bytes:
-        """Return what was held and is no noise, when nothing more comes.
+        """Return what was held back and is not noise, at the end of the input.
 
-        Java may end in the midst of a traceback. Of one that could still be noise nothing is there
-        yet that tells what happened.
+        Java may end in the middle of a traceback. One that could still be noise does not say yet
+        what happened, so it is dropped.
         """
         half, self._half = self._half, b""
         block, self._block = self._block, None
@@ -120,7 +120,7 @@ class Sieve:
             if block.take(line):
                 return []
             self._block = None
-            if block.is_open:  # An error that is not known, or what somebody else writes.
+            if block.is_open:  # An unknown error, or another writer's output.
                 return [*block.lines, line]
             return [*block.left(), *self._sift_line(line)]
         text = line.rstrip(b"\r\n")
@@ -134,7 +134,7 @@ class Sieve:
 
 
 class _Block:
-    """Lines that may be noise: tracebacks, those of several processes if they write at once."""
+    """Lines that may be noise: tracebacks, of several processes if they write at once."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -143,21 +143,21 @@ class _Block:
         self._empty = 0
         self._is_its_own = False
         self._is_followed = True
-        """Whether another traceback belongs to it, by what was said last."""
+        """Whether another traceback must follow, by the last line."""
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a traceback whose error has not come, or one must follow."""
+        """Whether a traceback has no error yet, or another one must follow."""
         return self._open > 0 or self._is_followed
 
     def take(self, line: bytes) -> bool:
-        """Take the next line, if it can be one of such tracebacks."""
+        """Take the next line if it can belong to such tracebacks."""
         text = line.rstrip(b"\r\n")
         code, self._code = self._code, 0
         if code and text.startswith(_INDENT) and (code == 2 or _CARETS.fullmatch(text)):
             self._code = code - 1
         elif self._open and _FRAME.match(text):
-            self._code = 2  # A line of the program, and one below that shows where in it.
+            self._code = 2  # A source line may follow, and one that marks the place in it.
             self._is_its_own |= _ITS_OWN.search(text) is not None
         elif self._open and (text in _ERRORS or text.startswith(_LATE)):
             self._open -= 1
@@ -172,7 +172,7 @@ class _Block:
         return True
 
     def left(self) -> list[bytes]:
-        """Return the lines that are no noise, now that what comes next is none of them."""
+        """Return the lines that are not noise, now that the next line is not part of the block."""
         if not self._is_its_own:
             return self.lines
         empty = 0

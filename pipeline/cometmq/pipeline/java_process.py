@@ -1,10 +1,10 @@
-"""The Java process that a session of Spark runs in, and what of its stderr is shown.
+"""The Java process of a Spark session, and which part of its stderr is shown.
 
-PySpark starts it, and has it end when this process does. Three things are done otherwise here: what
-says nothing to anybody is left out of what it and its Python processes write (`java_noise`); for
-jobs, it gets no signal that is sent to the job's process group: it would die under the batch that
-is to be finished (of a Ctrl-C it is spared by PySpark); and until PySpark knows it, what a signal
-raises here waits (`signals_held`).
+PySpark starts it, and has it end when this process does. Three things are different here. Noise is
+removed from what it and its Python processes write (`java_noise`). For jobs, it does not get
+signals that are sent to the job's process group, as it would die during the batch that is to be
+finished (PySpark itself spares it a Ctrl-C). And until PySpark knows it, what signals raise here is
+held back (`signals_held`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LAST_WORDS_SECONDS: Final = 5.0
 
 
 class Stderr:
-    """Passes on what a process writes to its stderr, but for the noise, until it ends."""
+    """Passes on what a process writes to its stderr, without the noise, until it ends."""
 
     def __init__(self, read: int, to: int = 2) -> None:
         self._read = read
@@ -43,11 +43,11 @@ class Stderr:
         self._thread.start()
 
     def started(self) -> None:
-        """From now on pass on what comes at once, be it half a line."""
+        """From now on, pass on input at once, even half a line."""
         self._sieve.holds_half_lines = False
 
     def wait(self) -> None:
-        """Wait for the last words of a process that has ended."""
+        """Wait for the last output of a process that has ended."""
         self._thread.join(_LAST_WORDS_SECONDS)
 
     def _pass_on(self) -> None:
@@ -60,18 +60,18 @@ class Stderr:
         while text:
             try:
                 text = text[os.write(self._to, text) :]
-            except OSError:  # Nobody reads it any more; Java must not wait for that.
+            except OSError:  # The reader is gone; Java must not wait for it.
                 return
 
 
 def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
-    """Start the process for a session with these settings, if there is none already.
+    """Start the process for a session with these settings, if there is none yet.
 
-    `apart`: in a process group of its own. Unless a level of the log is asked for that shows what
-    is not fatal, its stderr is returned, without the noise.
+    With `apart`, it gets its own process group. Its stderr is returned, without the noise, unless
+    the log level shows more than fatal errors.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return None  # The latter is set by `spark-submit`, which has started Java itself.
+        return None  # `spark-submit` sets the latter, and has started Java itself.
     conf = SparkConf()
     for name, value in settings.items():
         conf.set(name, value)
@@ -82,14 +82,14 @@ def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
 
 @contextmanager
 def signals_held() -> Generator[None]:
-    """Let what handlers of signals do here wait for the end of the block; a second one ends all.
+    """Defer signal handlers to the end of the block; a second signal ends the process.
 
-    PySpark tells Java a folder to write its port to, and removes it when anything is raised before
-    that has come. Java then fails in a thread, is kept by another, and nobody knows its process. A
-    signal without a handler ends this process and leaves the folder: Java finds its stdin closed.
+    PySpark gives Java a folder for its port, and removes it if anything is raised before the port
+    has come. Java then fails in one thread, is kept alive by another, and nobody knows its process.
+    A signal without a handler ends this process and leaves the folder: Java finds its stdin closed.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # It is the main thread that signals come to.
+        yield  # Signals come only to the main thread.
         return
     before = {
         number: handler
@@ -134,11 +134,11 @@ def _launch(conf: Any, options: dict[str, Any]) -> Stderr | None:
 
 
 def _end(java: Popen[bytes], stderr: Stderr) -> None:
-    """Have it end, as it would when this process has, and wait for its last words.
+    """End Java as the end of this process would, and wait for its last output.
 
-    What threads ask it meanwhile it does not answer any more, which py4j would tell in length, and
-    so would the server that counts for Spark, where its connection ends. A signal that asks this
-    process to end comes too late to change anything but the exit status, which says what was done.
+    Calls of threads fail from now on, which py4j would report at length, as would Spark's
+    accumulator server when its connection ends. A signal to end this process is now too late to
+    change anything but the exit status, which says what was done.
     """
     assert java.stdin is not None
     for number in heeded_signals():
@@ -151,4 +151,4 @@ def _end(java: Popen[bytes], stderr: Stderr) -> None:
 
 
 def _say_nothing(*_: object) -> None:
-    """Be told of an error."""
+    """Ignore an error."""

@@ -1,8 +1,8 @@
-"""What is under way to one broker: requests that are sent again when the connection breaks.
+"""Requests in flight to one broker, which are sent again if the connection breaks.
 
-A connection that breaks is made anew, and what was not answered is sent again: a message that must
-be stored once is, and any other may be stored twice. When a broker stays away the task fails, and
-Spark tries it again, or the whole query is started again later.
+If a connection breaks, it is replaced and unanswered requests are sent again: messages that must be
+stored once are, others may be stored twice. If a broker stays away, the task fails, and Spark
+retries it, or the whole query is restarted later.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ SEND_BATCH_MESSAGE: Final = 320
 SEND_BATCH_ONCE: Final = 31005
 _BATCHES: Final = frozenset({SEND_BATCH_MESSAGE, SEND_BATCH_ONCE})
 _STORED: Final = frozenset({0, 10, 11, 12})
-"""Answers after which a message is stored, if not as durably as was asked for."""
+"""Answers that say that a message is stored, though maybe not as durably as requested."""
 _UNTOLD: Final = 604
-"""Of a message that is to be stored once, and is older than what the broker remembers."""
+"""The code for a message to be stored once that is older than what the broker remembers."""
 _ILLEGAL: Final = 13
-"""Of a batch: it is too large, or a message in it is none. Of one message: it is none."""
+"""The code for a batch that is too large or has an invalid message, or for an invalid message."""
 _FAILED: Final = 1
 _TOO_LARGE: Final = "size exceeded"
-"""What brokers of Apache's say then of a batch that is too large."""
+"""The remark of Apache's brokers about a batch that is too large."""
 _UNIQUE_KEY: Final = "UNIQ_KEY\x01"
-"""What the properties of a message that travels alone begin with, in front of its id."""
+"""The beginning of the properties of a message that is sent alone; its id follows."""
 _ONCE: Final = "\x02IDEMPOTENT\x01"
-"""What one that is to be stored once has behind another property."""
+"""The property of a message that is to be stored once; it follows another property."""
 _UNDIVIDED: Final = "its batches are one record each"
-"""What brokers of ours say of a batch to a topic of batch queues, of which none can be left out."""
+"""The remark of our brokers on a batch to batch queues, from which no message can be left out."""
 _TIME: Final = "\x02TIMER_DELIVER_MS\x01"
-"""What a message with a `deliver_time` has behind another property. It is never in a batch."""
+"""The property of a message with a `deliver_time`; it follows another. It is never in a batch."""
 _GROUP: Final = "cometmq-spark"
 _WRITE_SIZE: Final = 1 << 16
 _IN_FLIGHT_BATCHES: Final = 4
@@ -63,7 +63,7 @@ class Request(NamedTuple):
     flag: int
     body: bytes
     instead_of: Request | None = None
-    """The batch of which this is what was not stored, as its broker said just now."""
+    """The batch whose unstored messages, by the broker's last word, this request contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Sending:
 
 
 class Lane:
-    """What is under way to one broker."""
+    """The requests in flight to one broker."""
 
     def __init__(self, address: str, how: Sending) -> None:
         self._address = address
@@ -91,16 +91,16 @@ class Lane:
         self._unwritten_size = 0
         self._pauses = Pauses(how.retries, how.retry_interval_ms, f"sending to {address}")
         self._first_since_pause = 0
-        """The number of the first request that was sent behind the last pause for a busy broker."""
+        """The number of the first request after the last pause for a busy broker."""
         self.repeated = 0
-        """Messages that the broker left out, because they were sent before."""
+        """The number of messages that the broker left out because they were sent before."""
 
     @property
     def speaks_cometmq(self) -> bool:
-        """Whether the broker has CometMQ's extensions; it is asked something, to see.
+        """Whether the broker has CometMQ's extensions; send a request to find out.
 
-        It says so to the first request of a connection alone: where sends wait, that is one of
-        them.
+        Only the answer to the first request of a connection says so; if sends are waiting, that is
+        one of them.
         """
         while not (peer := self._connected()).is_known:
             self._attempt(self._receive if self._under_way else partial(_speaks_cometmq, peer))
@@ -110,7 +110,7 @@ class Lane:
         """Send a request, once there is room for it."""
         if len(request.body) > BODY_SIZE_COMMON:
             self._require_room(request)
-        is_batch = request.code in _BATCHES or len(request.body) >= _WRITE_SIZE  # It takes as much.
+        is_batch = request.code in _BATCHES or len(request.body) >= _WRITE_SIZE  # Takes as much.
         room = self._how.max_in_flight or (_IN_FLIGHT_BATCHES if is_batch else _IN_FLIGHT_SINGLE)
         if len(self._under_way) >= room:
             self._wait(until=room - 1 if is_batch else room // 2)
@@ -126,14 +126,14 @@ class Lane:
             self._attempt(self._write)
 
     def _has_queue_of(self, request: Request) -> bool:
-        """Whether something is under way to the queue that a request is for."""
+        """Whether a request to the same queue is in flight."""
         place = (request.topic, request.queue_id)
         return any((each.topic, each.queue_id) == place for each in self._under_way.values())
 
     def _require_room(self, request: Request) -> None:
-        """Refuse what would end the connection without a word, and all that is under way with it.
+        """Refuse a request for which the broker would silently end the connection.
 
-        It would be sent again over the next one, and so would they.
+        It would be sent again over the next connection, together with all others in flight.
         """
         size, most = len(request.body), body_size_max(self._address, self._how.settings)
         if size > most:
@@ -147,7 +147,7 @@ class Lane:
         self._wait(until=0)
 
     def close(self) -> None:
-        """Give the connection back; one with answers to come is ended."""
+        """Give the connection back, or end it if answers are outstanding."""
         if self._wire is not None:
             if self._under_way:
                 self._wire.close()
@@ -176,7 +176,7 @@ class Lane:
                 self.repeated += len(whole) - len(items_by_id(request.body))
         else:
             self._refused(request, answer)
-        # Not before: where what follows an answer breaks off, it is sent again.
+        # Only now: if handling the answer fails, the request must be sent again.
         del self._under_way[answer.opaque]
 
     def _refused(self, request: Request, answer: Answer) -> None:
@@ -192,16 +192,16 @@ class Lane:
         if not isinstance(refused, BusyError):
             raise refused
         peer = self._connected()
-        if answer.opaque >= self._first_since_pause:  # Else the pause was for this one, too.
+        if answer.opaque >= self._first_since_pause:  # Otherwise the last pause was for it, too.
             self._pauses.take(refused)
             self._first_since_pause = peer.number()
         self._again(peer, request)
 
     def _send_untold(self, request: Request) -> None:
-        """Send what is not stored of a batch, where only the broker's index can tell.
+        """Send the messages of a batch that are not stored by the broker's index.
 
-        A start reads no more than the tail of the log into its memory. Of a stretch whose messages
-        did not come in order, by a sharding key or a shuffle, it may know the later ones alone.
+        At a start, the broker's memory gets only the tail of the log. If the messages of a stretch
+        did not come in order, because of a sharding key or a shuffle, it may know only later ones.
         """
         items = items_by_id(request.body)
         there = Stored(self._how).find(self._address, request.topic, list(items))
@@ -213,9 +213,9 @@ class Lane:
             self.repeated += len(items)
 
     def _require_stored(self, request: Request) -> None:
-        """Refuse a message that travels alone, for it is delayed, unless it has come by now.
+        """Refuse a message that is sent alone because it is delayed, unless it is delivered by now.
 
-        Until then it is in no index under its topic.
+        Before delivery, no index has it under its topic.
         """
         unique_id = request.properties.removeprefix(_UNIQUE_KEY).partition("\x02")[0]
         if not Stored(self._how).find(self._address, request.topic, [unique_id]):
@@ -236,7 +236,7 @@ class Lane:
             self._connected().write(b"".join(frames))
 
     def _attempt(self, do: Callable[[], object]) -> None:
-        """Do it; when the connection breaks, send all that was not answered over another one."""
+        """Do it; if the connection breaks, send all unanswered requests over another one."""
         try:
             do()
         except ConnectionLostError as error:
@@ -244,11 +244,11 @@ class Lane:
 
     def _anew(self, error: ConnectionLostError) -> None:
         while True:
-            if self._wire is not None:  # Before it may be given up, and this one given back.
+            if self._wire is not None:  # Before the pause, as that may raise.
                 self._wire.close()
                 self._wire = None
             self._pauses.take(error)
-            # What was not stored when it was asked for may be by now.
+            # Messages that were not stored when the index was asked may be by now.
             requests = [each.instead_of or each for each in self._under_way.values()]
             self._under_way = {}
             self._unwritten, self._unwritten_size = [], 0
@@ -272,7 +272,7 @@ class Lane:
 
     def _opened(self) -> Wire:
         self._wire = wire.connect(self._address, self._how.settings)
-        self._first_since_pause = 0  # Numbers begin anew.
+        self._first_since_pause = 0  # Request numbers start again.
         return self._wire
 
 
@@ -283,7 +283,7 @@ def _speaks_cometmq(peer: Wire) -> bool:
 
 
 def require_cometmq(addresses: Iterable[str], settings: Settings) -> None:
-    """Refuse brokers that cannot store a message once; one that is away has its say later."""
+    """Refuse brokers that cannot store a message once; those that are away are checked later."""
     for address in sorted(addresses):
         with suppress(ConnectionLostError), closing(wire.connect(address, settings)) as peer:
             if not _speaks_cometmq(peer):
@@ -291,7 +291,7 @@ def require_cometmq(addresses: Iterable[str], settings: Settings) -> None:
 
 
 def no_cometmq(broker: str) -> OptionError:
-    """Return what to say of a broker that cannot store a message once."""
+    """Make the error for a broker that cannot store a message once."""
     return OptionError(
         f"delivery: broker {broker} is not CometMQ's, and cannot know a message that is sent again;"
         " write delivery=at-least-once"
@@ -299,9 +299,9 @@ def no_cometmq(broker: str) -> OptionError:
 
 
 def _refused_for_good(address: str, request: Request, answer: Answer) -> SinkError:
-    """Say what can be done about messages that a broker does not take, whenever they are sent.
+    """Make the error for messages that a broker will never accept; it says what to do.
 
-    Of a batch of one message, none can be smaller.
+    A batch of one message cannot be made smaller.
     """
     size = len(request.body)
     if _TIME in "\x02" + request.properties:

@@ -1,25 +1,25 @@
-"""What expires between the planning of a batch and its reading: how tasks tell who plans.
+"""Messages that expire between the planning and the reading of a batch: how tasks report them.
 
-Spark gives a Python source no way back from a task to the process that plans: no metric, no
-accumulator, no message. So that process listens on a port, where the address is the one by which
-it reaches brokers, for who reads from these finds it there, too. A task that passes over messages
-says how many before it ends; a task that is run again says it again, of the same range, which
-counts once. What a task cannot tell is in its log alone.
+Spark gives a Python source no way back from a task to the planning process: no metric, accumulator
+or message. So that process listens on a port, at the address from which it reaches brokers: tasks
+that read from these brokers can reach it there, too. A task that skips messages reports how many
+before it ends. A task that is run again reports the same range again, which counts once. A report
+that cannot be sent is only in the task's log.
 
-A report is a line of JSON, and is answered by a byte when it counts:
+A report is a line of JSON, and is answered with a byte if it counts:
 
 =========  ==========================================================
 member     content
 =========  ==========================================================
-`token`    what the planning process gave its tasks, and nobody else
+`token`    a secret that the planning process gave only to its tasks
 `queue`    topic, broker and number of the queue
 `first`    where the task's range begins
 `lost`     how many messages of it had expired
 =========  ==========================================================
 
-What was told counts with the next batch. Of a stream that is ended there is none: the job that runs
-it, on the same machine, asks for what is left, with `take` in place of the others, and is answered
-by a line with the number. It finds the port and the token in a file whose name it gave the stream.
+Reports count with the next batch. When a stream ends, there is no next batch: the job that runs it,
+on the same machine, asks for the rest, with `take` in place of the other members, and is answered
+with a line that has the number. It finds port and token in a file whose name it gave the stream.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _TIMEOUT: Final = 5.0
 _PAUSE_SECONDS: Final = 0.1
 _WAITING_MAX: Final = 128
 _RANGES_MAX: Final = 1_000_000
-"""Ranges of one batch that are remembered; a batch has some thousands at most."""
+"""How many ranges of a batch are remembered; a batch has some thousands at most."""
 _HEARD: Final = b"+"
 
 
 class Listener(NamedTuple):
-    """Where a task tells what it passed over."""
+    """Where a task reports what it skipped."""
 
     host: str
     port: int
@@ -66,11 +66,11 @@ class Listener(NamedTuple):
 
 
 _unreachable: Final[set[Listener]] = set()
-"""Those that this process has found no way to: no other task shall wait for that."""
+"""The listeners that this process could not reach, so that no other task waits for them."""
 
 
 def tell(listener: Listener, part: Range, lost: int) -> None:
-    """Say that messages of a range had expired before they were read."""
+    """Report that messages of a range had expired before they were read."""
     queue = part.queue
     said = {"token": listener.token, "queue": list(queue), "first": part.first, "lost": lost}
     try:
@@ -92,20 +92,20 @@ def tell(listener: Listener, part: Range, lost: int) -> None:
 
 
 _notes: Final[list[str]] = []
-"""The file in which streams of this process note where they listen, once there is one."""
+"""The file, if any, in which streams of this process note where they listen."""
 
 
 def note_here() -> str:
-    """Return the file in which a stream that this process starts is to note where it listens."""
+    """Return the file in which a stream of this process is to note where it listens."""
     if not _notes:
-        folder = tempfile.mkdtemp(prefix="cometmq-losses-")  # For this user alone.
+        folder = tempfile.mkdtemp(prefix="cometmq-losses-")  # For this user only.
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         _notes.append(f"{folder}/listener")
     return _notes[0]
 
 
 def untold() -> int:
-    """Return how many messages a stream lost of which no batch tells; it forgets them with that."""
+    """Return, and reset, how many messages a stream lost that no batch reports."""
     if not _notes:
         return 0
     try:
@@ -114,12 +114,12 @@ def untold() -> int:
             peer.sendall(json.dumps({"token": token, "take": True}).encode() + b"\n")
             with peer.makefile("rb") as lines:
                 return int(lines.readline(_REPORT_SIZE_MAX))
-    except (OSError, ValueError, TypeError):  # It planned nothing, or has ended.
+    except (OSError, ValueError, TypeError):  # The stream planned nothing, or has ended.
         return 0
 
 
 class Losses:
-    """What tasks have told, on the side of who plans."""
+    """The reports of tasks, in the planning process."""
 
     def __init__(self, note: str = "") -> None:
         self._note = note
@@ -129,7 +129,7 @@ class Losses:
         self._has_failed = False
 
     def listener(self, addresses: Iterable[str]) -> Listener | None:
-        """Return where tasks tell it that read from these brokers; `None` where nobody listens."""
+        """Return where tasks that read from these brokers report; `None` if nobody listens."""
         if self._listener is None and not self._has_failed:
             try:
                 self._listener = self._listening(_own_host(addresses))
@@ -141,7 +141,7 @@ class Losses:
         return self._listener
 
     def taken(self) -> int:
-        """Return how many messages were lost since this was asked last."""
+        """Return how many messages were lost since the last call."""
         with self._lock:
             count = sum(self._heard.values())
             self._heard.clear()
@@ -151,7 +151,7 @@ class Losses:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         server = socket.create_server((host, 0), family=family, backlog=_WAITING_MAX)
         token = secrets.token_hex(16)
-        # Spark ends the process without a word: the thread goes with it.
+        # A daemon, as Spark ends the process without notice.
         thread = threading.Thread(
             target=self._listen, args=(server, token), name="cometmq losses", daemon=True
         )
@@ -162,7 +162,7 @@ class Losses:
         while True:
             try:
                 peer, _ = server.accept()
-            except OSError:  # Who was there has gone, or there are too many open files just now.
+            except OSError:  # The client has gone, or too many files are open at the moment.
                 time.sleep(_PAUSE_SECONDS)
                 continue
             try:
@@ -171,10 +171,10 @@ class Losses:
                     with peer.makefile("rb") as lines:
                         peer.sendall(self._answer(lines.readline(_REPORT_SIZE_MAX), token))
             except OSError:
-                continue  # It says so again, or has it in its log.
+                continue  # The task reports it again, or has it in its log.
 
     def _answer(self, line: bytes, token: str) -> bytes:
-        """Return what to say to a report, or to who asks for all; nothing to anybody else."""
+        """Return the answer to a report or to `take`; nothing to anybody else."""
         try:
             said = json.loads(line)
             if not hmac.compare_digest(str(said["token"]).encode(), token.encode()):
@@ -195,15 +195,15 @@ class Losses:
 
 def _write_note(note: str, listener: Listener) -> None:
     path = Path(note)
-    with suppress(OSError):  # Nobody finds it, then, to ask.
+    with suppress(OSError):  # Then nobody can find it to ask.
         path.touch(0o600)
         path.write_text(json.dumps(listener))
 
 
 def _own_host(addresses: Iterable[str]) -> str:
-    """Return this machine's address on the way to brokers: a loopback, if one of them is here.
+    """Return this machine's address on the way to brokers: a loopback if one of them is here.
 
-    Who reads from a broker that is at a loopback is on this machine, too.
+    Tasks that read from a broker at a loopback address are on this machine, too.
     """
     hosts = {_way_to(address) for address in addresses}
     return min(hosts, key=lambda host: (not host.startswith("127.") and host != "::1", host))
@@ -214,6 +214,6 @@ def _way_to(address: str) -> str:
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
     family, kind, _, _, where = found[0]
     with socket.socket(family, kind) as way:
-        way.connect(where)  # Which sends nothing.
+        way.connect(where)  # This sends nothing.
         own: str = way.getsockname()[0]
     return own

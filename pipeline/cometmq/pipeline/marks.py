@@ -1,10 +1,11 @@
-"""Telling whether two tasks sent rows of one message: the second would look sent again.
+"""Detecting that two tasks sent rows of one message: the second would look like a repeat.
 
-A task finds its own (`identities.py`). Of all tasks together the driver knows what they say at
-their end, which must be little. So each says marks of some of its messages, 64 bits of each id, and
-always of those whose marks are the smallest: what two tasks have sent of one message has one mark,
-and where that is small for the one it is for the other. Of tasks with up to `MARKS_MAX` messages
-none is missed. Of larger ones a lone message may be; not what a union does to all of them.
+A task finds such rows among its own (`identities.py`). About all tasks together the driver knows
+only what they report at their end, which must be little. So each task reports marks of some of its
+messages, 64 bits of an id each, and always the smallest marks: one message has one mark in both
+tasks, and if it is among the smallest of one task, it probably is of the other. Nothing is missed
+among tasks with up to `MARKS_MAX` messages. Among larger ones a single message may be missed, but
+not a union that does it to all of them.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.uint64]
 
 MARKS_MAX: Final = 4096
-"""Of a task: 32 KiB."""
+"""How many marks a task reports: 32 KiB."""
 _WORD: Final = 4
 _FACTORS: Final = np.random.default_rng(31).integers(1 << 63, size=16, dtype=np.uint64) | 1
-"""Always the same ones, in every process."""
+"""The same numbers in every process."""
 
 
 class Marks:
-    """Marks of what a task has sent."""
+    """The marks of a task's messages."""
 
     def __init__(self) -> None:
         self._smallest = np.zeros(0, np.uint64)
 
     def add(self, ids: Bytes) -> None:
-        """Take down messages with these ids."""
+        """Record messages with these ids."""
         self._smallest = np.append(self._smallest, marks_of(ids))
         if len(self._smallest) > MARKS_MAX:
             self._smallest = np.partition(self._smallest, MARKS_MAX)[:MARKS_MAX]
 
     def said(self) -> bytes:
-        """Return what the driver is told."""
+        """Return the marks to report to the driver."""
         return self._smallest.tobytes()
 
 
@@ -57,6 +58,6 @@ def marks_of(ids: Bytes) -> Numbers:
 
 
 def sent_twice(said: Iterable[bytes]) -> int:
-    """Return of how many messages several tasks have sent rows, as far as they say so."""
+    """Return how many messages more than one task has sent, as far as their marks show."""
     marks = np.frombuffer(b"".join(said), np.uint64)
     return len(marks) - len(np.unique(marks))

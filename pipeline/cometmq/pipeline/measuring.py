@@ -1,9 +1,9 @@
-"""How many bytes ranges of queues have, so that tasks can be cut by them.
+"""The sizes of ranges of queues in bytes, so that tasks can be cut by size.
 
-A broker of CometMQ tells it (31003 of `docs/protocol-extensions.md`), in pieces that are at most an
-eighth of a task: within a piece every message counts as its mean. Of any other broker, and of one
-that just does not answer, a message is taken to have `ROW_SIZE` bytes: reading will tell what is
-wrong.
+A CometMQ broker reports them (31003 of `docs/protocol-extensions.md`), in pieces of at most an
+eighth of a task; within a piece, every message counts as the mean. For any other broker, and for
+one that does not answer, a message is assumed to have `ROW_SIZE` bytes: if something is wrong,
+reading will show it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 GET_RANGE_SIZE: Final = 31003
 ROW_SIZE: Final = 1_024
-"""Bytes of a message, where nobody tells."""
+"""The assumed size of a message in bytes, if the broker does not report it."""
 _PIECES: Final = 8
-"""Of a task, at least: what a task has too much where messages of a piece differ is no more."""
+"""At least so many pieces make a task, so uneven messages make it at most a piece too large."""
 _LOOKED_AT_MAX: Final = 65_536
-"""Messages that a broker counts at a time: it does nothing else meanwhile, for half a ms."""
+"""Messages that a broker counts at a time, which blocks it for half a ms."""
 
 
 class Piece(NamedTuple):
-    """A stretch of a queue, and the bytes of its messages."""
+    """A stretch of a queue, and the size of its messages in bytes."""
 
     queue: Queue
     first: int
@@ -50,7 +50,7 @@ def measured(
 
 
 def guessed(wanted: Mapping[Queue, Bounds]) -> list[Piece]:
-    """Return ranges as if all messages were alike."""
+    """Return ranges as if all messages had the same size."""
     return [
         Piece(queue, first, end, (end - first) * ROW_SIZE)
         for queue, (first, end) in wanted.items()
@@ -61,7 +61,7 @@ def guessed(wanted: Mapping[Queue, Bounds]) -> list[Piece]:
 def _told(
     cluster: Cluster, address: str, left: dict[Queue, Bounds], piece_size: int
 ) -> Iterator[Piece]:
-    """Yield what a broker tells, and leave in `left` what it does not."""
+    """Yield the pieces that a broker reports, and leave the rest in `left`."""
     asking = [queue for queue in left if left[queue].first < left[queue].end]
     while asking and address not in fetching.without_bulk:
         fields = [_fields(queue, left[queue], piece_size) for queue in asking]

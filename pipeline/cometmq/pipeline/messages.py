@@ -1,4 +1,4 @@
-"""Rows made messages, as many at once as a record batch has: no Python object is made for one."""
+"""Turning rows into messages, a record batch at a time, without a Python object per message."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ PROPERTIES_SIZE_MAX: Final = 32767
 _UNIQUE_KEY: Final = b"UNIQ_KEY\x01"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
 _HEAD: Final = np.dtype([("size", ">u4"), ("unused", ">u8"), ("flag", ">i4"), ("body_size", ">u4")])
-"""Of a message in a batch: see `cometmq.proto.batch`."""
+"""The head of a message in a batch; see `cometmq.proto.batch`."""
 assert _HEAD.itemsize == 20
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Messages to be; a row for each."""
+    """Messages to send, one per row."""
 
     topics: str | pa.DictionaryArray
     bodies: pa.Array
     properties: pa.Array
-    """Without the id."""
+    """The properties, without the id."""
     flags: Longs
     spreads: Spreads
-    """What chooses the queue, modulo their number."""
+    """A number per message that, modulo the number of queues, chooses its queue."""
     placed: Truths
-    """Of which messages that counts; the others may go anywhere."""
+    """For which messages that applies; the others may go anywhere."""
     delayed: Truths
     ids: Bytes | None
-    """Made from who each row is; `None` when nothing says so."""
+    """Ids made from the rows' identities; `None` if they have none."""
     untimed_ids: Bytes | None
-    """By which earlier runs may have sent them that did not say when their messages were stored."""
+    """Ids under which earlier runs, which did not know store times, may have sent them."""
     stored_ms: Longs | None
-    """When these were, where there are such ids."""
+    """The store times of the source messages, if there are such ids."""
     twins: SinkError | None
-    """Why a broker that stores each once must not have them: two look like one sent again."""
+    """Why they must not go to a broker that stores each once: two look like one sent again."""
 
     def __len__(self) -> int:
         return len(self.bodies)
 
     @property
     def size(self) -> int:
-        """Bytes of the bodies."""
+        """The size of the bodies in bytes."""
         return int(pc.sum(pc.binary_length(self.bodies)).as_py() or 0)
 
     def rows(self, chosen: Truths) -> Messages:
-        """Return some of them."""
+        """Return some of the messages."""
         if chosen.all():
             return self
         mask = pa.array(chosen)
@@ -81,7 +81,7 @@ class Messages:
         )
 
     def by_topic(self) -> Iterator[tuple[str, Messages]]:
-        """Yield those of each topic."""
+        """Yield each topic with its messages."""
         if isinstance(self.topics, str):
             yield self.topics, self
             return
@@ -92,7 +92,7 @@ class Messages:
                 yield topic, self.rows(chosen)
 
     def items(self, ids: Bytes) -> pa.Array:
-        """Return each as it stands in the body of a batch, with these ids."""
+        """Encode each message as in the body of a batch, with these ids."""
         count, id_size = ids.shape
         body_sizes = pc.binary_length(self.bodies).to_numpy()
         front = len(_UNIQUE_KEY) + id_size + 1
@@ -132,19 +132,19 @@ def items_by_id(raw: bytes) -> dict[str, bytes]:
 
 
 def too_many_properties(size: int) -> SinkError:
-    """Say that a message has more than it can have."""
+    """Make the error for a message with too many properties."""
     return SinkError(f"properties of {size} bytes: a message can have {PROPERTIES_SIZE_MAX}")
 
 
 def split_item(raw: bytes) -> tuple[int, bytes, bytes]:
-    """Return flag, body and properties of a message as it stands in the body of a batch."""
+    """Return flag, body and properties of a message in the body of a batch."""
     head = np.frombuffer(raw, _HEAD, 1)
     behind = _HEAD.itemsize + int(head["body_size"][0])
     return int(head["flag"][0]), raw[_HEAD.itemsize : behind], raw[behind + 2 :]
 
 
 class Forming:
-    """Makes messages of the rows of one task; `sink` names who writes them for good."""
+    """Makes messages from the rows of one task; `sink` names the writer across runs."""
 
     def __init__(
         self, form: RowForm, sink: str, *, sends_empty: bool = False, finds_twins: bool = True
@@ -155,7 +155,7 @@ class Forming:
         self._coordinates = CoordinateIds(sink, finds_twins=finds_twins)
 
     def messages(self, batch: pa.RecordBatch) -> Messages:
-        """Make messages of a record batch; a `SinkError` for a row that cannot be one."""
+        """Make messages from a record batch; raise `SinkError` for a row that cannot be one."""
         form = self._form
         columns = dict(zip(form.columns, map(_of_usual_size, batch.columns), strict=True))
         count = batch.num_rows
@@ -187,13 +187,13 @@ class Forming:
         )
 
     def _without_body(self, bodies: pa.Array) -> int:
-        """Return the first row that cannot be sent, -1 without one. Brokers take empty bodies."""
+        """Return the first row without a valid body, or -1. Brokers accept empty bodies."""
         empty = pc.equal(pc.fill_null(pc.binary_length(bodies), 0), 0)
         row: int = pc.index(bodies.is_null() if self._sends_empty else empty, True).as_py()
         return row
 
     def _of(self, columns: dict[str, pa.Array], row: int) -> str:
-        """Say of which message a row was made, if it says so itself."""
+        """Say from which message a row was made, if the row says so."""
         if not self._form.coordinates:
             return ""
         topic, broker, queue, offset = (columns[name][row] for name in self._form.coordinates)
@@ -215,7 +215,7 @@ class Forming:
     def _placed(
         self, columns: dict[str, pa.Array], found: Identities | None, count: int
     ) -> tuple[Spreads, Truths]:
-        """Return what chooses the queues, and where it does."""
+        """Return the numbers that choose the queues, and for which rows they do."""
         spreads = np.zeros(count, np.uint64) if found is None else found.spreads
         placed = np.full(count, found is not None)
         if "sharding_key" in columns:
@@ -223,7 +223,7 @@ class Forming:
             sharded = encoded.is_valid().to_numpy(zero_copy_only=False)
             codes = encoded.indices.fill_null(0).to_numpy()[sharded]
             keys = encoded.dictionary.to_pylist()
-            # Said here, for of numbers beyond 63 bits NumPy makes floats, which round.
+            # With an explicit type: NumPy would turn numbers of more than 63 bits into floats.
             shards = np.array([spread_of(each.encode()) for each in keys], np.uint64)
             spreads, placed = spreads.copy(), placed | sharded
             spreads[sharded] = shards[codes]
@@ -231,7 +231,7 @@ class Forming:
 
 
 def _of_usual_size(column: pa.Array) -> pa.Array:
-    """Return a column whose texts have offsets of 32 bits, of a Spark that is told otherwise."""
+    """Return a column with 32-bit offsets, even if Spark is configured to use larger ones."""
     kind = str(column.type)
     if kind == "large_string":
         return column.cast(STRING)
@@ -241,7 +241,7 @@ def _of_usual_size(column: pa.Array) -> pa.Array:
 
 
 def _times(columns: dict[str, pa.Array]) -> pa.Array | None:
-    """Return when the messages were stored, in µs, that rows were made of, if they say so."""
+    """Return the store times, in µs, of the messages that rows were made from, if known."""
     stored = columns.get("store_time")
     if stored is None or not str(stored.type).startswith("timestamp[us"):
         return None
@@ -268,7 +268,7 @@ def _delayed(columns: dict[str, pa.Array], count: int) -> Truths:
 
 
 def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
-    """Return the properties of rows, as a send carries them."""
+    """Return the properties of rows, encoded as in a send."""
     parts: list[Any] = []
     for column, name in (("key", "KEYS"), ("tag", "TAGS")):
         if column in columns:
@@ -292,7 +292,7 @@ def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
             if own not in columns
         }
         left_out = RESERVED - kept
-        if "sharding_key" in columns:  # Of two of a name readers take the last: the old one.
+        if "sharding_key" in columns:  # Readers would take the last of two: the old one.
             left_out |= {_SHARDING_KEY}
         maps = columns["properties"]
         assert isinstance(maps, pa.MapArray)
@@ -304,7 +304,7 @@ def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
 
 
 def _pairs(column: str, name: str, values: pa.Array, present: pa.Array) -> pa.Array:
-    """Return a property of each row, where it is present."""
+    """Return a property of each row for which it is present."""
     if column and (bad := _first_with(values, "\x02")) is not None:
         raise SinkError(f"column {column}: {bad!r} {_ENDED}")
     joined = pc.binary_join_element_wise(f"{name}\x01", values, "\x02", "")
@@ -317,7 +317,7 @@ _NAMED: Final = "has the character U+0001, with which a property's name ends"
 
 
 def _first_with(values: pa.Array, mark: str) -> str | None:
-    """Return the first text that has a character in it which stands between properties."""
+    """Return the first text that contains a separator of properties."""
     first: int = pc.index(pc.match_substring(values, mark), True).as_py()
     if first < 0:
         return None
@@ -326,7 +326,7 @@ def _first_with(values: pa.Array, mark: str) -> str | None:
 
 
 def _of_maps(maps: pa.MapArray, left_out: Set[str]) -> pa.Array:
-    """Return the properties that maps say, but for some."""
+    """Return the properties in maps, except for some."""
     count = len(maps)
     borders = maps.offsets.to_numpy()
     names = maps.keys.slice(borders[0], borders[-1] - borders[0])
@@ -342,7 +342,7 @@ def _of_maps(maps: pa.MapArray, left_out: Set[str]) -> pa.Array:
         raise SinkError(f"column properties: {names[at].as_py()!r}: null, where a text must be")
     if pc.any(pc.equal(names, "")).as_py():
         raise SinkError("column properties: a property without a name")
-    # In a value U+0001 may be, and is read as a part of it.
+    # A value may contain U+0001, which is read as a part of it.
     for each, mark, said in (
         (names, "\x01", _NAMED),
         (names, "\x02", _ENDED),

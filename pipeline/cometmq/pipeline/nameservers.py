@@ -1,8 +1,8 @@
 """Which of several name servers is asked: one that answers, and the same one as long as it does.
 
-They know nothing of one another, and each learns of brokers one by one behind its start, within
-half a minute where they are Apache's. So answers of two do not fit together: by the one there is a
-topic, by the other it was deleted. And one that does not answer takes the whole timeout each time.
+They do not know one another, and each learns of brokers one by one after its start (within half a
+minute, if Apache's). So answers of two do not fit together: one may know a topic that, by the
+other, was deleted. And one that does not answer takes the whole timeout each time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 _PORT_MAX: Final = 65535
 _SILENT_SECONDS: Final = 60.0
-"""For how long one that did not answer is asked only when the others do not answer either."""
+"""For how long a name server that did not answer is asked only if the others do not answer."""
 
 _orders: Final[dict[tuple[str, ...], list[str]]] = {}
-"""In which order this process asks those of a cluster."""
+"""The order in which this process asks the name servers of a cluster."""
 _failed_at: Final[dict[str, float]] = {}
 
 
 class NameServers:
-    """Those of one cluster; the first is chosen by chance."""
+    """The name servers of one cluster; the first is chosen at random."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._order = _orders.setdefault(tuple(addresses), random.sample(addresses, len(addresses)))
@@ -37,7 +37,7 @@ class NameServers:
         return list(self._order)
 
     def others(self) -> list[str]:
-        """Return those behind the first one that may answer."""
+        """Return the others, except those that lately did not answer."""
         since = time.monotonic() - _SILENT_SECONDS
         return [each for each in self._order[1:] if _failed_at.get(each, since) <= since]
 
@@ -46,7 +46,7 @@ class NameServers:
         self._order.sort(key=lambda each: each != address)
 
     def leave(self, address: str) -> None:
-        """Ask this one last from now on, for it did not answer."""
+        """Ask this one last from now on, as it did not answer."""
         _failed_at[address] = time.monotonic()
         self._order.sort(key=lambda each: each == address)
 

@@ -1,34 +1,34 @@
 """Positions of queues, as people and Spark's checkpoints write them.
 
-Both are JSON, topic by broker by queue::
+Both are JSON, by topic, broker and queue::
 
     {"orders": {"broker-a": {"0": 5, "1": -1}}}
 
-For people -2 is the earliest and -1 the latest offset; the broker may be left out: then each is
-meant.
+In what people write, -2 is the earliest and -1 the latest offset, and the broker may be left out,
+which means every broker.
 
-What a stream's checkpoint holds carries more. Spark writes the *end* of each batch into its log and
-asks anew for the start of the first one when that batch is repeated, after a crash; "the latest" is
-something else by then, and messages would be skipped without a word. So the end says itself where
-its batch begins, wherever that is not simply the end before it:
+A stream's checkpoint has more. Spark writes the *end* of each batch into its log. If the first
+batch is repeated after a crash, Spark asks for its start again; "the latest" has changed by then,
+and messages would be skipped silently. So each end also says where its batch begins, unless that is
+simply the previous end:
 
 ===========  ====================================================================
 member       content
 ===========  ====================================================================
 `queues`     positions
-`initial`    true: it is the beginning of a stream, of which nothing is read yet
-`from`       positions where queues begin that are not in the end before, or in
-             which what stands there counts no more
-`gone`       topics that are not there any more, or are named no more, which was told as a
-             loss: no later run fails because of that; left out while there are none
+`initial`    true: it is the beginning of a stream, and nothing has been read yet
+`from`       positions where queues begin that are not in the previous end, or whose
+             position there no longer applies
+`gone`       topics that no longer exist or are no longer named, which was reported as a
+             loss, so that no later run fails because of it; omitted while empty
 `lost`       how many messages had expired, since the stream began, before they were
-             read; left out while there are none
+             read; omitted while there are none
 `firsts`     by topic, broker and queue: the offset of the first message that was
-             there, and when it was stored, in ms; checkpoints of before have none.
-             A time below 0: all had expired, and that is when and where it stood
+             there, and its store time in ms; not in older checkpoints. A time
+             below 0: all had expired; it is when that was seen, the offset is where
 ===========  ====================================================================
 
-Spark compares these documents as text, so their members are in order, always the same one.
+Spark compares these documents as text, so their members are always in the same order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ V = TypeVar("V")
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
-_QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")  # Not 00, which would name queue 0 again.
+_QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")  # Not 00, which would be queue 0 again.
 
 
 class First(NamedTuple):
@@ -55,7 +55,7 @@ class First(NamedTuple):
 
     offset: int
     stored_ms: int
-    """Below 0 of a queue that had none: when that was seen, and `offset` is where it stood."""
+    """Its store time. Below 0 if the queue had none: when that was seen, at offset `offset`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class StreamOffset:
     begins: Positions = field(default_factory=dict[Queue, int])
     firsts: Mapping[Queue, First] = field(default_factory=dict[Queue, First])
     lost: int = 0
-    """Messages that had expired before they were read, since the stream began."""
+    """How many messages had expired before they were read, since the stream began."""
     gone: frozenset[str] = frozenset()
-    """Topics that are not there, which was told as a loss."""
+    """Topics that no longer exist, which was reported as a loss."""
 
     def document(self) -> dict[str, Any]:
-        """Return it for Spark, members in order."""
+        """Return it as a document for Spark, with its members in order."""
         said: dict[str, Any] = {}
         if self.firsts:
             said["firsts"] = document_of(self.firsts)
@@ -101,7 +101,7 @@ def read_stream_offset(said: Mapping[str, Any]) -> StreamOffset:
 
 
 def ranges(start: StreamOffset, end: StreamOffset) -> dict[Queue, Bounds]:
-    """Return what lies between two positions of a stream; queues with nothing are left out."""
+    """Return the ranges between two positions of a stream; omit empty ones."""
     found: dict[Queue, Bounds] = {}
     for queue, until in end.queues.items():
         first = end.begins.get(queue, start.queues.get(queue, until))
@@ -111,7 +111,7 @@ def ranges(start: StreamOffset, end: StreamOffset) -> dict[Queue, Bounds]:
 
 
 def document_of(values: Mapping[Queue, V]) -> dict[str, dict[str, dict[str, V]]]:
-    """Return what is said of queues as JSON has it, in order."""
+    """Return values by queue in the nested form of JSON, in order."""
     said: dict[str, dict[str, dict[str, V]]] = {}
     for queue in sorted(values):
         of_broker = said.setdefault(queue.topic, {}).setdefault(queue.broker, {})
@@ -133,7 +133,7 @@ def _each(said: Mapping[str, Any]) -> Iterable[tuple[Queue, Any]]:
 
 
 def check_given_positions(option: str, text: str) -> None:
-    """Refuse what can be the positions of no queues, whichever there are."""
+    """Refuse a text that cannot be positions, whatever queues exist."""
     for topic, brokers in _object(option, _parse(option, text), "of topics").items():
         for broker, of_broker in _brokers(option, brokers, topic, [""]):
             for queue_id, offset in _object(option, of_broker, f"of {topic}'s queues").items():
@@ -143,9 +143,9 @@ def check_given_positions(option: str, text: str) -> None:
 
 
 def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dict[Queue, int]:
-    """Read positions that somebody wrote, for these queues; -2 and -1 stay what they are.
+    """Parse positions that somebody wrote, for these queues; -2 and -1 are kept.
 
-    An `OptionError` for what is no such JSON, and for a topic, broker or queue that is not there.
+    Raise `OptionError` for invalid JSON, and for a topic, broker or queue that does not exist.
     """
     known = set(queues)
     brokers_of: dict[str, set[str]] = {}
@@ -176,7 +176,7 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
 def _brokers(
     option: str, said: object, topic: str, known: Iterable[str]
 ) -> Iterable[tuple[str, object]]:
-    """Yield what is said of each broker; where no member is an object, queues are said, of all."""
+    """Yield the positions for each broker; if no member is an object, they hold for all brokers."""
     members = _object(option, said, f"of {topic}'s brokers")
     if any(isinstance(value, dict) for value in members.values()):
         return members.items()
@@ -186,7 +186,7 @@ def _brokers(
 def _parse(option: str, text: str) -> object:
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: _members(option, pairs))
-    except OptionError:  # Which is a `ValueError`, too.
+    except OptionError:  # It is a `ValueError`, too.
         raise
     except RecursionError:
         raise OptionError(f"{option}: {text[:80]!r} is nested too deep") from None
@@ -198,7 +198,7 @@ def _parse(option: str, text: str) -> object:
 
 
 def _members(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's members. Of a name that is there twice, Python would take the last."""
+    """Return an object's members; refuse duplicates, of which Python would take the last."""
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]

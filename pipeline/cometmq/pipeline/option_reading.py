@@ -1,9 +1,9 @@
-"""Options of Spark's, which are all texts, as the fields of a dataclass.
+"""Parsing Spark's options, which are all texts, into the fields of a dataclass.
 
-Spark writes the names of options in small letters, so names are told apart without regard to case.
-The dataclass is the documentation of its options: a field's name in camel case is the option's, and
-its type says how the text is read. An option that is not known is an error, for what is misspelt
-would otherwise be passed over in silence.
+Spark writes the names of options in lower case, so case is ignored. The dataclass is the
+documentation of its options: a field's name in camel case is the option's name, and its type says
+how the text is parsed. An unknown option is an error, as a misspelt one would otherwise be silently
+ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Options = TypeVar("Options", bound="DataclassInstance")
 _SIZE = re.compile(r"([0-9]{1,15}) ?(|[kmg])(|i?b)", re.ASCII | re.IGNORECASE)
 _DIGITS_MAX: Final = 15
 _OF_A_TABLE: Final = "provider"
-"""What Spark says beside the options of a CREATE TABLE; at the first read it has forgotten them."""
+"""What Spark adds to the options of a CREATE TABLE, which it has forgotten at the first read."""
 FORGOTTEN: Final = (
     "Spark forgets the options of a table, and could not read it; use CREATE TEMPORARY VIEW ..."
     " USING ... OPTIONS (...)"
@@ -34,7 +34,7 @@ _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def parse_options(kind: type[Options], options: Mapping[str, str]) -> Options:
-    """Read the options that a dataclass has fields for; an `OptionError` for any other."""
+    """Parse the options that a dataclass has fields for; raise `OptionError` for any other."""
     known = {camel(each.name).lower(): each for each in fields(kind)}
     values: dict[str, Any] = {}
     if _OF_A_TABLE in options:
@@ -49,7 +49,7 @@ def parse_options(kind: type[Options], options: Mapping[str, str]) -> Options:
 
 
 def unknown(given: str, known: list[str]) -> str:
-    """Say that there is no such option, and which was probably meant."""
+    """Say that there is no such option, and which one was probably meant."""
     names = {name.lower(): name for name in known}
     close = get_close_matches(given.lower(), names, n=1)
     return f"{given}: there is no such option" + (
@@ -60,13 +60,13 @@ def unknown(given: str, known: list[str]) -> str:
 
 
 def camel(name: str) -> str:
-    """Return the name of an option by that of its field."""
+    """Return the name of an option for that of its field."""
     first, *rest = name.split("_")
     return first + "".join(each.capitalize() for each in rest)
 
 
 def listed(text: str) -> list[str]:
-    """Return what a text names, separated by commas; what is empty between two is none."""
+    """Return the names in a text, separated by commas; ignore empty ones."""
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
@@ -77,7 +77,7 @@ def _read_bool(option: str, text: str) -> bool:
 
 
 def read_size(option: str, text: str) -> int:
-    """Return a number of bytes, which may be written with k, m or g behind it."""
+    """Parse a number of bytes, which may end with k, m or g."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise OptionError(f"{option}: {text!r} is no number of bytes, such as 64m")

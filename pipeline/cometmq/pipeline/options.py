@@ -1,4 +1,4 @@
-"""The options of `format("cometmq")`, read and checked once, where the frame is made.
+"""The options of `format("cometmq")`, parsed and checked once, when the frame is made.
 
 Each dataclass is the documentation of its options; see `option_reading`.
 """
@@ -26,7 +26,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 GROUP_PREFIX: Final = "group:"
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-"""Spark's switch for conditions that are offered to a source."""
+"""Spark's switch for offering conditions to a source."""
 
 _ALIASES: Final = {
     "namesrv": "nameserver",
@@ -41,7 +41,7 @@ _ALIASES: Final = {
     "fetchoffset.retryintervalms": "retryIntervalMs",
 }
 _PASSED_OVER: Final = frozenset({"path", "checkpointlocation", "queryname", "truncate", "numrows"})
-"""Spark's own, which it passes on."""
+"""Spark's own options, which it passes on."""
 
 _NOT_ZERO: Final = (
     "timeout_ms",
@@ -50,19 +50,19 @@ _NOT_ZERO: Final = (
     "pull_bytes",
     "batch_bytes",
 )
-"""Numbers of which 0 is none; of others it says that there is no limit, or that nothing is done."""
+"""Numbers that must not be 0; for others, 0 means no limit, or that nothing is done."""
 _MOST: Final = {"timeout_ms": 86_400_000, "pull_bytes": (1 << 31) - 1}
-"""A day, which sockets can wait, and what a request has room for."""
+"""Maxima: a day, which sockets can wait, and what fits into a request's field."""
 
 _TAGS = re.compile(r"\S+|[^=<>()']*\|\|[^=<>()']*")
-"""A word, or words with `||` between them, which SQL92 does not have."""
+"""One word, or words joined by `||`, which SQL92 does not have."""
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}", re.ASCII)
 _SQL_SIGNS = re.compile(r"[=<>()']")
 _SQL_WORDS = re.compile(r"\b(AND|OR|NOT|IS|BETWEEN)\b", re.ASCII | re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _NO_MS: Final = re.compile(r"(?:19|20)[0-9]{6}|[12][0-9]{9}")
-"""As 20261121, or seconds since 1970."""
+"""Numbers that are no ms: dates such as 20261121, or seconds since 1970."""
 
 Options = TypeVar("Options", "ReadOptions", "WriteOptions")
 R = TypeVar("R")
@@ -70,33 +70,33 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reaching:
-    """How to reach the cluster: the same for reading and writing."""
+    """How to reach the cluster, for reading and writing alike."""
 
     nameserver: str = ""
-    """`HOST:PORT`, several with semicolons. Required."""
+    """`HOST:PORT`, several separated by semicolons. Required."""
     access_key: str = ""
     secret_key: str = ""
     tls: bool = False
     tls_ca: str = ""
     timeout_ms: int = 30_000
-    """Without a byte of an answer for so long, a server counts as gone."""
+    """After so long without a byte of an answer, a server counts as gone."""
     retries: int = 5
-    """How often a server that is not there is asked again."""
+    """How often a request to a server that is away is retried."""
     retry_interval_ms: int = 200
-    """Before the first of them; it doubles each time."""
+    """The pause before the first retry; it doubles each time."""
 
     def settings(self) -> Settings:
-        """How connections are made."""
+        """Return the settings of connections."""
         return Settings(
             self.timeout_ms / 1000, self.access_key, self.secret_key, self.tls, self.tls_ca
         )
 
     def cluster(self) -> Cluster:
-        """Return the cluster that they name."""
+        """Return the cluster that the options name."""
         return Cluster(read_nameservers(self.nameserver), self.settings())
 
     def retried(self, do: Callable[[], R]) -> R:
-        """Do it, and again when a server is away or busy."""
+        """Do it, and retry while a server is away or busy."""
         return retried(do, retries=self.retries, interval_ms=self.retry_interval_ms)
 
     def __repr__(self) -> str:
@@ -110,73 +110,73 @@ class ReadOptions(_Reaching):
     """What is read, from where to where, and in which pieces."""
 
     topic: str = ""
-    """One, or several separated by commas; or `topicPattern`."""
+    """One topic, or several separated by commas; or use `topicPattern`."""
     topic_pattern: str = ""
-    """A regular expression that whole names match; new topics are found while a stream runs."""
+    """A regular expression for full names; a running stream finds new topics, too."""
     starting_offsets: str = ""
-    """`earliest`, `latest`, `group:NAME`, or JSON; see `bounds`. A batch begins with the earliest,
-    a stream with the latest."""
+    """`earliest`, `latest`, `group:NAME`, or JSON; see `bounds`. The default is `earliest` for a
+    batch, `latest` for a stream."""
     ending_offsets: str = LATEST
-    """Of a batch."""
+    """For a batch."""
     starting_timestamp: str = ""
-    """In ms or ISO 8601: with the first message that was stored then or later."""
+    """In ms or ISO 8601: begin with the first message stored then or later."""
     ending_timestamp: str = ""
-    """Of a batch: before the first message that was stored then or later."""
+    """For a batch: end before the first message stored then or later."""
     filter: str = ""
     """Tags (`paid || refused`) or SQL92 over properties (`amount > 100`); the broker filters."""
     tags: str = ""
-    """`filter` that is tags for certain."""
+    """A `filter` that is always read as tags."""
     sql_filter: str = ""
-    """`filter` that is SQL92 for certain."""
+    """A `filter` that is always read as SQL92."""
     group: str = ""
-    """A consumer group that shows how far a stream is; it is not read as that group."""
+    """A consumer group that shows a stream's progress; it is not used to read."""
     fail_on_data_loss: bool = True
-    """Whether to fail when messages that were to be read are gone; else they are told, and passed
-    over."""
+    """Whether to fail if messages that were to be read are gone; otherwise they are reported and
+    skipped."""
     losses_note: str = ""
-    """Of jobs: the file in which a stream notes where to ask what it lost; see `losses`."""
+    """For jobs: the file in which a stream notes where to ask what it lost; see `losses`."""
     max_offsets_per_trigger: int = 0
-    """Of a stream: messages of a batch, at most; 0 is no limit."""
+    """For a stream: the most messages of a batch; 0 is no limit."""
     align_by_time: bool = False
-    """Whether all queues end at one store time where a batch is limited, so that none is read ahead
-    of the others; else each gets its share of the backlog."""
+    """Whether all queues of a limited batch end at one store time, so that none is read ahead of
+    the others; otherwise each gets its share of the backlog."""
     in_order: bool = False
-    """Whether no queue is cut into tasks, of which each would write on its part beside the others;
-    what is said of tasks here then counts for queues as a whole."""
+    """Whether queues are not divided among tasks, which would write their parts concurrently; the
+    limits for tasks then apply to whole queues."""
     min_partitions: int = 0
-    """Tasks, at least, when there are so many messages."""
+    """The least number of tasks, if there are so many messages."""
     max_records_per_partition: int = 0
-    """Messages of one task, at most; 0 leaves that to `targetBytesPerTask`."""
+    """The most messages of a task; 0 leaves that to `targetBytesPerTask`."""
     target_bytes_per_task: int = 256 << 20
     parallelism: int = field(default_factory=lambda: os.cpu_count() or 1)
-    """Tasks that can run at a time; without it, the cores here."""
+    """How many tasks can run at a time; the default is the number of cores here."""
     columns: str = ""
-    """Names separated by commas, for who cannot give a schema; `*` is all of them."""
+    """Names separated by commas, if you cannot give a schema; `*` is all of them."""
     decompress: bool = True
     on_bad_body: str = "fail"
-    """At a body that is not compressed as its flags say: `fail`, or `skip` it, so that the row has
-    none (null), and tell it in the executor's log."""
+    """For a body that is not compressed as its flags say: `fail`, or `skip` it, so that the row's
+    body is null, and report it in the executor's log."""
     pull_bytes: int = 4 << 20
-    """Of one answer of a broker, as far as it knows how."""
+    """The size of a broker's answer, if the broker supports that."""
     filter_pushdown: bool = False
-    """Whether to plan by conditions on topic, queue and offset. Of a frame that is asked by others,
-    too, rows are missing then: see `PushingReader`. Needs
+    """Whether to plan by conditions on topic, queue and offset. If the frame is also used by other
+    queries, these miss rows: see `PushingReader`. Needs
     `spark.sql.python.filterPushdown.enabled`, which `session()` sets."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are named, if no pattern is."""
+        """The topics that are named, unless there is a pattern."""
         return tuple(sorted(set(listed(self.topic))))
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic is one of those that are to be read, if it exists."""
+        """Whether a topic is to be read, if it exists."""
         if self.topic:
             return topic in self.topics
         return re.fullmatch(self.topic_pattern, topic) is not None
 
     @property
     def expression(self) -> tuple[str, str]:
-        """What the broker filters by: an expression, and its type."""
+        """The broker's filter: an expression and its type."""
         if self.sql_filter:
             return self.sql_filter, "SQL92"
         text = self.tags or self.filter or "*"
@@ -186,7 +186,7 @@ class ReadOptions(_Reaching):
 
     @property
     def wanted_tags(self) -> frozenset[str]:
-        """The tags that are wanted, if it is tags: brokers compare no more than their hashes."""
+        """The wanted tags, if the filter is tags: brokers compare only their hashes."""
         text, kind = self.expression
         if kind != "TAG" or text == "*":
             return frozenset()
@@ -195,33 +195,33 @@ class ReadOptions(_Reaching):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WriteOptions(_Reaching):
-    """Where rows go, and what is promised of them."""
+    """Where rows go, and what is promised about them."""
 
     topic: str = ""
-    """Of all rows; without it each row has one in a column of that name."""
+    """The topic of all rows; without it, each row has one in a column of that name."""
     delivery: str = "auto"
-    """`idempotent`: a row that is sent again is stored once. `at-least-once`: it may be twice.
-    `auto`: the first where rows have an identity and the broker knows how, else the other."""
+    """`idempotent`: a row that is sent again is stored once. `at-least-once`: maybe twice. `auto`:
+    the former if rows have an identity and the broker supports it, else the latter."""
     dedup_key: str = ""
-    """A column that tells rows apart: what is sent again with the same value is stored once."""
+    """A column that identifies rows: a row sent again with the same value is stored once."""
     sink_id: str = ""
-    """Names what is written here for good; without it a stream's checkpoint does."""
+    """A permanent name for what is written here; without one, a stream's checkpoint is used."""
     empty_bodies: str = "fail"
-    """`send`: a row with an empty body goes as it is, for a copy of a topic that has such; `fail`:
-    it is an error, for clients of RocketMQ send none."""
+    """`send`: send a row with an empty body as it is, to copy a topic that has such messages.
+    `fail`: it is an error, as RocketMQ clients do not send any."""
     batch_bytes: int = 1 << 20
-    """Of one request, at most, where several messages travel in one."""
+    """The most bytes of a request with several messages."""
     in_order: bool = False
-    """Whether one request at a time goes to each queue. Else a busy broker may refuse one and take
-    the next, and brokers of Apache's store two that come together in any order."""
+    """Whether each queue gets one request at a time. Otherwise a busy broker may refuse one and
+    accept the next, and Apache's brokers may store concurrent ones in any order."""
     max_in_flight: int = 0
-    """Requests that wait for an answer at a time; 0 is 4 of batches, 512 of single messages."""
+    """How many requests may wait for an answer; 0 means 4 of batches, 512 of single messages."""
     again_note: str = ""
-    """Of jobs: the file in which a batch's write notes how many of its rows were there before."""
+    """For jobs: the file in which a batch's write notes how many of its rows were stored before."""
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Read what a frame is read with; an `OptionError` names the option that is wrong."""
+    """Parse the options for reading a frame; an `OptionError` names the wrong option."""
     found = _parse(ReadOptions, options)
     _check_topics(found)
     if sum(map(bool, (found.filter, found.tags, found.sql_filter))) > 1:
@@ -245,13 +245,13 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def check_bad_body(said: str, option: str = "onBadBody") -> None:
-    """Refuse what an option says that is to be done at bodies that are not as their flags say."""
+    """Refuse an unknown value of the option for bodies that are not as their flags say."""
     if said not in ("fail", "skip"):
         raise OptionError(f"{option}: {said!r} is neither fail nor skip")
 
 
 def _check_filter(found: ReadOptions) -> None:
-    """Refuse words beside each other: to brokers they would be the first of them, in SQL92."""
+    """Refuse adjacent words, of which brokers would take only the first, as SQL92."""
     if not found.filter or found.expression[1] == "TAG":
         return
     if not (_SQL_SIGNS.search(found.filter) or _SQL_WORDS.search(found.filter)):
@@ -262,7 +262,7 @@ def _check_filter(found: ReadOptions) -> None:
 
 
 def _check_edge(option: str, text: str) -> None:
-    """Refuse where nothing can begin or end, whatever there is."""
+    """Refuse positions that are invalid, whatever queues exist."""
     if text.startswith(GROUP_PREFIX):
         _check_group(option, text.removeprefix(GROUP_PREFIX))
     elif text not in ("", EARLIEST, LATEST):
@@ -302,7 +302,7 @@ def _check_topics(found: ReadOptions) -> None:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Read what a frame is written with."""
+    """Parse the options for writing a frame."""
     found = _parse(WriteOptions, options)
     if found.delivery not in ("auto", "idempotent", "at-least-once"):
         raise OptionError(
@@ -318,8 +318,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def read_time_ms(option: str, text: str) -> int:
-    """Read a time: ms since 1970, or ISO 8601, in UTC unless it says otherwise."""
-    if re.fullmatch(r"-?[0-9]{1,15}", text.strip(), re.ASCII):  # More are micro- or nanoseconds.
+    """Parse a time: ms since 1970, or ISO 8601, which is in UTC unless it has a zone."""
+    if re.fullmatch(r"-?[0-9]{1,15}", text.strip(), re.ASCII):  # More: micro- or nanoseconds.
         if _NO_MS.fullmatch(text.strip()):
             raise OptionError(
                 f"{option}: {text!r} is a day or seconds, and would be a time in 1970; write ms"
@@ -332,7 +332,7 @@ def read_time_ms(option: str, text: str) -> int:
         raise OptionError(
             f"{option}: {text!r} is no time; write ms since 1970, or 2026-11-21T14:30:00"
         ) from None
-    # As a float of seconds, it may be one less.
+    # Not via float seconds: the result could be one less.
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
 
 
@@ -353,7 +353,7 @@ def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
     for name, most in _MOST.items():
         if getattr(found, name, 0) > most:
             raise OptionError(f"{camel(name)}: is more than {most}, the most there can be")
-    found.settings()  # Looks at the credentials.
+    found.settings()  # Checks the credentials.
     return found
 
 

@@ -1,7 +1,7 @@
-"""Ranges of queues made tasks: long ones split, short ones put together.
+"""Turning ranges of queues into tasks: long ranges are split, short ones are combined.
 
-Each task costs Spark 35 to 65 ms however little it reads, so one for each queue is wrong for small
-batches, and one for all is wrong for large ones. `measuring` says how many bytes there are.
+Each task costs Spark 35 to 65 ms, however little it reads. So one task per queue is wrong for small
+batches, and one for all queues is wrong for large ones. `measuring` says how many bytes there are.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from cometmq.pipeline.options import ReadOptions
 
 STRETCH = 4_096
-"""Queues are cut where the offset is a multiple of it, where that can be: the sink tells whether it
-has seen a stretch by its first message, so no two tasks should have parts of one."""
+"""If possible, queues are cut at multiples of this offset: the sink recognizes a stretch by its
+first message, so a stretch should not be divided between tasks."""
 WORTH_A_TASK = 8_192
-"""Messages for which another task pays: they take about as long as starting it."""
+"""So many messages are worth another task: they take about as long as starting it."""
 SIZE_WORTH_A_TASK = 8 << 20
-"""Or bytes, where messages are large."""
+"""The same in bytes, for large messages."""
 
 
 class Range(NamedTuple):
-    """A stretch of one queue, and where its broker is: all that a task needs to know."""
+    """A stretch of one queue and the address of its broker: all that a task needs to know."""
 
     queue: Queue
     address: str
@@ -35,7 +35,7 @@ class Range(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """A piece, and how much of a task it fills, in units of which `_shares` says a task's room."""
+    """A piece and its weight, in the units in which `_shares` gives a task's room."""
 
     piece: Piece
     weight: int
@@ -48,10 +48,10 @@ class _Share(NamedTuple):
 def plan(
     pieces: Sequence[Piece], addresses: Mapping[str, str], options: ReadOptions
 ) -> list[list[Range]]:
-    """Return the tasks, each some ranges. All of a queue's ranges together are what was wanted.
+    """Return the tasks, each a list of ranges, which together cover what was wanted of each queue.
 
-    No task has more than `max_records_per_partition` messages, nor, as far as messages of a piece
-    are alike, more than `target_bytes_per_task` bytes, but for one message that has more itself.
+    No task has more than `max_records_per_partition` messages or, as far as messages of a piece
+    have the same size, more than `target_bytes_per_task` bytes, except for a single larger message.
     """
     rows = sum(each.end - each.first for each in pieces)
     if not rows:
@@ -64,10 +64,10 @@ def plan(
     shares, room = _shares(pieces, options)
     total = sum(each.weight for each in shares)
     heaviest = max(-(-each.weight // each.rows) for each in shares)
-    # Where messages are large, a cut between two leaves some room.
+    # With large messages, a cut between two leaves some room unused.
     left = 0 if options.max_records_per_partition or 2 * heaviest > room else heaviest
     count = -(-total // (room - left))
-    if count > options.parallelism:  # No task shall be left over when the others are done.
+    if count > options.parallelism:  # So that no task is left over when the others are done.
         count += -count % options.parallelism
     count = max(count, worth, options.min_partitions)
     count = min(count, rows)
@@ -81,7 +81,7 @@ def plan(
 
 
 def _whole(pieces: Sequence[Piece], addresses: Mapping[str, str], count: int) -> list[list[Range]]:
-    """Return so many tasks, as far as there are queues: each has all of some, as much as others."""
+    """Return `count` tasks, or one per queue if fewer: each has whole queues, and about as much."""
     queues: dict[Queue, list[Piece]] = {}
     for each in pieces:
         queues.setdefault(each.queue, []).append(each)
@@ -97,7 +97,7 @@ def _whole(pieces: Sequence[Piece], addresses: Mapping[str, str], count: int) ->
 
 
 def _halved(tasks: list[list[Range]], least: int) -> list[list[Range]]:
-    """Cut those with the most messages until they are enough: cuts by bytes may fall together."""
+    """Halve the tasks with the most messages until there are enough: cuts by bytes may coincide."""
     if len(tasks) >= least:
         return tasks
     longest = [(-_rows(each), at) for at, each in enumerate(tasks)]
@@ -113,7 +113,7 @@ def _halved(tasks: list[list[Range]], least: int) -> list[list[Range]]:
 
 
 def _at(task: Sequence[Range], rows: int) -> tuple[list[Range], list[Range]]:
-    """Return the first so many messages of a task, and the others."""
+    """Split a task after `rows` messages."""
     front: list[Range] = []
     behind: list[Range] = []
     for each in task:
@@ -129,7 +129,7 @@ def _rows(task: Sequence[Range]) -> int:
 
 
 def _shares(pieces: Sequence[Piece], options: ReadOptions) -> tuple[list[_Share], int]:
-    """Return what pieces weigh, by bytes or by messages, whichever is more; and a task's room."""
+    """Return the weights of pieces, by bytes or messages, whichever is more; and a task's room."""
     size_max = options.target_bytes_per_task
     rows_max = options.max_records_per_partition
     shares: list[_Share] = []
@@ -143,9 +143,9 @@ def _shares(pieces: Sequence[Piece], options: ReadOptions) -> tuple[list[_Share]
 def _cut(
     shares: Sequence[_Share], addresses: Mapping[str, str], count: int, room: int, step: int
 ) -> list[list[Range]]:
-    """Lay the pieces end to end, and cut that into `count` tasks, where multiples of `step` are.
+    """Lay the pieces end to end and cut them into `count` tasks, at multiples of `step`.
 
-    A task that has no room left ends earlier, so there may be some more.
+    A task without room left ends earlier, so there may be more tasks.
     """
     total = sum(each.weight for each in shares)
     tasks: list[list[Range]] = [[]]
@@ -161,7 +161,7 @@ def _cut(
             if until < end:
                 until -= until % step
             if until <= at and not filled and fitting <= wanted:
-                until = at + 1  # One message that is larger than a task shall be.
+                until = at + 1  # A single message that is larger than a task should be.
             if until > at:
                 tasks[-1].append(Range(queue, addresses[queue.broker], at, until))
                 filled += -(-(until - at) * share.weight // share.rows)
@@ -175,7 +175,7 @@ def _cut(
 
 
 def _joined(task: Sequence[Range]) -> list[Range]:
-    """Put together what pieces of one queue are next to each other."""
+    """Join adjacent ranges of the same queue."""
     found: list[Range] = []
     for each in task:
         if found and found[-1].queue == each.queue and found[-1].end == each.first:

@@ -1,4 +1,4 @@
-"""A stream that cannot be."""
+"""A reader for a stream that is refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Refused(DataSourceStreamReader):
-    """A stream that cannot be: it says why when Spark asks it for the first thing.
+    """A stream that is refused: it raises the reason when Spark first calls it.
 
-    What is raised before that, while the reader is made, Spark 4.3 hides behind an error of its
-    own: it stops a reader that it has not got.
+    If the reason were raised earlier, while the reader is made, Spark 4.3 would hide it behind an
+    error of its own, as it stops a reader that it does not have.
     """
 
     def __init__(self, error: OptionError) -> None:

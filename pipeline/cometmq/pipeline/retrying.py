@@ -1,4 +1,4 @@
-"""Trying again: what for, how often, and after which pauses."""
+"""Retries: for which errors, how often, and after which pauses."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Pauses:
-    """The pauses before further tries, each twice as long as the one before."""
+    """The pauses before retries, each twice as long as the one before."""
 
     retries: int
-    """Tries behind the first one."""
+    """The number of retries."""
     interval_ms: int
     """The first pause."""
     what: str = ""
-    """What is tried: the log is told of it, if there is one."""
+    """What is tried, for the log; nothing is logged without it."""
     taken: int = 0
-    """Since it went well; who sees that sets this to 0."""
+    """The pauses since the last success; the caller sets it to 0 then."""
 
     def take(self, error: Exception) -> None:
-        """Wait after an error, or raise it when it was tried often enough."""
+        """Wait after an error, or raise it if there are no retries left."""
         self.taken += 1
         if self.taken > self.retries:
             raise error
@@ -43,7 +43,7 @@ class Pauses:
 
 
 def retried(do: Callable[[], R], *, retries: int, interval_ms: int) -> R:
-    """Do it, and again when a server was away or busy, each time after twice as long a wait."""
+    """Do it, and retry while a server is away or busy, with doubling pauses."""
     pauses = Pauses(retries, interval_ms)
     while True:
         try:

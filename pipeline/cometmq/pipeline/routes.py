@@ -1,4 +1,4 @@
-"""What name servers answer: where a topic is, and which brokers there are."""
+"""Answers of name servers: where a topic is, and which brokers there are."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _MASTER: Final = "0"
 _NAME = re.compile(r'"brokerName"\s*:\s*("(?:[^"\\]|\\.)+")')
 _ADDRESSES = re.compile(r'"brokerAddrs"\s*:\s*\{([^{}]*)\}')
 _ADDRESS = re.compile(r':\s*"([^"]+)"')
-"""Of the answer to 106, whose keys are numbers."""
+"""An address in the answer to 106, whose keys are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a topic is: its brokers' addresses by name, and how many queues each has."""
+    """Where a topic is: its brokers' addresses by name, and each broker's number of queues."""
 
     addresses: Mapping[str, str]
     read_queues: Mapping[str, int] = field(default_factory=dict[str, int])
     write_queues: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Of brokers whose master is there: a slave takes no messages."""
+    """Only for brokers whose master is there: a slave takes no messages."""
     slaves: frozenset[str] = frozenset()
-    """Brokers whose address is a slave's, for their master is away."""
+    """Brokers whose address is a slave's, as their master is away."""
 
 
 class Brokers(NamedTuple):
@@ -36,12 +36,12 @@ class Brokers(NamedTuple):
 
     names: frozenset[str]
     addresses: frozenset[str]
-    """Two clusters that have one in common are one, however their name servers are written: who
-    reads the one and writes to the other reaches the same server under it."""
+    """If two clusters have an address in common, they are one cluster, however their name servers
+    are written: reading one and writing the other reaches the same server."""
 
 
 def read_brokers(body: bytes) -> Brokers:
-    """Read the answer to 106."""
+    """Parse the answer to 106."""
     text = body.decode()
     tables = _ADDRESSES.findall(text)
     addresses = frozenset(address for each in tables for address in _ADDRESS.findall(each))
@@ -49,7 +49,7 @@ def read_brokers(body: bytes) -> Brokers:
 
 
 def read_route(said: Mapping[str, Any]) -> Route:
-    """Read the answer to 105."""
+    """Parse the answer to 105."""
     addresses: dict[str, str] = {}
     slaves: set[str] = set()
     for broker in said.get("brokerDatas") or ():

@@ -1,30 +1,30 @@
-"""Rows made messages: what each column means to the sink, and who tells a row from another.
+"""Turning rows into messages: what each column means to the sink, and what identifies a row.
 
 ====================  ===============  ==========================================================
 column                type             meaning
 ====================  ===============  ==========================================================
-`body`                string, binary   what is sent; required, and not empty but by `emptyBodies`
-`to_topic`            string           where to, where the option `topic` does not say it
-`topic`               string           the same, when nothing else says it; else a coordinate
-`key`                 string           keys, a space between two
+`body`                string, binary   the body; required, and not empty except by `emptyBodies`
+`to_topic`            string           the destination, if the option `topic` does not say it
+`topic`               string           the same, if nothing else says it; otherwise a coordinate
+`key`                 string           keys, separated by spaces
 `tag`                 string
 `properties`          map of strings   properties; those that brokers and clients set are left out
 `flag`                int              the user's number
-`sharding_key`        string           equal ones go to one queue
+`sharding_key`        string           rows with equal keys go to one queue
 `delay_level`         int              delivered later, by Apache's levels
-`deliver_time`        timestamp        delivered then, by brokers that know how
+`deliver_time`        timestamp        delivered then, by brokers that support it
 `source_topic`, …     see below        coordinates
-`source_host`         string           a part of them: the address of the broker that stored it
-other columns of the  any              where a message was, as the source gives it: taken, and not
-source                                 sent, so that what was read can be written as it is
+`source_host`         string           part of them: the address of the broker that stored it
+other columns of the  any              where a message was, as the source has it: accepted and not
+source                                 sent, so that what was read can be written unchanged
 ====================  ===============  ==========================================================
 
-A row has an **identity** when it says which message it was made of: by `source_topic`,
-`source_broker`, `source_queue_id` and `source_offset`, or, where the destination is said otherwise,
+A row has an **identity** if it says which message it was made from: by `source_topic`,
+`source_broker`, `source_queue_id` and `source_offset`; or, if the destination is given otherwise,
 by the source's own `topic`, `broker`, `queue_id` and `queue_offset`; or by the column that the
-option `dedupKey` names. With `source_host` messages of two clusters are told apart, though
-their brokers are called alike. What is sent to a topic again with the same identity is stored once:
-a broker of CometMQ knows it by its id, made from the identity, the topic and who writes.
+option `dedupKey` names. `source_host` distinguishes messages of two clusters whose brokers have the
+same names. A row that is sent to a topic again with the same identity is stored once: a CometMQ
+broker knows it by its id, which is made from the identity, the topic and the writer.
 
 `identities.py` makes these ids, and `messages.py` the messages.
 """
@@ -59,7 +59,7 @@ OWN_COLUMNS: Final = (
     "source_offset",
     "source_host",
 )
-"""Those that mean something to the sink."""
+"""The columns that mean something to the sink."""
 
 _COORDINATES: Final = ("source_topic", "source_broker", "source_queue_id", "source_offset")
 _READ_COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
@@ -88,9 +88,9 @@ _READ_TYPES: Final = {
     "queue_offset": _NUMBERS,
     "store_time": ("timestamp", "timestamp_ntz"),
 }
-"""Of the source's columns where they say of which message a row is made."""
+"""The types of the source's columns when they identify the message of a row."""
 KEPT_RESERVED: Final = ("KEYS", "TAGS")
-"""Properties that have columns; they are taken from the map where the columns are not there."""
+"""Properties that have columns; without the columns, they are taken from the map."""
 RESERVED: Final = frozenset(
     [
         "1ST_POP_TIME",
@@ -163,7 +163,7 @@ RESERVED: Final = frozenset(
         "__transactionId__",
     ]
 )
-"""Properties that brokers and clients set: of a message that is sent on they would be lies."""
+"""Properties that brokers and clients set; they would be false for a message that is sent on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class RowForm:
 
     columns: tuple[str, ...]
     topic: str
-    """Of all rows; else the column `topic_column` says it."""
+    """The topic of all rows; if empty, it is in the column `topic_column`."""
     topic_column: str
     coordinates: tuple[str, ...]
     dedup_key: str
@@ -181,12 +181,12 @@ class RowForm:
 
     @property
     def has_identity(self) -> bool:
-        """Whether a row that is sent again can be known."""
+        """Whether a row that is sent again can be recognized."""
         return bool(self.coordinates or self.dedup_key)
 
 
 def row_form(schema: Any, options: WriteOptions) -> RowForm:
-    """Look at the columns of what is to be written; an `OptionError` for what cannot be."""
+    """Check the columns of a frame that is to be written; raise `OptionError` for invalid ones."""
     names = tuple(each.name for each in schema.fields)
     types = {each.name: each.dataType.simpleString().lower() for each in schema.fields}
     dedup_key = options.dedup_key
@@ -196,7 +196,7 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
         if name not in OWN_COLUMNS and name not in COLUMNS and name != dedup_key
     ]
     if unknown:
-        takes = {*OWN_COLUMNS, *COLUMNS}  # To SQL capitals are the same, and to the sink not.
+        takes = {*OWN_COLUMNS, *COLUMNS}  # Case matters to the sink, though not to SQL.
         small = [each.lower() for each in unknown if each.lower() in takes]
         what_to_do = (
             f"write {', '.join(small)}" if small else "drop it, or put it into `properties`"
@@ -236,7 +236,7 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
 
 
 def _check_coordinates(coordinates: Sequence[str], types: Mapping[str, str]) -> None:
-    """Refuse columns that tell rows apart, and are not as the source gives them."""
+    """Refuse identifying columns whose types are not the source's."""
     named = {*coordinates, "store_time"} & types.keys() & _READ_TYPES.keys() if coordinates else ()
     for name in sorted(named):
         if types[name] not in (wanted := _READ_TYPES[name]):

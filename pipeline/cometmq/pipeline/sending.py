@@ -1,9 +1,9 @@
-"""Sending what a task writes: requests under way over one connection to each broker.
+"""Sending what a task writes: requests in flight over one connection to each broker.
 
-Messages travel in batches, one queue each: those that must be stored once in requests of our own
-(31005), of which a broker leaves out what it stored before. Delayed ones travel alone, and so does
-one that fills more than a batch: brokers of Apache's refuse a batch that is larger than the body of
-a message may be, and do not mind what stands around the body of a single one.
+Messages are sent in batches, one queue each. Those that must be stored once are sent in CometMQ's
+own requests (31005), from which a broker leaves out what it has stored before. Delayed messages are
+sent alone, and so is a message that is larger than a batch: Apache's brokers limit the size of a
+batch to that of a message's body, but for a single message they count only the body.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from cometmq.pipeline.targets import Target, Targets
 
 _HELD_MAX: Final = 64 << 20
-"""Bytes of messages that wait for others to go with them: of a topic with thousands of queues, each
-queue's would else wait until they fill a request."""
+"""How many bytes of messages may wait for others to fill a request: in a topic with thousands of
+queues, messages of every queue could otherwise wait."""
 
 
 @dataclass(slots=True)
@@ -49,14 +49,14 @@ class Sent:
 
     rows: int = 0
     size: int = 0
-    """Bytes of bodies."""
+    """The size of the bodies in bytes."""
     once: int = 0
-    """Rows that were sent so that they are stored once."""
+    """The number of rows that were sent to be stored once."""
     again: int = 0
-    """Of these, rows that were stored before, by an earlier run. Delayed ones are not among them: a
-    broker answers one that is sent again as it did the first time."""
+    """How many of these an earlier run had stored. Delayed ones are not counted: if one is sent
+    again, the broker answers as it did the first time."""
     marks: Marks = field(default_factory=Marks)
-    """Of those rows that say of which message they are made."""
+    """The marks of rows that say from which message they were made."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Sender:
     _lanes: dict[str, Lane] = field(default_factory=lambda: dict[str, Lane]())
     _batches: dict[_Lot, _Batch] = field(default_factory=lambda: dict[_Lot, _Batch]())
     _held: int = 0
-    """Bytes of what is in these."""
+    """The size of the messages in these lots, in bytes."""
     _turn: int = field(default_factory=lambda: secrets.randbelow(1 << 16))
     _ids: FreshIds = field(default_factory=FreshIds)
     _stored: Stored = field(init=False)
@@ -78,7 +78,7 @@ class Sender:
         self._stored = Stored(self.how)
 
     def send(self, messages: Messages) -> None:
-        """Send messages; most are under way when it returns."""
+        """Send messages; most are in flight when it returns."""
         self.sent.rows += len(messages)
         self.sent.size += messages.size
         for topic, of_topic in messages.by_topic():
@@ -93,7 +93,7 @@ class Sender:
                 self._send_to(topic, target, there)
 
     def _placed(self, topic: str, messages: Messages) -> Iterator[tuple[Target, Messages]]:
-        """Yield the messages of each queue."""
+        """Yield the messages for each queue."""
         if len(messages):
             targets = self.targets.of(topic)
             chosen = messages.spreads % len(targets)
@@ -115,7 +115,7 @@ class Sender:
         self._add(_Lot(topic, target, is_once=is_once), messages.items(ids))
 
     def _send_singly(self, topic: str, messages: Messages) -> None:
-        """Send messages that no batch can have."""
+        """Send messages that cannot be in a batch."""
         targets = self.targets.of(topic)
         ids = self._ids.take(len(messages)) if messages.ids is None else messages.ids
         once = np.zeros(len(messages), np.bool_)
@@ -140,10 +140,10 @@ class Sender:
                 )
             )
         self.sent.once += int(once.sum())
-        self._mark(ids[once])  # All at once: one by one, that takes as long as half of the rest.
+        self._mark(ids[once])  # All at once: one by one would take half as long as all the rest.
 
     def finish(self) -> Sent:
-        """Send what is left, and wait until everything is stored."""
+        """Send the rest, and wait until everything is stored."""
         self._send_batches()
         for lane in self._lanes.values():
             lane.finish()
@@ -151,17 +151,17 @@ class Sender:
         return self.sent
 
     def close(self) -> None:
-        """Leave connections that are whole to the next task, and end the others."""
+        """Leave intact connections to the next task, and end the others."""
         for lane in self._lanes.values():
             lane.close()
 
     def _mark(self, ids: Bytes) -> None:
-        """Take down what rows are; those with a `dedupKey` may be alike."""
+        """Record the marks of rows, except with a `dedupKey`, where equal rows are allowed."""
         if ids.shape[1] == COORDINATE_ID_SIZE:
             self.sent.marks.add(ids)
 
     def _is_once(self, target: Target, messages: Messages) -> bool:
-        """Whether messages are stored once there; a `SinkError` for those of which one would be."""
+        """Whether messages are stored once there; raise `SinkError` if that would drop a twin."""
         if self.how.delivery == "at-least-once":
             return False
         lane = self._lane(target)
@@ -174,7 +174,7 @@ class Sender:
         return False
 
     def _add(self, lot: _Lot, items: pa.Array) -> None:
-        """Add messages to a lot, and send what fills a request."""
+        """Add messages to a lot, and send full requests."""
         batch = self._batches.get(lot)
         if batch is None:
             batch = self._batches[lot] = _Batch()
@@ -207,13 +207,13 @@ class Sender:
         self._held -= batch.size
         batch.parts, batch.size = [], 0
         target = lot.target
-        if target is None:  # What may go anywhere goes on with the next queue.
+        if target is None:  # Messages that may go anywhere go to the next queue.
             targets = self.targets.of(lot.topic)
             target = targets[self._turn % len(targets)]
             self._turn += 1
         code = SEND_BATCH_ONCE if lot.is_once else SEND_BATCH_MESSAGE
         request = Request(code, lot.topic, target.queue_id, "", 0, body)
-        if len(body) > self.how.batch_bytes and not lot.is_once:  # It is one message.
+        if len(body) > self.how.batch_bytes and not lot.is_once:  # It is a single message.
             flag, body, properties = split_item(body)
             request = request._replace(
                 code=SEND_MESSAGE_V2, properties=properties.decode(), flag=flag, body=body
@@ -228,11 +228,11 @@ class Sender:
 
 
 class _Lot(NamedTuple):
-    """Messages that can travel together."""
+    """Messages that can be sent together."""
 
     topic: str
     target: Target | None
-    """`None` for wherever there is room."""
+    """`None` for any queue."""
     is_once: bool
 
 

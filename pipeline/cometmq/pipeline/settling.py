@@ -1,4 +1,4 @@
-"""What a worker of Spark does at the beginning of its first tasks."""
+"""What a Spark worker does at the start of its first tasks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from itertools import count
 from typing import Final
 
 _TASKS: Final = 2
-"""Arrow imports pandas with the first array, behind the beginning of the first task; the second
-finds all that lasts."""
+"""Arrow imports pandas with the first array, after the start of the first task; at the start of the
+second, all lasting objects exist."""
 _begun = count()
 
 
 def settle() -> None:
-    """Take what is there from the garbage collection that Spark runs after each task: 20 ms."""
+    """Exempt existing objects from the collection that Spark runs after each task: saves 20 ms."""
     if next(_begun) < _TASKS:
         gc.freeze()

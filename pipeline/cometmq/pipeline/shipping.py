@@ -1,9 +1,9 @@
-"""What goes to a cluster's executors: a wheel of the pipeline alone.
+"""The wheel for a cluster's executors, with only the pipeline.
 
-The wheel of the whole distribution is no use to `--py-files`: executors lack what the client and
-the proto need, and Python 3.11 finds no namespace package in a zip without entries for its folders.
-This one has them, and nothing but `cometmq.pipeline`, which in executors imports the standard
-library, numpy, pyarrow and PySpark only.
+The wheel of the whole distribution does not work with `--py-files`: executors do not have what
+client and proto need, and Python 3.11 finds no namespace package in a zip without entries for its
+folders. This wheel has these entries, and only `cometmq.pipeline`, which in executors imports only
+the standard library, numpy, pyarrow and PySpark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FINDERS: Final = ("pyspark_cometmq", "pyspark_cometmq_store")
 
 
 def write_wheel(folder: str) -> str:
-    """Write the wheel for `--py-files` into a folder, which is made, and return its path."""
+    """Write the wheel for `--py-files` into a folder, which is created; return its path."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     try:
         number = version("cometmq")
@@ -42,7 +42,7 @@ def write_wheel(folder: str) -> str:
 
 
 def temporary_wheel() -> str:
-    """Write it into a folder that is removed when this process ends."""
+    """Write it into a folder that is removed when this process ends; return its path."""
     folder = tempfile.mkdtemp(prefix="cometmq-pipeline-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return write_wheel(folder)

@@ -1,14 +1,14 @@
-"""`format("cometmq")`, writing: rows as messages, once or as a stream.
+"""The writing side of `format("cometmq")`: rows become messages, once or as a stream.
 
-What is promised (`delivery`):
+The promises (`delivery`):
 
 * **idempotent**: a row with an identity (`rows.py`) is stored once, however often Spark runs its
-  task, and its batch after a restart. It needs brokers of CometMQ, and holds as long as they
-  remember (`docs/pipeline.md`).
+  task, or its batch after a restart. It needs CometMQ brokers, and holds as long as they remember
+  (`docs/pipeline.md`).
 * **at-least-once**: nothing is lost; a task that is run again sends its rows again.
 
 `write` runs in executors, with a copy of the writer that the driver made. Everything is stored when
-it returns, so there is nothing left to do in `commit`, and nothing that `abort` could take back.
+it returns, so `commit` has nothing left to do, and `abort` nothing that it could take back.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property that names a stream's checkpoint. Spark does not document it."""
+"""The local property that identifies a stream's checkpoint, which Spark does not document."""
 _TAGS: Final = "spark.job.tags"
 _OF_CONNECT: Final = "SparkConnect_"
-"""What a tag begins with of what a session of Spark Connect runs. Likewise."""
+"""The prefix of the tags of jobs that a Spark Connect session runs; also undocumented."""
 
 
 @dataclass
@@ -67,14 +67,14 @@ class Written(WriterCommitMessage):
     once: int
     again: int
     marks: bytes
-    """Of rows that say of which message they are made; see `marks`."""
+    """The marks of rows that say from which message they were made; see `marks`."""
 
 
 class _Writing:
-    """What both writers do."""
+    """The common part of both writers."""
 
     not_told: tuple[type[ConnectionLostError], ...] = ()
-    """What is left to tasks to say when the writer is made."""
+    """Errors that are not raised when the writer is made, but left to the tasks."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         self.options = options
@@ -87,7 +87,7 @@ class _Writing:
             )
         if options.topic:
             with suppress(*self.not_told):
-                targets = self.targets().of(options.topic)  # What is wrong with it is said here.
+                targets = self.targets().of(options.topic)  # Raises if the topic is wrong.
                 require_batch_size(options, {each.address for each in targets})
 
     def targets(self) -> Targets:
@@ -96,7 +96,7 @@ class _Writing:
         return Targets(options.cluster(), options.retries, options.retry_interval_ms)
 
     def send(self, batches: Iterator[pa.RecordBatch], sink: str) -> Written:
-        """Send what a task has."""
+        """Send the rows of a task."""
         settle()
         options = self.options
         how = Sending(
@@ -126,7 +126,7 @@ class _Writing:
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
-    """Writes a frame. Its rows have their identity within this write, unless `sinkId` names it."""
+    """Writes a frame. Its rows' identities hold within this write, or for all with its `sinkId`."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         super().__init__(options, schema)
@@ -147,18 +147,18 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         """Say how much it was."""
         again = _finish(messages)
         if note := self.options.again_note:
-            with suppress(OSError):  # All is stored, whatever can be told of it.
+            with suppress(OSError):  # Everything is stored, even if this note cannot be written.
                 Path(note).write_text(str(again))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Take note that tasks failed: what they had sent stays."""
+        """Note that tasks failed; what they have sent stays."""
 
 
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """Writes a stream's batches. Their rows have their identity as long as the checkpoint lives."""
+    """Writes a stream's batches. Their rows' identities hold as long as the checkpoint exists."""
 
-    # To end a batch that failed because nobody was there Spark makes a writer, too; where that
-    # failed as well, the query's exception would say `Writing job failed`, and not why.
+    # Spark also makes a writer to end a batch that failed because no server answered. If that
+    # failed, too, the query's exception would say `Writing job failed` and not why.
     not_told = (ConnectionLostError,)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -170,7 +170,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         _finish(messages, f"batch {batchId}: ")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Take note that tasks failed: what they had sent is known when it comes again."""
+        """Note that tasks failed; rows that they have sent are recognized when they come again."""
 
 
 def _running_query() -> str | None:
@@ -178,7 +178,7 @@ def _running_query() -> str | None:
 
 
 def _may_be_repeated() -> bool:
-    """Whether this is in `foreachBatch`, as far as Spark says so."""
+    """Whether this runs in `foreachBatch`, as far as Spark says so."""
     return bool(_running_query()) or _OF_CONNECT in (_property(_TAGS) or "")
 
 
@@ -198,9 +198,9 @@ def _query_id() -> str:
 
 
 def _finish(messages: Sequence[WriterCommitMessage | None], text: str = "") -> int:
-    """Say how much was written, and return how much of it was there before.
+    """Log how much was written, and return how many of the rows were stored before.
 
-    A `SinkError` when rows were left out that look like others.
+    Raise `SinkError` if rows were left out because they look like others.
     """
     written = [each for each in messages if isinstance(each, Written)]
     again = sum(each.again for each in written)

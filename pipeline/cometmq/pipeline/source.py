@@ -1,13 +1,13 @@
-"""`format("cometmq")`, reading: a topic as a table, once or as a stream.
+"""The reading side of `format("cometmq")`: a topic as a table, once or as a stream.
 
 ::
 
     driver      options.py ─ bounds.py (from where to where) ─ measuring.py (how many bytes)
-                ─ planning.py (which task what)
+                ─ planning.py (what each task reads)
     executor    fetching.py (bytes) ─ records (columns) ─ Arrow to Spark
 
-What runs in executors imports the standard library, numpy, pyarrow and PySpark, and nothing else,
-so that a wheel of `cometmq.pipeline` is all that a cluster needs.
+Code that runs in executors imports only the standard library, numpy, pyarrow and PySpark, so a
+cluster needs no more than a wheel of `cometmq.pipeline`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMAT: Final = "cometmq"
-"""What `spark.read.format` is given."""
+"""The name for `spark.read.format`."""
 
 
 class CometMQSource(DataSource):
@@ -58,11 +58,11 @@ class CometMQSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` is given."""
+        """Return the name for `format`."""
         return FORMAT
 
     def schema(self) -> Any:
-        """Return the columns that the option `columns` asks for, or what a message says."""
+        """Return the columns that the option `columns` names, or the default ones."""
         options = read_options(self.options)
         names = chosen_columns(options.columns)
         return ddl(names) if options.decompress else schema_of_stored_bodies(names)
@@ -101,7 +101,7 @@ class CometMQSource(DataSource):
 
 
 class Executing:
-    """What an executor needs to read its part, and nothing else."""
+    """Only what an executor needs to read its part."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         expression, kind = options.expression
@@ -124,7 +124,7 @@ class Executing:
     def read(
         self, ranges: Sequence[Range] | None, losses: Listener | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what stands in these ranges; `None` is what Spark makes of no ranges at all."""
+        """Yield the messages of these ranges; Spark passes `None` for no ranges at all."""
         settle()
         for chunk in chunks(ranges or (), replace(self.how, losses=losses)):
             yield from record_batches(
@@ -166,25 +166,25 @@ class TopicReader(DataSourceReader):
         return self.executing.read(partition.value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "conditions": []}  # They have done their work in the driver.
+        return {**self.__dict__, "conditions": []}  # Only the driver needs them.
 
 
 class PushingReader(TopicReader):
-    """The same, planning by conditions, for who asks for it.
+    """A `TopicReader` that plans by conditions, if the option asks for it.
 
-    Spark refuses a `pushFilters` while its switch is off. And it keeps what was planned with the
-    frame: another query of it that has no condition which can be offered, and the other side of a
-    union or a join with itself, are given the same tasks (4.3).
+    Spark refuses a `pushFilters` while its switch is off. And it keeps the plan with the frame: if
+    another query of the frame has no condition to offer, or the frame is joined or united with
+    itself, the same tasks are used (4.3).
     """
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Keep the conditions that plan; all are returned, for Spark looks at each row again."""
+        """Keep conditions that help to plan; return all, so that Spark checks each row again."""
         self.conditions = about(filters, ("topic", "broker", "queue_id", "queue_offset"))
         return filters
 
 
 def narrowed(wanted: Mapping[Queue, Bounds], conditions: Sequence[Filter]) -> dict[Queue, Bounds]:
-    """Return what is left of ranges when rows that fail a condition need not be read."""
+    """Return ranges without the parts in which all rows fail a condition."""
     found: dict[Queue, Bounds] = {}
     for queue, each in wanted.items():
         values = {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.id}

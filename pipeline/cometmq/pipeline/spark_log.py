@@ -1,13 +1,13 @@
-"""How much of Spark's log is shown: known before PySpark is imported, which takes a while."""
+"""How much of Spark's log is shown; known without importing PySpark, which takes a while."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
-"""The level, in the environment."""
+"""The environment variable with the level."""
 QUIET: Final = "ERROR"
-"""The level without it."""
+"""The default level."""
 SILENT: Final = "FATAL"
-"""The level of jobs: what Spark calls an error and ends the job is told at its end; any other it
-has got over."""
+"""The level for jobs: if one of Spark's errors ends a job, the job reports it at its end; from any
+other, Spark has recovered."""

@@ -1,4 +1,4 @@
-"""A Spark session with what must be set, so that the rest of the pipeline can count on it."""
+"""A Spark session with the settings on which the rest of the pipeline relies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EXECUTOR_PATH: Final = "spark.executorEnv.PYTHONPATH"
 _ARROW_UNCHECKED: Final = (
     "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 )
-"""Arrow's own switches: no look at borders and nulls again for every value that Spark takes."""
+"""Arrow's switches to skip checks of bounds and nulls for every value that Spark takes."""
 
 DEFAULTS: Final = {
     "spark.ui.enabled": "false",
@@ -42,18 +42,18 @@ DEFAULTS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Needed by the option `filterPushdown`.
     PUSHDOWN: "true",
-    # A task costs a third less than over TCP, a small micro-batch half.
+    # A task costs a third less than over TCP, a small micro-batch half as much.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Needed by transformWithState, and state is not bound to the heap.
+    # Needed by transformWithState, and keeps state off the heap.
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
-    # Spark asks whether a value is null before it takes it, and what comes from a worker was made
-    # by Arrow there. In front of a user's own `extraJavaOptions`, which stay.
+    # Safe, as Spark checks for null before it takes a value, and the data was made by Arrow in a
+    # worker. These come before a user's own `extraJavaOptions`, which stay.
     "spark.driver.defaultJavaOptions": _ARROW_UNCHECKED,
     "spark.executor.defaultJavaOptions": _ARROW_UNCHECKED,
-    # Parquet would look each value up among all before it, until it has found too few twice.
+    # Parquet would look up each value among all earlier ones, until it finds too few duplicates.
     **{f"spark.hadoop.parquet.enable.dictionary#{name}": "false" for name in SELDOM_TWICE},
 }
-"""What is set unless told otherwise; the number of shuffle partitions and the master, too."""
+"""The default settings; the number of shuffle partitions and the master also have defaults."""
 
 
 def session(**conf: object) -> SparkSession:
@@ -64,19 +64,19 @@ def session(**conf: object) -> SparkSession:
         spark = session(master="local[2]", app_name="orders")
         spark = session(**{"spark.sql.shuffle.partitions": 8})
 
-    `conf` are Spark's settings; `master` and `app_name` may be said as such, and an underscore in
-    a name stands for a dot (`spark_driver_memory="4g"`). `DEFAULTS` and, without a `master`,
-    `local[*]` on the loopback address fill in the rest; with JARs of Delta, what these need. The
-    executors of a cluster are sent what they need (`shipping`). A `JavaError` says what to do when
-    there is no Java. A session that is there already is used, with these settings as far as it
-    takes them: so each thread that writes asks for it once. Where Spark would give a session of
-    Spark Connect, as by `SPARK_REMOTE`, that is returned; jobs do not run in it.
+    `conf` are Spark's settings, plus `master` and `app_name`; an underscore in a name stands for a
+    dot (`spark_driver_memory="4g"`). The rest comes from `DEFAULTS` and, without a `master`,
+    `local[*]` on the loopback address; with Delta's JARs, also from what these need. The executors
+    of a cluster are sent what they need (`shipping`). A `JavaError` says what to do if there is no
+    Java. An existing session is reused, with these settings as far as it accepts them; each thread
+    that writes should call this once. If Spark would return a Spark Connect session, as with
+    `SPARK_REMOTE`, that is returned; jobs do not run in it.
     """
     return open_session(conf)
 
 
 def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSession:
-    """Return a session, as `session` does; `apart` from signals to this process's group."""
+    """Return a session as `session` does; with `apart`, shielded from signals to our group."""
     given = {_setting(name): _text(value) for name, value in conf.items()}
     if is_of_connect(given):
         return _connected(given)
@@ -87,8 +87,8 @@ def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSes
     _prepare_environment(master)
     wheel = "" if master.startswith("local") else temporary_wheel()
     if wheel:
-        # Spark sends files to executors, and tells RDDs where they are, but no data source: it is
-        # found by its name, in the folder that an executor works in.
+        # Spark sends files to executors and tells RDDs where they are, but not data sources. So the
+        # wheel is found by its name in an executor's working folder.
         paths = (Path(wheel).name, settings.get(_EXECUTOR_PATH, ""))
         settings[_EXECUTOR_PATH] = ":".join(filter(None, paths))
     stderr = start_java(settings, apart=apart)
@@ -104,7 +104,7 @@ def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSes
 
 
 def _connected(given: Mapping[str, str]) -> SparkSession:
-    """Return a session of Spark Connect, with those settings that a client may set."""
+    """Return a Spark Connect session, with the settings that a client may set."""
     address = given.get("spark.remote", os.environ.get(REMOTE, ""))
     is_elsewhere = is_remote() or address.startswith("sc:")
     if not is_elsewhere:  # Its server is started here.
@@ -127,15 +127,15 @@ def _made(settings: Mapping[str, str], builder: Any) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to a session that does not find them by itself."""
+    """Register the formats in a session that does not find them by itself."""
     spark.dataSource.register(CometMQSource)
     spark.dataSource.register(StoreSource)
 
 
 def make_active(spark: SparkSession) -> None:
-    """Have this thread find the formats to write to.
+    """Have this thread find the formats for writing.
 
-    Spark looks them up in the session that is active in a thread, and in a new one none is.
+    Spark looks them up in the thread's active session, and a new thread has none.
     """
     jvm_of(spark).SparkSession.setActiveSession(spark._jsparkSession)
 
@@ -148,7 +148,7 @@ def _setting(name: str) -> str:
     if "." in name:
         refuse_shortened(name, "session: ")
         return name
-    if not name.startswith("spark_"):  # Spark would keep it, and never look at it.
+    if not name.startswith("spark_"):  # Spark would keep it and ignore it.
         raise OptionError(
             f"session: {name}: is no setting of Spark, such as spark_driver_memory, nor master or"
             " app_name"
@@ -168,7 +168,7 @@ def _by_cores(master: str) -> dict[str, str]:
     if count.isdigit():
         cores = int(count)
     return {
-        # 200 is for a cluster: of a small job it would be nearly all.
+        # The default of 200 is for a cluster: a small job would spend nearly all its time on it.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -176,11 +176,11 @@ def _by_cores(master: str) -> dict[str, str]:
 
 
 def _prepare_environment(master: str) -> None:
-    """Set what a JVM that is to be started takes from the environment."""
+    """Set the environment for a JVM that is to be started."""
     java = find_java()
     if java.home:
         os.environ["JAVA_HOME"] = java.home
-    # Otherwise the first python3 of the path would be taken, which may know nothing of all this.
+    # Otherwise the first python3 on the path would be used, which may not have our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,6 +1,6 @@
-"""What can be told to be wrong about settings of Spark before it is started, which takes a while.
+"""Checks of Spark's settings before Spark is started, which takes a while.
 
-Of most settings Spark alone knows what they may be; these are the ones that people write.
+Only Spark knows the valid values of most settings; these are the ones that people set.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 REMOTE: Final = "SPARK_REMOTE"
-"""In the environment: where a server of Spark Connect is, `local[2]` of one in this process."""
+"""Environment variable: the address of a Spark Connect server, or `local[2]` to start one here."""
 API_MODE: Final = "SPARK_API_MODE"
-"""In the environment: `connect` has Spark start such a server here."""
+"""Environment variable: with `connect`, Spark starts such a server here."""
 
 _MASTER: Final = re.compile(
     r"local(\[([1-9][0-9]*|\*)(\s*,\s*[0-9]+)?\])?"
@@ -29,7 +29,7 @@ _MEMORY: Final = {
     "spark.executor.memory": re.compile(r"[1-9][0-9]*([kmgtp]b?|b)?", re.IGNORECASE),
 }
 _AREAS: Final = ("app", "driver", "executor", "jars", "local", "sql", "submit")
-"""What stands behind `spark.` in the settings that people write."""
+"""What follows `spark.` in the settings that people set."""
 _SECONDS: Final = {
     "week": 604_800,
     "day": 86_400,
@@ -40,7 +40,7 @@ _SECONDS: Final = {
     "microsecond": 0.000_001,
 }
 _LONGEST_WEEKS: Final = 50_000
-"""Of Spark's limit, 2^63 microseconds, a twentieth and less: it adds times to others."""
+"""Less than a twentieth of Spark's limit, 2^63 microseconds, as Spark adds times to others."""
 _LONGEST: Final = _LONGEST_WEEKS * _SECONDS["week"]
 _PART: Final = re.compile(
     rf"([0-9]{{1,9}})\s+({'|'.join(_SECONDS)})s?|([0-9]{{1,9}}\.[0-9]{{1,6}})\s+(second)s?",
@@ -49,7 +49,7 @@ _PART: Final = re.compile(
 
 
 def read_settings(master: str, given: Iterable[str]) -> dict[str, str]:
-    """Return what is given as NAME=VALUE; refuse values that cannot be, those of `master` too."""
+    """Parse settings given as NAME=VALUE; refuse invalid values, also of `master`."""
     found: dict[str, str] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
@@ -65,9 +65,9 @@ def read_settings(master: str, given: Iterable[str]) -> dict[str, str]:
 
 
 def refuse_shortened(name: str, where: str) -> None:
-    """Refuse the name of a setting of Spark without its `spark.`: Spark would keep it unread.
+    """Refuse the name of a Spark setting without `spark.`, which Spark would keep and ignore.
 
-    Other names may be of what Spark hands on, such as `hive.exec.dynamic.partition`.
+    Other names may be settings that Spark passes on, such as `hive.exec.dynamic.partition`.
     """
     if name.partition(".")[0] in _AREAS:
         raise OptionError(f"{where}{name}: is no setting of Spark; did you mean spark.{name}?")
@@ -82,9 +82,9 @@ def _check_master(master: str) -> None:
 
 
 def interval_seconds(text: str) -> float | None:
-    """Return how long a time is, as Spark reads it: `30 seconds`, `1 minute 30 seconds`.
+    """Parse a duration as Spark does: `30 seconds`, `1 minute 30 seconds`.
 
-    `None` of what is none, and of months, of which nobody knows how long they are.
+    Return `None` if it is invalid, or has months, which have no fixed length.
     """
     rest, seconds = re.sub(r"\A\s*interval\s", "", text, flags=re.IGNORECASE).strip(), 0.0
     if not rest:
@@ -99,7 +99,7 @@ def interval_seconds(text: str) -> float | None:
 
 
 def read_interval(option: str, text: str) -> float:
-    """Return how many seconds a time is; an `OptionError` if it is none."""
+    """Return a duration in seconds; raise `OptionError` if it is invalid."""
     seconds = interval_seconds(text)
     if seconds is None:
         raise OptionError(f"{option}: {text!r} is no time such as '1 minute', up to weeks")

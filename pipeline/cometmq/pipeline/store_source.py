@@ -5,9 +5,9 @@
     reading = spark.read.format("cometmq-store").option("columns", "topic, queue_offset, body")
     reading.load("/var/lib/cometmq/store").groupBy("topic").count().show()
 
-The store may be ours or Apache's, of a broker that runs, of one that stopped or was killed, or a
-copy that has but `commitlog/`. The driver looks once how far the log goes, so a job sees one state
-of it. Nothing is written, and no lock is taken.
+The store may be CometMQ's or Apache's; its broker may run, have stopped or have been killed; or it
+may be a copy with only `commitlog/`. The driver finds the end of the log once, so a job sees one
+state of it. Nothing is written, and no lock is taken.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMAT: Final = "cometmq-store"
-"""What `spark.read.format` is given."""
+"""The name for `spark.read.format`."""
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     RECORDS: COLUMNS,
@@ -68,11 +68,11 @@ _NO_WRITE: Final = (
     'the files of a store are only read; write to a topic of its broker, by format("cometmq")'
 )
 _PUSHED: Final = ("topic", "queue_id", "physical_offset", "store_time")
-"""What conditions are taken about: not queue offsets, of which a batch in one record has many."""
+"""Columns whose conditions are used; not queue offsets, as a batch in one record has many."""
 _QUEUES_SIZE: Final = 64 << 20
-"""Bytes of entries that one task reads, if no other number is said."""
+"""How many bytes of entries a task reads by default."""
 _INDEX_ROWS: Final = 4_000_000
-"""Items that one task reads."""
+"""How many items a task reads."""
 
 
 class StoreSource(DataSource):
@@ -80,11 +80,11 @@ class StoreSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` is given."""
+        """Return the name for `format`."""
         return FORMAT
 
     def schema(self) -> Any:
-        """Return the columns that the option `columns` asks for, or all of the view."""
+        """Return the columns that the option `columns` names, or all of the view."""
         options = store_options(self.options)
         table = TABLES[options.view]
         names = chosen_columns(options.columns, table)
@@ -97,15 +97,15 @@ class StoreSource(DataSource):
         return (PushingStoreReader if takes_conditions else StoreReader)(options, schema)
 
     def streamReader(self, *_: object, **__: object) -> Refused:  # noqa: N802  # Spark's name
-        """Refuse it, once Spark asks: it would hide what is raised here."""
+        """Refuse it when Spark uses the reader: Spark would hide an error raised here."""
         return Refused(OptionError(_NO_STREAM))
 
     def writer(self, *_: object, **__: object) -> NoReturn:
-        """Refuse it: a store has one writer, its broker."""
+        """Refuse it: a store's only writer is its broker."""
         raise OptionError(_NO_WRITE)
 
     def streamWriter(self, *_: object, **__: object) -> NoReturn:  # noqa: N802  # Spark's name
-        """Refuse it, as a write."""
+        """Refuse it, like any write."""
         raise OptionError(_NO_WRITE)
 
 
@@ -136,7 +136,7 @@ class StoreReader(DataSourceReader):
         return [InputPartition(part) for part in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what a task reads; `None` is what Spark makes of no parts at all."""
+        """Yield what a task reads; Spark passes `None` for no parts at all."""
         settle()
         if partition.value is None:
             return
@@ -199,21 +199,21 @@ class StoreReader(DataSourceReader):
 
 
 class PushingStoreReader(StoreReader):
-    """The same, by conditions, for who asks for it: see `PushingReader` of topics."""
+    """A `StoreReader` that uses conditions, if the option asks for it; see `PushingReader`."""
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Keep what a record's place and head tell; Spark looks at each row again."""
+        """Keep conditions that a record's place and head can decide; Spark checks all rows again."""
         self.conditions = about(filters, _PUSHED)
         return filters
 
 
 def begins_within(part: Part, low: int, high: int) -> bool:
-    """Whether a record of a part can have a physical offset from `low` on, below `high`."""
+    """Whether a record of a part can have a physical offset from `low` to below `high`."""
     return part.base + part.start < high and low < part.base + part.stop
 
 
 def that_may_hold(layout: Layout, condition: Filter) -> Truths:
-    """Which records a condition can hold for."""
+    """Return for which records a condition can hold."""
     name = column_of(condition)
     if name == "topic":
         return of_topics(layout, lambda each: holds(condition, each.decode("utf-8", "replace")))
@@ -229,7 +229,7 @@ def that_may_hold(layout: Layout, condition: Filter) -> Truths:
 
 
 def of_topics(layout: Layout, is_wanted: Callable[[bytes], bool]) -> Truths:
-    """Which records are of a topic that is wanted."""
+    """Return which records belong to a wanted topic."""
     names = pieces(layout.raw, layout.topic_starts, layout.topic_ends).dictionary_encode()
     wanted = np.array([is_wanted(each) for each in names.dictionary.to_pylist()], np.bool_)
     if not len(wanted):
@@ -239,7 +239,7 @@ def of_topics(layout: Layout, is_wanted: Callable[[bytes], bool]) -> Truths:
 
 
 def _together(options: StoreOptions) -> list[list[queues.QueuePart]]:
-    """Put the files of queues together until a task has enough of them."""
+    """Group the files of queues into tasks of sufficient size."""
     tasks: list[list[queues.QueuePart]] = []
     split_size = size = options.split_bytes or _QUEUES_SIZE
     for part in queues.queue_parts(options.path, options.topics):
@@ -266,7 +266,7 @@ def _index_parts(root: str) -> list[index.IndexPart]:
 
 
 def index_files(root: str) -> tuple[IndexShape | None, dict[str, int]]:
-    """Return how many slots and items index files have, as the store finds it; and their sizes."""
+    """Return the number of slots and items of index files, as the store finds it; and the sizes."""
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import RealFileSystem
     from cometmq.store.disk.names import is_index_file

@@ -1,18 +1,18 @@
-"""Which rows are stored already, because their task, or their batch, was run before.
+"""Finding rows that are stored already, because their task or batch was run before.
 
-A broker remembers the last messages of each producer, and stores none of them again. That is for
-sends that are repeated soon. A batch that is repeated after a restart may be older than that, so
-the sink asks before it sends. To ask for every message would cost as much as to send it, so it asks
-for the first message of each stretch of 4,096 that goes to a queue, and for one of 32. Where one of
-them is there, an earlier run has sent of this stretch, and each message of it is asked for.
+A broker remembers the last messages of each producer and does not store them again. That covers
+sends that are repeated soon. A batch that is repeated after a restart may be older, so the sink
+asks before it sends. Asking for every message would cost as much as sending it. So it asks for the
+first message of each stretch of 4,096 that goes to a queue, and for one in 32. If any of these is
+stored, an earlier run has sent messages of this stretch, and all of them are asked for.
 
-What an earlier run sent to a queue goes there in order, so where the same rows come again the first
-message is enough. The others find what was sent when rows were chosen or cut into tasks otherwise,
-or when a busy broker refused the first request and took the next. What they pass over, and rows
-with a `dedupKey`, have what the broker remembers. Ids that say nothing of the time, as earlier runs
-may have sent them, are asked for by the first message of a stretch alone; and what is found by one
-may be a copy of another message, which was at that place of a topic that was deleted and made anew:
-then it was stored before the message was.
+An earlier run sent its messages to a queue in order, so if the same rows come again, the first
+message is enough. The others find what was sent when rows were chosen or divided into tasks
+differently, or when a busy broker refused the first request and accepted the next. For what they
+miss, and for rows with a `dedupKey`, there is the broker's memory. Ids without a time, as earlier
+runs may have sent them, are only checked by the first message of a stretch. A message found under
+such an id may be a copy of another one, which had that place in a topic that was deleted and
+recreated: then the copy was stored before the message.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 
 FIND_UNIQUE_KEYS: Final = 31004
 _KEYS_MAX: Final = 128
-"""Of one request: what brokers take unless they are told otherwise."""
+"""The most keys of one request that brokers accept by default."""
 _SYSTEM_ERROR: Final = 1
-"""What more keys than a broker takes are answered with."""
+"""The answer to more keys than a broker accepts."""
 CLOCKS_MS: Final = 3_600_000
-"""By how much clocks of brokers may differ: a copy that is older than its message by more than
-that is one of another, which was at the same place of a topic that was deleted and made anew."""
+"""How much the clocks of brokers may differ: a copy that is older than its message by more is a
+copy of another message, which had the same place in a topic that was deleted and recreated."""
 _UNTOLD_MS: Final = 1 << 62
-"""When something was stored of which a broker of an earlier version does not say when."""
+"""The assumed store time if a broker of an earlier version does not report it."""
 _ASKED_OF: Final = 32
-"""Of so many messages one is asked for, where nothing is known yet."""
+"""If nothing is known yet, one of so many messages is asked for."""
 
 
 class Stored:
-    """What one task has found out."""
+    """What one task knows about stored messages."""
 
     def __init__(self, how: Sending) -> None:
         self._how = how
@@ -61,16 +61,16 @@ class Stored:
         self._seen: set[tuple[str, Target, bytes]] = set()
         """Stretches, by topic, queue and producer, whose first message was asked for."""
         self._begun: set[tuple[str, Target, bytes]] = set()
-        """Of these, those of which an earlier run has sent something."""
+        """Those of which an earlier run has sent messages."""
 
     def look(self, topic: str, target: Target, ids: Bytes, messages: Messages) -> Truths:
-        """Return which of the messages with these ids, that go to this queue, are stored."""
+        """Return which of the messages with these ids for this queue are stored."""
         if ids.shape[1] != COORDINATE_ID_SIZE or not len(ids):
             return np.zeros(len(ids), np.bool_)
         found = np.zeros(len(ids), np.bool_)
         if messages.untimed_ids is not None and messages.stored_ms is not None:
             copied_ms = self._look(topic, target, messages.untimed_ids, np.zeros(0, np.int64))
-            if copied_ms.any():  # Of such a stretch more may have been sent since, with times.
+            if copied_ms.any():  # More of these stretches may have been sent since, with times.
                 stretches = set(_texts(ids[:, :PRODUCER_SIZE]).tolist())
                 self._begun.update((topic, target, each) for each in stretches)
             found = (copied_ms > 0) & (copied_ms >= messages.stored_ms - CLOCKS_MS)
@@ -80,7 +80,7 @@ class Stored:
         return found
 
     def _look(self, topic: str, target: Target, ids: Bytes, some: Longs) -> Longs:
-        """Return when they were stored, in ms; 0 of those that are not, or were not asked for."""
+        """Return the store times in ms; 0 for messages that are not stored or not asked for."""
         found_ms = np.zeros(len(ids), np.int64)
         producers = _texts(ids[:, :PRODUCER_SIZE])
         firsts = np.flatnonzero(np.append(True, producers[1:] != producers[:-1]))
@@ -101,15 +101,15 @@ class Stored:
         return found_ms
 
     def _ask(self, topic: str, target: Target, ids: Bytes, asked: Truths, found_ms: Longs) -> None:
-        """Take down when those of the messages that are asked for were stored that are."""
+        """Ask for some of the messages, and enter the store times of those that are stored."""
         texts = [each.decode() for each in _texts(ids[asked]).tolist()]
         there = self.find(target.address, topic, texts)
         found_ms[asked] = [there.get(each, 0) for each in texts]
 
     def find(self, address: str, topic: str, ids: Sequence[str]) -> dict[str, int]:
-        """Ask a broker which of these are stored, and when; an error where it does not say which.
+        """Ask a broker which of these are stored, and when; raise if it does not say.
 
-        For what it does not say, no is the wrong guess: it would be stored twice.
+        Taking no answer for "not stored" would be wrong: messages would be stored twice.
         """
         found: dict[str, int] = {}
         first = 0
@@ -118,7 +118,7 @@ class Stored:
             answer = self._answer(address, topic, some)
             if answer.code == TOPIC_NOT_EXIST:
                 break
-            if answer.code == _SYSTEM_ERROR and len(some) > 1:  # It may take fewer at a time.
+            if answer.code == _SYSTEM_ERROR and len(some) > 1:  # It may accept fewer at a time.
                 self._keys_max = len(some) // 2
                 continue
             said = json.loads(answer.expect(address).body)
@@ -129,7 +129,7 @@ class Stored:
         return found
 
     def _answer(self, address: str, topic: str, ids: Sequence[str]) -> Answer:
-        """Return what a broker says, which is asked again while it is away or busy."""
+        """Return a broker's answer; retry while the broker is away or busy."""
         body = json.dumps({"keys": list(ids)}).encode()
 
         def ask(peer: Wire) -> Answer:
@@ -146,9 +146,9 @@ class Stored:
 
 
 def _some_of(count: int) -> Longs:
-    """Return one of each 32 numbers in front of `count`, now an early and now a late one.
+    """Return one of each 32 numbers below `count`, at varying positions.
 
-    At equal distances they could all miss what has a distance of its own, such as each second.
+    At equal distances, they could all miss a regular pattern, such as every second one.
     """
     blocks = np.arange(-(-count // _ASKED_OF))
     chosen = blocks * _ASKED_OF + blocks * 11 % _ASKED_OF

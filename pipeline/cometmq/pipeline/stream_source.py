@@ -1,17 +1,17 @@
-"""`format("cometmq")` as a stream: what there is, where each batch begins and ends.
+"""`format("cometmq")` as a stream: where each batch begins and ends.
 
-How it works. Spark keeps one such reader for each query, in a process of its own on the driver's
-host, and asks it in turn where the stream begins (`initialOffset`), how far the next batch goes
-(`latestOffset`), and for its tasks (`partitions`). What it answers is written into the checkpoint;
+How it works. Spark keeps one such reader per query, in a separate process on the driver's host, and
+asks it in turn where the stream begins (`initialOffset`), where the next batch ends
+(`latestOffset`), and for its tasks (`partitions`). The answers are written into the checkpoint;
 nothing else is kept, and a restart begins with another reader. `offsets.py` says what the answers
-carry so that a batch that is repeated is the same batch.
+contain so that a repeated batch is the same batch.
 
-`latestOffset(start)` is called when all in front of `start` is done for good. So that is when a
-consumer group is told the progress, and not `commit`, which comes a batch late and never for the
-last.
+`latestOffset(start)` is called when everything before `start` is done for good. So that is when a
+consumer group is told the progress, and not in `commit`, which is called a batch later, and never
+for the last batch.
 
-An exception here ends the query, so a server that is not there is asked again for a while; a broker
-that stays away keeps its queues where they are, and the others go on.
+An exception here ends the query, so requests to a server that is away are retried for a while. If a
+broker stays away, its queues stay where they are, and the others continue.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ log = logging.getLogger(__name__)
 
 _COMMITTED_OFTEN: Final = 2
 _TOLD_AGAIN_SECONDS: Final = 60.0
-"""After which a group is told all again: a broker that is killed forgets what it was told last."""
+"""How often all offsets of a group are committed again: a killed broker forgets the last ones."""
 _CLOCKS_DIFFER_MS: Final = 24 * 3600 * 1000
-"""By how much a broker's clock may be ahead of the driver's, in a search by time."""
+"""How much a broker's clock may be ahead of the driver's, in a search by time."""
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -86,10 +86,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_looked = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where the stream begins. Spark asks several times: the answer is one.
+        """Return where the stream begins; Spark asks several times and gets the same answer.
 
-        It asks also before a first batch is read again, which says itself where it begins. So that
-        there is no beginning, as when topics are gone, is for `latestOffset` to say.
+        Spark also asks before it repeats a first batch, which itself says where it begins. So
+        `latestOffset`, not this, reports that there is no beginning, as when topics are gone.
         """
         if self._initial is None:
             found = self._survey(whole=True)
@@ -105,7 +105,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return what `maxOffsetsPerTrigger` says."""
+        """Return the limit of `maxOffsetsPerTrigger`."""
         if self.options.max_offsets_per_trigger:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
         return ReadAllAvailable()
@@ -116,12 +116,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {queue: each.end for queue, each in found.queues.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return how far the next batch goes; `start` itself when there is nothing new.
+        """Return where the next batch ends; `start` itself if there is nothing new.
 
-        That messages were lost is new: it is noted with the batch, which may be empty.
+        Lost messages count as new: they are noted with the batch, which may be empty.
         """
         before = read_stream_offset(start)
-        # One that an earlier run began, and has read nothing of yet, says where it begins.
+        # A stream that an earlier run began, and that has read nothing yet, says where it begins.
         if self._no_beginning is not None and before.is_initial and not before.queues:
             raise self._no_beginning
         found, away = self._surveyed(before)
@@ -150,13 +150,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         queues = {
             queue: end
             for queue, end in before.queues.items()
-            # Of a topic that was made anew, one that is not there may come, and is a new one then.
+            # A missing queue of a recreated topic may come back, and is a new queue then.
             if first_messages.part_of(queue) not in looked.other
         } | ends
         return StreamOffset(queues, False, carried, firsts, lost, gone).document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
-        """Return what there is, for the query's progress."""
+        """Return the current ends, for the query's progress."""
         if self._seen is None:
             return None
         return StreamOffset({q: each.end for q, each in self._seen.queues.items()}).document()
@@ -187,17 +187,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[Queue, Bounds]:
         """Return what is left of a batch that an earlier run had planned.
 
-        Since then its topic may have been deleted, and made anew: what stands between the same
-        offsets now is something else, and is read from its beginning when the stream looks again.
-        And the filter may be another.
+        Since then its topic may have been deleted and recreated: the same offsets then hold other
+        messages, which are read from the start when the stream looks again. The filter may also
+        have changed.
         """
         found, away = self._surveyed(planned)
         if not {queue.broker for queue in wanted} <= found.addresses.keys() | away:
-            found = self._survey(whole=False)  # It may have registered between the two questions.
+            found = self._survey(whole=False)  # It may have registered between the two requests.
         self._require_filter(found)
         gone = {queue.topic for queue in wanted if self.options.reads(queue.topic)} - found.topics
         gone -= {queue.topic for queue in wanted if queue.broker in away}
-        if found.missing:  # Nobody can say for certain.
+        if found.missing:  # Not certain while brokers are missing.
             gone.clear()
         there = [queue for queue in wanted if queue in found.queues]
         other = first_messages.look(self._cluster, planned.firsts, found, there).other
@@ -229,10 +229,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen
 
     def _surveyed(self, before: StreamOffset) -> tuple[Survey, frozenset[str]]:
-        """Return what there is, and which brokers were read that no name server knows now.
+        """Return the survey, and which brokers were read that no name server knows now.
 
-        They may come back, as when that has just started: it knows brokers one by one. One that
-        registers between two questions seems to have lost topics, so those are asked for again.
+        They may come back, as when a name server has just started and learns of brokers one by one.
+        A broker that registers between two requests seems to have lost topics, so these are asked
+        for again.
         """
         found = self._survey(whole=False)
         read = {queue.broker for queue in before.queues}
@@ -245,11 +246,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found, frozenset(read - found.addresses.keys() - known)
 
     def _require_filter(self, found: Survey) -> None:
-        """Refuse a filter that a broker refuses. Each is asked once, for it stays what it is."""
+        """Refuse a filter that a broker refuses; each broker is asked once, as it never changes."""
         self._understood = require_filter(self._cluster, self.options, found, self._understood)
 
     def _tell(self, what: str, news: Iterable[str]) -> None:
-        """Warn of what is new: a stream looks several times a second."""
+        """Warn of news only, as a stream looks several times a second."""
         now = set(news)
         for text in sorted(now - self._told.get(what, set())):
             log.warning("%s%s", what, text)
@@ -259,8 +260,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         news = [
             queue
             for queue, there in found.queues.items()
-            # Who has fewer than were read may be another, of which the first is to be noted; behind
-            # a start also who has as many.
+            # A queue with fewer messages than were read may be another one, whose first message is
+            # to be noted; after a start, so may a queue with as many.
             if not self._has_looked or there.end != before.queues.get(queue, there.first)
         ]
         return first_messages.look(self._cluster, before.firsts, found, news)
@@ -268,10 +269,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begins(
         self, before: StreamOffset, found: Survey, other: frozenset[Part], gone: frozenset[str]
     ) -> tuple[dict[Queue, int], int]:
-        """Return where each queue goes on: where it was, unless messages are gone since.
+        """Return where each queue continues: where it was, unless messages have gone since.
 
-        And how many have expired, as far as that can be told. What was lost with a topic that comes
-        back was told when it was gone.
+        Also return how many have expired, as far as that is known. If a topic comes back, what was
+        lost with it was reported when it was gone.
         """
         begins: dict[Queue, int] = {}
         expired = 0
@@ -279,7 +280,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         anew = [part for part in sorted(other) if part[0] not in before.gone]
         lost += [gone_topics.made_anew(*part) for part in anew]
         for queue, there in found.queues.items():
-            first = before.queues.get(queue, there.first)  # A new one: from its beginning.
+            first = before.queues.get(queue, there.first)  # A new queue: from its start.
             if first_messages.part_of(queue) in other:
                 first = there.first
             elif first < there.first:
@@ -300,9 +301,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tell_unread(
         self, before: StreamOffset, found: Survey, other: frozenset[Part], away: frozenset[str]
     ) -> None:
-        """Tell of queues and topics that are not read now, though they may be later.
+        """Report queues and topics that are not read now, though they may be later.
 
-        Queues that a topic does not have any more since it was made anew are lost with its others.
+        Queues that a recreated topic no longer has are lost with its others.
         """
         unread = {
             queue
@@ -330,13 +331,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = found.queues[queue].end
             if self._target is not None:
                 end = min(end, self._target.get(queue, first))
-            ends[queue] = max(end, first)  # A slave may be behind.
+            ends[queue] = max(end, first)  # A slave may lag.
         return ends
 
     def _limited(
         self, begins: Mapping[Queue, int], ends: Mapping[Queue, int], rows: int, found: Survey
     ) -> dict[Queue, int]:
-        """Return how far a batch goes that has so many messages at most."""
+        """Return where a batch of at most `rows` messages ends."""
         if not self.options.align_by_time:
             return batch_ends.by_backlog(begins, ends, rows)
         waiting = [queue for queue, first in begins.items() if first < ends[queue]]
@@ -354,7 +355,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.options.retried(search)
 
     def _tell_group(self, before: StreamOffset, found: Survey) -> None:
-        """Tell a consumer group the progress; that it cannot be told harms nobody."""
+        """Commit the progress for a consumer group; a failure does no harm."""
         group = self.options.group
         if not group or before.is_initial:
             return

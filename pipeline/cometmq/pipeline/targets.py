@@ -1,4 +1,4 @@
-"""Where rows can go: the write queues of topics, in an order that is always the same."""
+"""Where rows can go: the write queues of topics, always in the same order."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 UPDATE_AND_CREATE_TOPIC: Final = 17
 _TEMPLATE: Final = "TBW102"
-"""The topic that brokers have who make topics by themselves."""
+"""The topic that brokers have if they create topics by themselves."""
 _INVALID_PARAMETER: Final = 29
-"""How a broker refuses a name that no topic can have."""
+"""The code with which a broker refuses an invalid topic name."""
 _QUEUES: Final = 4
 _KNOWN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.02
 _READ_AND_WRITE: Final = "6"
 GET_BROKER_CONFIG: Final = 26
 _BATCH_SIZE_COMMON: Final = 4 << 20
-"""What brokers take unless they are told otherwise."""
+"""What brokers accept by default."""
 BODY_SIZE_COMMON: Final = 15 << 20
-"""More has no room in a frame, unless brokers are told otherwise."""
+"""A larger body does not fit into a frame by default."""
 _MESSAGE_SIZE_MAX: Final = re.compile(rb"^maxMessageSize=([0-9]{1,15})\s*$", re.MULTILINE)
 _MAKES_NONE: Final = re.compile(rb"^autoCreateTopicEnable=false\s*$", re.MULTILINE)
 
 
 def require_batch_size(options: WriteOptions, addresses: Iterable[str]) -> None:
-    """Refuse requests that are larger than these brokers take, as far as they say how much."""
+    """Refuse requests that are larger than these brokers accept, if they say how much."""
     if options.batch_bytes <= _BATCH_SIZE_COMMON:
         return
     for address in sorted(addresses):
@@ -50,13 +50,13 @@ def require_batch_size(options: WriteOptions, addresses: Iterable[str]) -> None:
 
 
 def body_size_max(address: str, settings: Settings) -> int:
-    """Return how large a request's body may be by a broker, as far as it says so."""
+    """Return how large a request's body may be for a broker, if it says so."""
     said = _said(address, settings, _MESSAGE_SIZE_MAX)
     return int(said[1]) if said else BODY_SIZE_COMMON
 
 
 def _said(address: str, settings: Settings, what: re.Pattern[bytes]) -> re.Match[bytes] | None:
-    """Return what a broker says of its settings, if it says it to us."""
+    """Return the match in a broker's settings, if it shows them to us."""
     answer = with_wire(address, settings, lambda peer: peer.ask(GET_BROKER_CONFIG, {}))
     return what.search(answer.body) if answer.code == SUCCESS else None
 
@@ -70,7 +70,7 @@ class Target(NamedTuple):
 
 
 class Targets:
-    """The targets of each topic; those of one are asked for once, and again when nobody answers."""
+    """The targets of each topic, asked for once per topic, and again if nobody answers."""
 
     def __init__(self, cluster: Cluster, retries: int = 0, retry_interval_ms: int = 200) -> None:
         self._cluster = cluster
@@ -79,7 +79,7 @@ class Targets:
         self._known: dict[str, tuple[Target, ...]] = {}
 
     def of(self, topic: str) -> tuple[Target, ...]:
-        """Return the targets of a topic, which is made if brokers do that by themselves."""
+        """Return the targets of a topic, which is created if brokers do that by themselves."""
         found = self._known.get(topic)
         if found is None:
             route = retried(
@@ -98,12 +98,12 @@ class Targets:
         return found
 
     def _route(self, topic: str) -> Route | None:
-        """Return where a topic is; `None` where there are brokers that do not have it."""
+        """Return where a topic is; `None` if there are brokers, but none has it."""
         route = self._cluster.route(topic)
         if route is None:
             if not self._cluster.brokers().names:
                 raise no_broker_yet(";".join(self._cluster.nameservers))
-            # One may have registered since; to make its topic would change its queues.
+            # A broker may have registered since; creating its topic would change its queues.
             route = self._cluster.route(topic)
         return route
 
@@ -121,7 +121,7 @@ class Targets:
             queues = str(min(count, _QUEUES))
             address = template.addresses[broker]
             there = self._cluster.ask(address, GET_TOPIC_STATS_INFO, {"topic": topic})
-            if there.code == SUCCESS:  # To make it again would change its queues.
+            if there.code == SUCCESS:  # Creating it again would change its queues.
                 continue
             answer = self._cluster.ask(
                 address,
@@ -145,9 +145,9 @@ class Targets:
         return self._routed(topic, len(makers))
 
     def _makers(self, template: Route | None) -> dict[str, int]:
-        """Return the brokers that make topics, and how many queues each has for one.
+        """Return the brokers that create topics, and how many queues each gives a topic.
 
-        One that was told to make none later keeps the template.
+        A broker that was later told not to create topics keeps the template.
         """
         if template is None:
             return {}
@@ -158,11 +158,11 @@ class Targets:
         }
 
     def _routed(self, topic: str, brokers: int) -> Route:
-        """Wait until the name server knows a topic that was made just now."""
+        """Wait until the name server knows a topic that was just created."""
         deadline = time.monotonic() + _KNOWN_SECONDS
         while time.monotonic() < deadline:
             route = self._cluster.route(topic)
-            # What a broker lets do comes with its queues: no others will follow.
+            # A broker's permissions come with its queues: no more will follow.
             if route is not None and len({*route.read_queues, *route.write_queues}) >= brokers:
                 return route
             time.sleep(_LOOK_SECONDS)

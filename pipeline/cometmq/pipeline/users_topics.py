@@ -1,11 +1,11 @@
-"""Which topics are the users' own, and which ones brokers keep for themselves."""
+"""Which topics belong to users, and which ones brokers keep for themselves."""
 
 from __future__ import annotations
 
 from typing import Final
 
 OF_GROUPS: Final = "%"
-"""What the names of topics for retries and dead letters begin with."""
+"""The first character of the names of topics for retries and dead letters."""
 _KEPT: Final = (
     "TBW102",
     "BenchmarkTest",
@@ -17,9 +17,9 @@ _KEPT: Final = (
 
 
 def is_users(topic: str, *, of_groups: bool = False) -> bool:
-    """Whether a topic is none that brokers keep for themselves, nor one of retries or dead letters.
+    """Whether a topic belongs to users, not to brokers and not for retries or dead letters.
 
-    With `of_groups` these two count.
+    With `of_groups`, the latter two count as users' topics.
     """
     if topic.startswith(OF_GROUPS) and not of_groups:
         return False

@@ -1,7 +1,7 @@
-"""Waiting for a stream of one's own until somebody ends it.
+"""Waiting for your own stream until somebody ends it.
 
-`awaitTermination` waits in Java, and a Ctrl-C there ends in tracebacks of py4j and PySpark, whose
-handler asks Java something else in the middle of that wait.
+`awaitTermination` waits in Java, where a Ctrl-C ends in tracebacks of py4j and PySpark, whose
+handler calls Java in the middle of that wait.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 0.2
 _SOON_SECONDS: Final = 0.01
-"""How often to look for the end of a batch: the next one plans for some hundredths of a second, and
-is ended in a thousand lines where it is further than that."""
+"""How often to look for the end of a batch. The next batch plans for some hundredths of a second;
+ending it later than that prints a thousand lines."""
 
 
 def until_stopped(query: StreamingQuery) -> None:
-    """Wait for a stream, and end it behind a batch at a Ctrl-C. For the main thread.
+    """Wait for a stream, and on Ctrl-C end it after a batch. For the main thread.
 
-    So it does at a SIGTERM or SIGHUP to this process alone; of one to its group Java ends at once.
-    A second signal, a second or more later, ends the process. A stream that fails raises what Spark
-    says.
+    The same applies to a SIGTERM or SIGHUP to this process only; one to its group ends Java at
+    once. A second signal, at least a second later, ends the process. If the stream fails, Spark's
+    error is raised.
     """
     run = Run()
     asked_at: int | None = None
@@ -38,6 +38,6 @@ def until_stopped(query: StreamingQuery) -> None:
 
 
 def _last_batch(query: StreamingQuery) -> int:
-    """Return the number of the last batch of which the stream tells; -1 before the first."""
+    """Return the number of the last batch that the stream reports; -1 before the first."""
     said: Any = query.lastProgress
     return int(said["batchId"]) if said else -1

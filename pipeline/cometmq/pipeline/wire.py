@@ -1,10 +1,10 @@
-"""Asking a server over a blocking socket: the standard library alone.
+"""Asking a server over a blocking socket, with only the standard library.
 
-How it works. The reader and the writer run inside Spark's Python workers, where a loop in the
-background would be one more thing to start and to end, and where nothing may be imported that a
-`--py-files` wheel cannot carry. So this is the smallest client that there can be: a request goes
-out with a JSON header, an answer is read whole, its body in one piece. Several requests may be
-under way (`send`, then `receive`); answers come in whichever order the server gives them.
+How it works. The reader and the writer run inside Spark's Python workers. There, a background loop
+would be one more thing to start and end, and nothing may be imported that a `--py-files` wheel
+cannot contain. So this is the smallest possible client: a request is sent with a JSON header, and
+an answer is read as a whole, with its body in one piece. Several requests may be in flight (`send`,
+then `receive`); the server may answer them in any order.
 
 ::
 
@@ -52,20 +52,20 @@ assert _HEAD.size == 8
 _HEADER_SIZE_MASK: Final = 0xFFFFFF
 _RESPONSE: Final = 1
 _VERSION: Final = 513
-"""Of 5.5.0: routes come in plain JSON to who says so."""
+"""The version 5.5.0: clients that state it get routes in plain JSON."""
 _READ_AHEAD: Final = 1 << 16
 FRAME_SIZE_MAX: Final = 64 << 20
-"""Of an answer, in bytes: more is no answer."""
+"""The maximum size of an answer in bytes."""
 
 SUCCESS: Final = 0
-"""The code of an answer that says yes."""
+"""The code of a successful answer."""
 _BUSY: Final = frozenset({2, 14, 215})
-"""Codes that say that the server only has too much to do, or to write, just now."""
+"""Codes that say that the server is too busy, or cannot write, at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to reach servers; the same for all of them."""
+    """How to reach servers, the same for all of them."""
 
     timeout: float = 30.0
     """Seconds without a byte after which a server counts as gone."""
@@ -73,10 +73,10 @@ class Settings:
     secret_key: str = ""
     tls: bool = False
     tls_ca: str = ""
-    """A file with the certificates that are trusted; without it servers are not verified."""
+    """A file with the trusted certificates; without it, servers are not verified."""
 
     def __post_init__(self) -> None:
-        """Refuse halves, with which a cluster would be asked as nobody, or for all to read."""
+        """Refuse half of a pair: requests would be anonymous, or not encrypted."""
         if bool(self.access_key) != bool(self.secret_key):
             there, missing = ("accessKey", "secretKey")[:: 1 if self.access_key else -1]
             raise OptionError(f"{missing}: is missing, and {there} is there; say both, or none")
@@ -106,47 +106,47 @@ class Answer(NamedTuple):
     body: bytes
 
     def expect(self, address: str) -> Answer:
-        """Return it when it says yes; else its refusal is raised."""
+        """Return it if it is a success; otherwise raise its refusal."""
         if self.code != SUCCESS:
             raise self.refusal(address)
         return self
 
     def expect_all(self, address: str) -> Answer:
-        """The same, of an answer about many queues: a remark says that it leaves out damaged ones.
+        """Do the same for an answer about many queues, and raise if it leaves out damaged ones.
 
-        A part of them must not be taken for all there is.
+        A remark says so. A part of the queues must not be taken for all of them.
         """
         if self.remark:
             raise self.refusal(address)
         return self.expect(address)
 
     def expect_known(self, address: str) -> None:
-        """Raise its refusal if it does not know who asks, whatever else it says."""
+        """Raise its refusal if it rejects the credentials; ignore anything else."""
         if self.code == NO_PERMISSION:
             raise self.refusal(address)
 
     def refusal(self, address: str) -> RefusedError:
-        """Return the error that says so of an answer that says no."""
+        """Return the error for an answer that says no."""
         kind = BusyError if self.code in _BUSY else RefusedError
         return kind(address, self.code, self.remark)
 
 
 class Wire:
-    """One connection; not for two threads at a time but for one that sends and one that receives.
+    """One connection, for one thread at a time, or one that sends and one that receives.
 
-    `speaks_cometmq` is known after the first request's answer: whether the server has CometMQ's
-    extensions.
+    `speaks_cometmq` says whether the server has CometMQ's extensions; it is known after the answer
+    to the first request.
     """
 
     def __init__(self, address: str, settings: Settings) -> None:
         self.address = address
         self.speaks_cometmq = False
         self.is_known = False
-        """Whether the first request was answered yet."""
+        """Whether the first request has been answered."""
         self._settings = settings
         self._opaque = 0
         self._offer = -1
-        """The number of the first request, which asks what the server speaks."""
+        """The number of the first request, which asks whether the server has the extensions."""
         context = _tls(settings) if settings.tls else None
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
@@ -157,7 +157,7 @@ class Wire:
             raise ConnectionLostError(f"no connection to {address}: {error}") from error
         try:
             self._socket = context.wrap_socket(plain, server_hostname=host) if context else plain
-        except ssl.SSLCertVerificationError as error:  # It will be as bad the next time.
+        except ssl.SSLCertVerificationError as error:  # A retry would not help.
             raise UntrustedError(
                 f"the certificate of {address} is refused: {error.verify_message}; `tlsCa` must"
                 f" name a file with who signed it, and is {settings.tls_ca}"
@@ -172,19 +172,19 @@ class Wire:
         return f"<Wire {self.address}>"
 
     def close(self) -> None:
-        """End it; twice is fine."""
+        """Close the connection; a second call does nothing."""
         self._stream.close()
         self._socket.close()
 
     def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Answer:
-        """Ask, and wait for the answer, whatever it says."""
+        """Send a request and wait for the answer, whatever it says."""
         opaque = self.send(code, fields, body)
         while (answer := self.receive()).opaque != opaque:
             pass
         return answer
 
     def expect(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Answer:
-        """Ask; a `RefusedError` if the server says no."""
+        """Do the same, but raise `RefusedError` if the server says no."""
         return self.ask(code, fields, body).expect(self.address)
 
     def send(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> int:
@@ -200,7 +200,7 @@ class Wire:
         return number
 
     def frame(self, code: int, fields: Mapping[str, str], body: bytes, opaque: int) -> bytes:
-        """Make a request's bytes."""
+        """Encode a request."""
         fields = dict(fields)
         if self._offer < 0:
             fields["cometmqHeaders"] = "2"
@@ -230,7 +230,7 @@ class Wire:
             raise self._lost(error) from error
 
     def receive(self) -> Answer:
-        """Wait for the next answer; what the server itself asks is passed over."""
+        """Wait for the next answer; ignore requests of the server."""
         while True:
             size, kind = _HEAD.unpack(self._read(_HEAD.size))
             header_size = kind & _HEADER_SIZE_MASK
@@ -239,7 +239,7 @@ class Wire:
                 raise ConnectionLostError(f"{self.address}: a frame of {size} bytes is no answer")
             header = self._read(header_size)
             body = self._read(body_size) if body_size else b""
-            if kind >> 24:  # Asked in MessagePack, which is answered only when it was.
+            if kind >> 24:  # MessagePack: a server's request, as answers use it only if we do.
                 continue
             try:
                 said = json.loads(header)
@@ -275,7 +275,7 @@ class Wire:
 def _tls(settings: Settings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca or None)
-    except OSError as error:  # It was there where the settings were made.
+    except OSError as error:  # The file existed where the settings were made.
         raise OptionError(
             f"tlsCa: {settings.tls_ca}: {error.strerror or error} on {socket.gethostname()};"
             " it must be on each machine that reads or writes"
@@ -292,16 +292,16 @@ def _signature(fields: Mapping[str, str], body: bytes, secret: str) -> str:
 
 
 _kept: dict[tuple[int, str, Settings], Wire] = {}
-"""Connections of this process; a child after a fork makes its own."""
+"""Idle connections of this process; a child opens its own after a fork."""
 
 
 def connect(address: str, settings: Settings) -> Wire:
-    """Return a connection that nobody else has meanwhile: give it back with `keep`."""
+    """Return a connection for exclusive use; give it back with `keep`."""
     return _kept.pop((os.getpid(), address, settings), None) or Wire(address, settings)
 
 
 def keep(wire: Wire, settings: Settings) -> None:
-    """Leave a connection, of which every answer was read, to the next task of this process."""
+    """Leave a connection without outstanding answers to the next task of this process."""
     before = _kept.pop((os.getpid(), wire.address, settings), None)
     if before is not None:
         before.close()
