@@ -202,7 +202,7 @@ class PushingStoreReader(StoreReader):
     """A `StoreReader` that uses conditions, if the option asks for it; see `PushingReader`."""
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Keep conditions that a record's place and head can decide; Spark checks all rows again."""
+        """Keep conditions that a record's place and head decide; Spark checks each row again."""
         self.conditions = about(filters, _PUSHED)
         return filters
 
