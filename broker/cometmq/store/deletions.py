@@ -94,7 +94,7 @@ class Deletions:
             self._replace(self.offsets)
 
     def note_made_again(self, topic: str, offset: int) -> None:
-        """Count what a topic has in front of an offset as deleted; `save` makes it last."""
+        """Count a topic's records before an offset as deleted; `save` writes the mark."""
         self.offsets = self.offsets | {topic.encode(): max(offset, self.deleted_to(topic))}
 
     def save(self) -> None:

@@ -1,8 +1,8 @@
-"""Having a start stay with what a rebuild accepted of a store that another program died with.
+"""Making a start accept what a rebuild accepted, in a store that another program left in a crash.
 
 Such a start reads back what that program's checkpoint does not cover, and refuses a gap that it
-comes by there as often as it is rebuilt. So the log is brought to the disk, which nobody knew of
-it, and a checkpoint of ours says that the new queues have all of its records.
+finds there, however often the store is rebuilt. So the log is brought to the disk (nobody knew
+whether it was there), and a checkpoint of ours says that the new queues have all of its records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def claims_behind_a_kill(store: Inspected, complete_to: int) -> Claims:
-    """Return what is true once the new queues, which have all records up to there, are in place."""
+    """Return claims that hold once the new queues, complete up to an offset, are in place."""
     start, config = store.start, store.config
     write_again(store.filesystem, store.segments, store.segments.first_offset, complete_to)
     return Claims(

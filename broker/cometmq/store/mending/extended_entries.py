@@ -1,4 +1,4 @@
-"""Entries that hold the address of a unit in an extension, for a rebuild to take over."""
+"""Entries with the address of a unit in an extension, which a rebuild takes over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ExtendedEntries:
-    """The addresses that the old entries hold instead of tags codes."""
+    """The addresses that the old entries have instead of tags codes."""
 
     def __init__(self, store: Inspected) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class ExtendedEntries:
         self._files: dict[tuple[str, int], QueueFiles] = {}
 
     def address(self, message: StoredMessage, levels: DelayLevels) -> int | None:
-        """Return the address that a record's entry holds, if it holds one that is right."""
+        """Return the address in a record's entry, if there is one and it is right."""
         if not self._exists or not has_entry(message):
             return None
         store, topic, queue_id = self._store, message.topic, message.queue_id

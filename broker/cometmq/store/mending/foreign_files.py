@@ -1,7 +1,7 @@
-"""What others have put into the folders that a rebuild makes anew, and how these folders stand.
+"""Foreign files in the folders that a rebuild replaces, and whether these folders can be replaced.
 
-People keep copies and notes there. A rebuild moves them over into the new folders, and refuses
-folders that it could not put new ones in the place of: links, and mount points.
+People keep copies and notes there. A rebuild moves them into the new folders, and refuses folders
+that it could not replace: links, and mount points.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _OURS: Final[dict[str, Levels]] = {
     BATCH_FOLDER: _OF_QUEUES,
     INDEX_FOLDER: (is_index_file,),
 }
-"""What is of a store, level by level below each folder."""
+"""What belongs to a store, level by level below each folder."""
 
 
 def check_folders(filesystem: FileSystem, root: str) -> None:
-    """Refuse folders that cannot be swapped, before any work is done for it.
+    """Refuse folders that cannot be swapped, before any work is done.
 
-    `OSError` for one that this user may not move, nor remove what is in it.
+    Raise `OSError` for a folder that this user may not move, or whose content it may not remove.
     """
     folders = [
         path
@@ -68,9 +68,9 @@ def _folders(filesystem: FileSystem, path: str, depth: int) -> Iterator[str]:
 
 
 class InTheWay:
-    """What lies in the place of folders and files of queues, whose queues may be known early.
+    """Foreign things in the place of queues' folders and files, refused as soon as possible.
 
-    All of it is refused when the new folders are there, see `check_misplaced`; with a large log
+    Once the new folders exist, all of them are refused, see `check_misplaced`; with a large log
     that is late.
     """
 
@@ -80,10 +80,10 @@ class InTheWay:
             for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
             for name in _in_place_of_ours(filesystem, f"{root}/{folder}", "", _OURS[folder])
         }
-        """By the topic or the queue in whose way it is."""
+        """By the topic or the queue in whose place each is."""
 
     def refuse(self, topic: str, queue_id: int, *, is_batch: bool) -> None:
-        """Refuse what lies in the place of a folder or a file of a queue that will be made."""
+        """Refuse what is in the place of a folder or a file of a queue that will be made."""
         if not self._paths:
             return
         of_topic = f"{BATCH_FOLDER if is_batch else SIMPLE_FOLDER}/{topic}"
@@ -92,7 +92,7 @@ class InTheWay:
             raise _misplaced(path)
 
     def refuse_known(self, ends: Ends) -> None:
-        """Refuse it for the queues whose ends are known."""
+        """Refuse the same for all queues whose ends are known."""
         for key, end in ends.items():
             if end.physical_offset != NO_RECORD:
                 self.refuse(key.topic, key.queue_id, is_batch=key.is_batch)
@@ -120,7 +120,7 @@ def _misplaced(path: str) -> StoreFormatError:
 
 
 def check_misplaced(filesystem: FileSystem, root: str, beside: str) -> None:
-    """Refuse what lies where one of the new folders has a file or a folder: it could not stay."""
+    """Refuse what is where one of the new folders has a file or a folder: it could not stay."""
     for folder, levels in _OURS.items():
         for name in _foreign(filesystem, f"{root}/{folder}", "", levels):
             if filesystem.exists(f"{beside}/{folder}/{name}"):
@@ -128,13 +128,13 @@ def check_misplaced(filesystem: FileSystem, root: str, beside: str) -> None:
 
 
 def clear_beside(filesystem: FileSystem, root: str) -> None:
-    """Remove the old folders, or what is left of an interrupted run, but nothing of others."""
+    """Remove the old folders, or the rest of an interrupted run, but keep foreign files."""
     move_foreign(filesystem, f"{root}/{BESIDE}", root)
     remove_tree(filesystem, f"{root}/{BESIDE}")
 
 
 def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:
-    """Move what is not of a store from old folders, in `source`, to those that took their place."""
+    """Move foreign files from the old folders in `source` to the folders that replaced them."""
     for folder, levels in _OURS.items():
         for old in (folder, f"{folder}.old"):
             for name in list(_foreign(filesystem, f"{source}/{old}", "", levels)):

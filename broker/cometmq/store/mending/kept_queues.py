@@ -1,4 +1,4 @@
-"""Queues without a message in the log: a rebuild takes them over, for their files hold offsets."""
+"""Queues without a message in the log: a rebuild keeps them, because their files keep offsets."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _COPY_SIZE: Final = 1 << 20
 
 
 def keep_expired(store: Inspected, beside: str, ends: QueueEnds, limit: int) -> int:
-    """Copy the queues that have files and are not among the new ones; returns how many.
+    """Copy the queues that have files and are not among the new ones; return how many.
 
-    Where they end is noted. Records from `limit` on are left to the next start.
+    Their ends are noted. Records from `limit` on are left to the next start.
     """
     filesystem, root = store.filesystem, store.root
     kept: list[QueueKey] = []
@@ -41,11 +41,11 @@ def keep_expired(store: Inspected, beside: str, ends: QueueEnds, limit: int) -> 
 def _note_kept(
     store: Inspected, beside: str, ends: QueueEnds, limit: int, kept: list[QueueKey]
 ) -> int:
-    """Note where the queues end that were copied, for the list; nothing is left behind it.
+    """Note the ends of the copied queues for the list, and erase what follows them.
 
-    One that is damaged, or does not end where it is known to have ended, only goes on there. One
-    that has nothing but entries of records that are left to the next start is left out, and so is
-    one that goes on at 0, as any new one does, or is of a topic that was deleted.
+    A queue that is damaged, or does not end where it is known to have ended, just continues there.
+    A queue that only has entries of records that are left to the next start is left out, and so is
+    one that continues at 0, like any new queue, or belongs to a deleted topic.
     """
     queues = ConsumeQueues(store.filesystem, beside, store.config, clean=store.is_clean)
     queues.correct_min(store.segments.first_offset)
@@ -65,7 +65,7 @@ def _note_kept(
             table.destroy(key.topic, key.queue_id)
             continue
         if limit < NEVER and known is None:
-            # The log has no record of it up to there: what leads into it is torn.
+            # The log has no record of the queue up to `limit`: entries that lead into it are torn.
             queue.cut_to(expired_end(queue, store.segments.first_offset))
             if queue.end == queue.start:
                 table.destroy(key.topic, key.queue_id)
@@ -87,7 +87,7 @@ def _note_kept(
 
 
 def _copy_tree(filesystem: FileSystem, source: str, target: str) -> None:
-    """Copy the files of a folder, sparse as they are, and sync them."""
+    """Copy the files of a folder, keeping them sparse, and sync them."""
     filesystem.make_directories(target)
     for entry in filesystem.list(source):
         if entry.is_directory:

@@ -1,4 +1,4 @@
-"""How far a log has each queue, for a repair that reads all of it, see `repairing`."""
+"""How far a log has each queue, for a repair that reads the whole log, see `repairing`."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _OF_REPAIR: Final = "a repair has put it there"
 
 
 class FrontsOfLog:
-    """How far the log has each queue: all of it, and what is in front of the first damage."""
+    """How far the log has each queue: the whole log, and the part before the first damage."""
 
     def __init__(self, store: Inspected) -> None:
         self._store = store
         self._promised_to = store.promised_to
         self.all: Fronts = {}
         self.gaps: Gaps = {}
-        """Where numbers are missing, behind the first damage."""
+        """Where numbers are missing, after the first damage."""
         self.behind: Fronts = {}
-        """Of what stands behind the first damage, as far as it was promised."""
+        """For the part after the first damage, as far as it was promised."""
         self.records_behind = 0
         self.times: dict[int, int] = {}
-        """By the number of a damage, when the next sound record was stored."""
+        """By the number of a damage, the store time of the next sound record."""
         self.of_repair: list[Damage] = []
-        """The records that an earlier repair has put into the log."""
+        """The records that an earlier repair put into the log."""
         self._in_front: Fronts | None = None
         self._firsts: dict[str, int] = {}
-        """Where the first record of each topic begins."""
+        """The offset of the first record of each topic."""
 
     @property
     def in_front(self) -> Fronts:
-        """Of what stands in front of the first damage."""
+        """For the part before the first damage."""
         return self.all if self._in_front is None else self._in_front
 
     def note(self, message: StoredMessage, *, is_behind: bool) -> None:
-        """Take the next sound record; whether it `is_behind` the first damage."""
+        """Take the next sound record; `is_behind` says whether it is after the first damage."""
         if is_behind and self._in_front is None:
             self._in_front = self.all.copy()
         self.records_behind += is_behind
@@ -64,7 +64,7 @@ class FrontsOfLog:
         deleted = store.deletions.offsets.get(message.topic_raw, 0) - 1
         expected, last = (before or Front(0, deleted))[:2]
         if is_behind and message.queue_offset > expected:
-            # In front of the first one of a log that has lost its front, some have expired.
+            # Before the first record of a log whose beginning has expired, some have expired.
             has_begun = before is not None or not store.segments.first_offset
             gap = expected, message.queue_offset, last, message.physical_offset, has_begun
             self.gaps.setdefault(key, []).append(Gap(*gap))
@@ -74,7 +74,7 @@ class FrontsOfLog:
             self.behind[key] = self.all[key]
 
     def add_placeholders(self, steps: list[StepOver]) -> None:
-        """Count what takes the place of lost messages: the log has them, then."""
+        """Count the records that will replace lost messages: then the log has these."""
         for step in steps:
             for each in step.lost:
                 key = (each.topic, each.queue_id)
@@ -83,10 +83,10 @@ class FrontsOfLog:
                 self.all[key] = max(front, self.all.get(key, front))
 
     def beside(self, damages: list[Damage]) -> dict[int, Damage]:
-        """Return what an earlier repair has put beside damage, by where it begins.
+        """Return the records that an earlier repair put beside damage, by their offsets.
 
-        One that was killed, or struck by a power cut, may have written any part of a range, and not
-        at the places where the messages were.
+        A repair that a kill or a power cut interrupted may have written any part of a range, and
+        not at the places where the messages were.
         """
         open_ends = [each for each in damages if not each.is_last and each.said is None]
         starts, ends = {each.start for each in open_ends}, {each.end for each in open_ends}

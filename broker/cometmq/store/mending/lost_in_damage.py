@@ -1,12 +1,11 @@
 """Which messages were in damaged ranges of a log, for a repair that steps over them.
 
-Four things tell of a message that has no sound record. An entry of its queue, or of the entry
-journal, leads into a range: then it was there. The numbers of its queue have a gap between two
-records that are sound: then it was in a range between these. The list of where queues ended names
-it. The damaged record itself says so: the last message of a queue of a killed store may be in none
-of these, but its number is the next one. The first is looked at first, because several ranges may
-lie in a gap, and each holds only so much: what has numbers in front of a message was in front of it
-in the log as well.
+Four things show that there was a message without a sound record. An entry of its queue, or of the
+entry journal, leads into a range: then it was there. The numbers of its queue have a gap between
+two sound records: then it was in a range between these. The list of the queues' ends names it. Or
+the damaged record itself says so: the last message of a queue of a killed store may be in none of
+the others, but its number is the next one. Entries are looked at first, because a gap may span
+several ranges, and each has limited room: messages with lower numbers were earlier in the log, too.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ class Gap(NamedTuple):
     first: int
     end: int
     low: int
-    """Behind where the last record in front of it begins."""
+    """The offset of the last record before the gap; the messages came after it."""
     high: int
-    """In front of where the first one behind it does."""
+    """The offset of the first record after the gap; the messages came before it."""
     has_begun: bool = True
-    """Whether the queue had the first of them; else those in front may have expired."""
+    """Whether the queue had the first of these numbers; if not, some may have expired."""
 
 
 Gaps = dict[tuple[str, int], list[Gap]]
-"""By topic and queue id, those between records that are sound, in order."""
+"""By topic and queue id, the gaps between sound records, in order."""
 
 
 class _Seen(NamedTuple):
-    """Messages of which it is known in which range they were."""
+    """Messages that are known to have been in a certain range."""
 
     first: int
     end: int
@@ -63,9 +62,9 @@ _NONE = _Seen(0, 0, 0)
 
 
 def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
-    """Yield what a range says that it was, if it is one record whose lengths are as they were.
+    """Yield the message that a range says it was, if it is one record with undamaged lengths.
 
-    So do the records that an earlier repair has put into it.
+    Also yield the messages for which records of an earlier repair in it stand.
     """
     for part in damage.parts:
         yield from said_by(store, part)
@@ -75,7 +74,7 @@ def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
         return
     head = store.segments.read(damage.start, 4)
     size, room = int.from_bytes(head, "big"), damage.end - damage.start
-    # The last one may end in zeros, which are not taken for data.
+    # The last record may end in zeros, which do not count as data.
     if size != room and not (damage.is_last and room < size <= store.segments.size):
         return
     record = read_record(store.segments, damage.start, size)
@@ -88,7 +87,7 @@ def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
 
 
 class LostInDamage:
-    """Finds them; `lost` has them by the number of the range."""
+    """Finds the lost messages; `lost` has them by the number of the range."""
 
     def __init__(self, store: Inspected, damages: list[Damage], gaps: Gaps, fronts: Fronts) -> None:
         """`fronts` say how far the sound records of each queue go."""
@@ -110,12 +109,12 @@ class LostInDamage:
                 for each in seen:
                     self._add(key, each)
         for key, gap, seen in sorted(found, key=lambda each: each[1].high):
-            self._place_rest(key, gap, seen)  # Those with the least choice first.
+            self._place_rest(key, gap, seen)  # The gaps with the least choice first.
         for messages in self.lost.values():
             messages.sort(key=lambda each: (each.topic, each.queue_id, each.queue_offset))
 
     def _keys(self, gaps: Gaps) -> dict[QueueKey, None]:
-        """Return the queues that have files, or are in a list, or that the log alone tells of."""
+        """Return the queues that have files, or are in a list, or that only the log shows."""
         store = self._store
         keys = dict.fromkeys([*queue_keys(store), *self._journal.keys])
         named = {(key.topic, key.queue_id) for key in keys}
@@ -126,7 +125,7 @@ class LostInDamage:
     def _gaps_of(
         self, key: QueueKey, gaps: Gaps, fronts: Fronts
     ) -> Iterator[tuple[Gap, list[_Seen]]]:
-        """Yield each gap of a queue with what is seen in it; the last one ends the queue."""
+        """Yield each gap of a queue with the messages seen in it; the last gap ends the queue."""
         name = key.topic, key.queue_id
         deleted = self._store.deletions.deleted_to(key.topic) - 1
         front = fronts.get(name, Front(0, deleted))
@@ -141,10 +140,10 @@ class LostInDamage:
     def _seen(self, key: QueueKey, gaps: list[Gap]) -> list[list[_Seen]]:
         """Return, by gap, the messages whose entries lead into a range.
 
-        A gap that may begin with what has expired begins behind the last entry that says so.
+        If a gap may begin with expired messages, let it begin after the last entry that shows some.
         """
         seen: list[list[_Seen]] = [[] for _ in gaps]
-        # The place of an entry in a batch queue is no number.
+        # The index of an entry in a batch queue is no message number.
         sound = [] if key.is_batch else _between(gaps)
         files, first_offset = files_of(self._store, key), self._store.segments.first_offset
         row_start = files.row_start()  # A power cut may bring back files that expired before.
@@ -161,7 +160,7 @@ class LostInDamage:
             damage = bisect_right(self._starts, offset) - 1
             is_there = damage >= 0 and offset < self._damages[damage].end
             if is_there and self._damages[damage].said == (key.topic, key.queue_id, base):
-                continue  # The very place where it does not belong.
+                continue  # Exactly the message that the record wrongly says it is.
             follows = base >= before.end and damage >= before.damage
             if is_there and follows and gap.low < offset < gap.high:
                 seen[at].append(_Seen(base, end, damage))
@@ -169,19 +168,19 @@ class LostInDamage:
         return seen
 
     def _at_end(self, key: QueueKey, gap: Gap, seen: list[_Seen]) -> tuple[Gap, list[_Seen]]:
-        """Return the gap behind the last sound record, which ends with what is known of it."""
+        """Return the gap after the last sound record, up to the known end of the queue."""
         end = seen[-1].end if seen else gap.first
         known = self._store.ends.get(key)
         if known is None or known.next_offset <= end:
             return gap._replace(end=end), seen
-        # Of a queue that lacks entries, the last record stands somewhere behind the first one.
+        # If a queue lacks entries, its last record is somewhere after the first lacking one.
         behind = NEVER if known.lacks_from is not None else known.reaches + 1
         first = bisect_right([damage.end for damage in self._damages], known.reaches)
         last = bisect_left(self._starts, behind) - 1
         if first > last:
             return gap._replace(end=end), seen
         if not (gap.has_begun or seen):
-            end = known.next_offset - 1  # How many of them have expired, nobody knows.
+            end = known.next_offset - 1  # Nobody knows how many of the messages have expired.
             gap = gap._replace(first=end, has_begun=True)
         high = min(behind, self._damages[last].end)
         return gap._replace(end=known.next_offset, high=high), seen
@@ -189,7 +188,7 @@ class LostInDamage:
     def _as_said(
         self, name: tuple[str, int], gap: Gap, seen: list[_Seen]
     ) -> tuple[Gap, list[_Seen]]:
-        """Return the gap at the end of a queue with the damaged records that say they follow."""
+        """Return a queue's last gap extended by the damaged records that say they follow."""
         end, low = gap.end, bisect_right(self._starts, gap.low)
         low = max(low, seen[-1].damage if seen else low)
         for each in self._said.get(name, ()):
@@ -199,7 +198,7 @@ class LostInDamage:
         return gap._replace(end=end), seen
 
     def _place_rest(self, key: QueueKey, gap: Gap, seen: list[_Seen]) -> None:
-        """Put what no entry tells of into the ranges between what is seen."""
+        """Put messages that no entry shows into the ranges between the seen ones."""
         low = bisect_right(self._starts, gap.low)
         high = bisect_left(self._starts, gap.high) - 1
         first, has_begun = gap.first, gap.has_begun
@@ -209,9 +208,9 @@ class LostInDamage:
             first, low, has_begun = each.end, max(low, each.damage), True
 
     def _place(self, key: QueueKey, first: int, end: int, low: int, high: int) -> None:
-        """Put some messages into the first ranges that have the room.
+        """Put some messages into the first ranges that have room for them.
 
-        More than would fit are missing for another reason: a topic that was made anew.
+        If they do not fit, they are missing for another reason: their topic was recreated.
         """
         count = 1 if key.is_batch else end - first
         size = _size(key, first, end)
@@ -236,7 +235,7 @@ class LostInDamage:
 
 
 def _size(key: QueueKey, first: int, end: int) -> int:
-    """Return what the record of a message takes at least, or that of a batch."""
+    """Return the least size of the record of a message, or of a batch."""
     return least_size(Lost(key.topic, key.queue_id, first, end - first if key.is_batch else 1))
 
 

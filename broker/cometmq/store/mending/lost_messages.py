@@ -1,4 +1,4 @@
-"""What a cut of the log takes from the queues, as far as these say: told, kept, and remembered."""
+"""What a cut of the log takes from the queues, as far as these show: reported, kept, and noted."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Front(NamedTuple):
     """How far the log has a queue."""
 
     next_offset: int
-    """Behind its last message."""
+    """The queue offset after its last message."""
     physical_offset: int
-    """Of the record with that."""
+    """That of the record with the last message."""
     room: int = 1
-    """Bytes from there in which it begins: all that is damaged, for one that was there."""
+    """Bytes from there on in which that record begins: if it is lost, the whole damaged range."""
 
     def is_of(self, index: int, entry: bytes) -> bool:
         """Whether an entry leads to that record."""
@@ -53,30 +53,30 @@ class LostMessages:
     queue_id: int
     is_batch: bool
     first_offset: int
-    """Of those that are lost; 0 when nobody knows."""
+    """The queue offset of the first lost message; 0 if nobody knows."""
     next_offset: int
-    """Behind the last."""
+    """The queue offset after the last."""
     has_others: bool
-    """Whether the log keeps messages of it: then the next one gets `first_offset` again."""
+    """Whether the log keeps other messages of it: then the next one gets `first_offset` again."""
     entries: bytes
-    """As they stand in its files."""
+    """Its entries, as in its files."""
     end: QueueEnd | None
-    """Where the queue ends then, as far as the list has to say it."""
+    """Where the queue will end, as far as the list must note it."""
 
 
 def lost_messages(
     store: Inspected, cut_at: int, fronts: Fronts, cut: Fronts
 ) -> Iterator[LostMessages]:
-    """Return what the queues have of records at or behind an offset.
+    """Yield what the queues have of records at or after an offset.
 
-    By their files and the entry journal, by the list of where they ended, for files may be lost,
-    and by what is `cut` of the log, for a killed process may not have come to write entries.
-    `fronts` are of what the log keeps.
+    This shows in their files and the entry journal; in the list of their ends, because files may be
+    lost; and in the part that is `cut`, because a killed process may not have written entries.
+    `fronts` are those of the part that the log keeps.
     """
     cut_keys = {
         QueueKey(store.is_batch_topic(topic), topic, queue_id)
         for topic, queue_id in cut
-        # Whatever a checkpoint covers: that of a repair that was killed is in front of the cut.
+        # Whatever the checkpoint covers: that of a killed repair is before the cut.
         if not store.gone_topics.gone_to(topic)
     }
     journal = JournalWitness(store)
@@ -94,7 +94,7 @@ def lost_messages(
             elif offset >= store.segments.first_offset and not is_at_front:
                 kept = index + 1
                 if front is not None and front.is_of(index, entry):
-                    # A torn one behind it may lead anywhere. The list says what is in the files.
+                    # A torn entry after it may lead anywhere. The list says what the files have.
                     is_at_front, front = True, front._replace(physical_offset=offset)
         files.close()
         behind = [each for each in journal.entries(key, behind) if _offset(each[1]) >= cut_at]
@@ -102,8 +102,8 @@ def lost_messages(
             end = None
         reached = cut.get((key.topic, key.queue_id))
         if behind or end is not None or reached is not None:
-            # Apache does not note which topics it deleted: such a record may be of one, whose
-            # numbers begin at 0 again.
+            # Apache does not note which topics it deleted: such a record may be of a deleted one,
+            # whose numbers begin at 0 again.
             if behind and front is not None and front.physical_offset < store.start.ours_from:
                 goes_on = _span(*behind[0])[0] >= front.next_offset
                 front = front if kept or goes_on else None
@@ -115,9 +115,9 @@ def _offset(entry: bytes) -> int:
 
 
 def _is_cut(end: QueueEnd, front: Front | None, cut_at: int) -> bool:
-    """Whether the last message of a queue, which the list names, lies behind the cut.
+    """Whether the last message of a queue in the list is after the cut.
 
-    Of one that lacks entries the list says where the first of these stands, and not the last.
+    If the queue lacks entries, the list says where the first lacking one leads, and not the last.
     """
     is_longer = front is not None and end.next_offset > front.next_offset
     return end.reaches >= cut_at or (end.lacks_from is not None and is_longer)
@@ -131,7 +131,7 @@ def _lost(
     front: Front | None,
     reached: Front | None,
 ) -> LostMessages:
-    """Return what a queue loses that has entries `behind` the cut, and `kept` in front of it."""
+    """Return what a queue loses that has entries `behind` the cut, and `kept` before it."""
     firsts = [_span(*behind[0])[0]] if behind else []
     next_offset = max(
         _span(*behind[-1])[1] if behind else 0,
@@ -144,7 +144,7 @@ def _lost(
     if not has_others:
         end = QueueEnd(1 if key.is_batch else next_offset, NO_RECORD, next_offset)
     elif end is not None and front is not None:
-        # If it is not so in the files, a start is right to miss it.
+        # If the files do not have this end, a start is right to miss it.
         entries = max(1, kept) if key.is_batch else front.next_offset
         end = QueueEnd(entries, front.physical_offset, front.next_offset, end.kept_from)
     else:
@@ -162,7 +162,7 @@ def _lost(
 
 
 def _span(index: int, entry: bytes) -> tuple[int, int]:
-    """Return the queue offset of an entry's first message, and that behind its last."""
+    """Return the queue offset of an entry's first message, and that after its last."""
     if len(entry) == ENTRY_SIZE:
         return index, index + 1
     batch = BatchEntry.read(entry)
@@ -170,7 +170,7 @@ def _span(index: int, entry: bytes) -> tuple[int, int]:
 
 
 def ends_to_keep(lost: list[LostMessages]) -> Ends:
-    """Return what the list has to say of queues that lose messages."""
+    """Return what the list must say about queues that lose messages."""
     return {
         QueueKey(each.is_batch, each.topic, each.queue_id): each.end
         for each in lost
@@ -179,7 +179,7 @@ def ends_to_keep(lost: list[LostMessages]) -> Ends:
 
 
 def keep_entries(filesystem: FileSystem, root: str, cut_at: int, lost: list[LostMessages]) -> str:
-    """Write what the queues had into a file of its own, one JSON line a queue; returns its path."""
+    """Write what the queues had to a separate file, one JSON line a queue; return its path."""
     folder = f"{root}/{CUT_FOLDER}"
     filesystem.make_directories(folder)
     number = 0

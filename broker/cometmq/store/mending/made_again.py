@@ -1,9 +1,9 @@
-"""Topics that another program deleted, and that were made again behind what a rebuild takes.
+"""Topics that another program deleted, and that were recreated after the part a rebuild takes.
 
 Such a program notes nothing, so a rebuild takes the old messages of a topic that is in the table.
-Where the new ones are all left to the next start, that would find them to be no next ones of their
-queues: it would serve the old ones in their place, or take them for a torn tail. But they tell that
-the topic was made again: they begin in front of where its queues would go on.
+If the new ones are all left to the next start, it would find that they do not follow in their
+queues: it would serve the old ones in their place, or take the new ones for a torn tail. But the
+new ones show that the topic was recreated: their numbers begin before its queues would continue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MadeAgain:
-    """Takes the old messages of such topics out of the new queues again."""
+    """Removes the old messages of such topics from the new queues."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class MadeAgain:
         is_batch: Callable[[str], bool],
         rebuilt: Rebuilt,
     ) -> None:
-        """`queues` are the new ones, and `rebuilt` is told what goes from them."""
+        """`queues` are the new ones, and `rebuilt` counts what is removed from them."""
         self._store = store
         self._queues = queues
         self._is_batch = is_batch
@@ -47,10 +47,10 @@ class MadeAgain:
     def look_at(self, message: StoredMessage) -> None:
         """Look at a record that is left to the next start.
 
-        It may be a torn one, and tell so of a topic that was not deleted. But the queues of such a
-        topic are in the list, or have entries of its old messages still.
+        It may be torn, and so seem to show that of a topic that was not deleted. But such a topic's
+        queues are in the list, or still have entries of its old messages.
         """
-        with suppress(MessageError):  # A torn one may say anything.
+        with suppress(MessageError):  # A torn record may say anything.
             self._look_at(message)
 
     def _look_at(self, message: StoredMessage) -> None:
@@ -71,14 +71,14 @@ class MadeAgain:
         return (key for key in queue_keys(self._store) if key.topic == topic)
 
     def _has_old_entry(self, key: QueueKey) -> bool:
-        """Whether a queue of the store has an entry of what another program wrote."""
+        """Whether a queue of the store has an entry of a record that another program wrote."""
         with closing(files_of(self._store, key)) as files:
             entries = [entry for _, entry in files.entries_outside([]) if any(entry)]
         ours_from = self._store.start.ours_from
         return any(int.from_bytes(entry[:8], "big") < ours_from for entry in entries)
 
     def _drop(self, topic: str, *, is_batch: bool) -> None:
-        """Take out all queues of a topic that have old messages alone."""
+        """Remove all queues of a topic that only have old messages."""
         table, ours_from = self._queues.table(is_batch=is_batch), self._store.start.ours_from
         for queue_id in list(table.queues(topic)):
             queue = table.find(topic, queue_id)
@@ -92,6 +92,6 @@ class MadeAgain:
             self._is_found = True
 
     def mark(self) -> None:
-        """Note on the disk what was found: a start that reads all back would bring it back, too."""
+        """Note the findings on the disk: a start that reads everything back would restore them."""
         if self._is_found:
             self._store.deletions.save()

@@ -1,8 +1,8 @@
-"""The machine's disk for who mends the store of another user, as root may.
+"""The machine's disk for mending the store of another user, as root may.
 
-A file that root makes there is root's, and the broker of that user could not write it any more: it
-would tell its own user to run it as the user that the store belongs to. So what is made is given
-to whom the log belongs, and is as open to others as that, whatever mask the mending process has.
+A file that root creates there belongs to root, and that user's broker could no longer write it: it
+would tell its own user to run it as the user that the store belongs to. So what is created is given
+to the owner of the log, and is as open to others as the log, whatever mask the mending process has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OwnedFileSystem(RealFileSystem):
-    """`RealFileSystem` whose new files and folders are a given user's."""
+    """`RealFileSystem` whose new files and folders belong to a given user."""
 
     __slots__ = ("_group", "_user")
 
@@ -30,7 +30,7 @@ class OwnedFileSystem(RealFileSystem):
         self._group = group
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
-        """Open a file; one that is made is given away."""
+        """Open a file; if it is created, give it away."""
         is_made = create and not self.exists(path)
         file = super().open(path, create=create, read_only=read_only)
         if is_made:
@@ -38,7 +38,7 @@ class OwnedFileSystem(RealFileSystem):
         return file
 
     def lock(self, path: str) -> RealFile | None:
-        """Open (and create) a file and lock it; one that is made is given away."""
+        """Open (and create) a file and lock it; if it is created, give it away."""
         is_made = not self.exists(path)
         file = super().lock(path)
         if is_made and file is not None:
@@ -46,7 +46,7 @@ class OwnedFileSystem(RealFileSystem):
         return file
 
     def make_directories(self, path: str) -> None:
-        """Make a folder and those above it, and give them away."""
+        """Make a folder and its parents, and give the new ones away."""
         made: list[str] = []
         above = path
         while above and not self.exists(above):
@@ -62,18 +62,18 @@ class OwnedFileSystem(RealFileSystem):
                 os.close(descriptor)
 
     def _give(self, descriptor: int) -> None:
-        found = os.fstat(descriptor)  # Where a mount says whose all files are, nothing is changed.
+        found = os.fstat(descriptor)  # If a mount sets the owner of all files, change nothing.
         if (found.st_uid, found.st_gid) != (self._user, self._group):
             os.fchown(descriptor, self._user, self._group)
 
 
 def file_system_for(root: str) -> RealFileSystem:
-    """Return the disk for changing a store: what root makes is given to whom the log belongs."""
+    """Return the disk for changing a store: what root creates is given to the log's owner."""
     if os.geteuid() == 0:
         try:
             found = os.stat(f"{root}/{LOG_FOLDER}")
         except OSError:
-            return RealFileSystem()  # Who looks for a store there is told what is wrong.
+            return RealFileSystem()  # Looking for a store there will report what is wrong.
         if found.st_uid:
             return OwnedFileSystem(found.st_uid, found.st_gid)
     return RealFileSystem()
@@ -81,11 +81,11 @@ def file_system_for(root: str) -> RealFileSystem:
 
 @contextmanager
 def as_open_as_log(root: str) -> Generator[None, None, None]:
-    """Let what is made be open to others as far as the log is: who kept them out still does."""
+    """Let what is created be as open to others as the log: whoever it keeps out stays out."""
     try:
         mode = os.stat(f"{root}/{LOG_FOLDER}").st_mode
     except OSError:
-        yield  # Who looks for a store there is told what is wrong.
+        yield  # Looking for a store there will report what is wrong.
         return
     before = os.umask(~mode & 0o077)
     try:

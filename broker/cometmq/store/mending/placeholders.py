@@ -1,4 +1,4 @@
-"""The records that take the place of damaged bytes in the log, see `repairing`."""
+"""The records that replace damaged bytes in the log, see `repairing`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOST_PROPERTY: Final = b"COMETMQ_LOST\x01true\x02"
 PADDING_MAX: Final = 30_000
-"""Properties may have 32767 bytes."""
+"""Less than the 32767 bytes that properties may have."""
 _BLANK: Final = struct.Struct(">iI")
 _FILLER_SIZE: Final = record_size(len(FILLER_TOPIC), 0, 0)
 
@@ -36,7 +36,7 @@ class Lost:
 
 
 class _Room(NamedTuple):
-    """A part of a damaged range that lies in one segment."""
+    """The part of a damaged range that is in one segment."""
 
     start: int
     end: int
@@ -48,7 +48,7 @@ def fill(
 ) -> list[tuple[int, bytes]]:
     """Return what to write into a damaged range, by physical offsets.
 
-    `CorruptionError` when the messages that were there do not fit, which then were not there.
+    Raise `CorruptionError` if the messages do not fit, which means that they were not there.
     """
     try:
         return _fill(store, damage, lost, store_timestamp, LOST_PROPERTY)
@@ -70,7 +70,7 @@ def _fill(
             rest = room.end - at - size
             next_size = _size(singles[0], mark) if singles else _FILLER_SIZE
             if not room.is_segment_end and rest < next_size:
-                size += rest  # Too little for another record.
+                size += rest  # The rest is too little for another record.
             written.append((at, _placeholder(one, at, size, mark, store_timestamp)))
             at += size
         if at < room.end:
@@ -81,7 +81,7 @@ def _fill(
 
 
 def _split(store: Inspected, lost: Lost) -> list[Lost]:
-    """Return one message each; for a batch topic as many as a record may hold."""
+    """Return one message each; for a batch topic, as many as one record may have."""
     step = BATCH_COUNT_MAX if store.is_batch_topic(lost.topic) else 1
     ends = range(lost.queue_offset, lost.queue_offset + lost.count, step)
     last = lost.queue_offset + lost.count
@@ -95,7 +95,7 @@ def _properties(one: Lost, mark: bytes) -> bytes:
 
 
 def least_size(one: Lost) -> int:
-    """Return the bytes of the record that stands for a message, or a batch, without a mark."""
+    """Return the size of the record that stands for a message, or a batch, without a mark."""
     return _size(one, b"")
 
 
@@ -104,7 +104,7 @@ def _size(one: Lost, mark: bytes) -> int:
 
 
 def _placeholder(one: Lost, at: int, size: int, mark: bytes, store_timestamp: int) -> bytes:
-    """A message without a body; what a size asks for is added to the mark's value as spaces."""
+    """Return a message without a body; spaces in the mark's value fill it up to a size."""
     is_batch = one.count > 1
     rest = size - _size(one, mark)
     if mark and rest <= PADDING_MAX:
@@ -125,7 +125,7 @@ def _placeholder(one: Lost, at: int, size: int, mark: bytes, store_timestamp: in
 
 
 def _rest(store: Inspected, at: int, room: _Room, store_timestamp: int) -> bytes:
-    """What fills the rest of a range: a blank record up to a segment's end, or an unseen one."""
+    """Return what fills the rest of a range: a blank record at a segment's end, or a filler."""
     size = room.end - at
     if room.is_segment_end:
         return _BLANK.pack(size, MAGIC_BLANK)

@@ -1,18 +1,18 @@
-"""Making the ConsumeQueues and the index of a store anew from its log.
+"""Rebuilding the ConsumeQueues and the index of a store from its log.
 
 The new folders are written beside the old ones (`rebuilding/`), synced, and then swapped with them,
-see `swap`: a process that is killed in the middle leaves each folder wholly old or wholly
-new, and either is true. The list of where the queues ended stays until all are in place: who missed
-a queue by it still does. What others have put into the old ones is moved over (`foreign_files`).
-What is left of an interrupted run is removed by the next one.
+see `swap`: a process that is killed in the middle leaves each folder wholly old or wholly new, and
+either is right. The list of the queues' ends stays until all folders are in place: a start that
+missed a queue by it still does. Foreign files in the old folders are moved over (`foreign_files`).
+The next run removes what an interrupted one left.
 
-Of a store that was not shut down, the records at the end that nobody promised are left to the next
+If the store was not shut down, the records at the end that nobody promised are left to the next
 start: it judges whether they are whole and follow in their queues, syncs them, and gives the queues
 their entries. Nothing that a power cut may still take is promised here.
 
 What only the queues knew is taken over from them: a queue whose messages have all expired keeps its
-files, because their names hold its offset; and an entry that holds the address of a unit in an
-extension keeps it, if the unit is the record's.
+files, because their names keep its offset; and an entry with the address of a unit in an extension
+keeps it, if the unit is the record's.
 """
 
 from __future__ import annotations
@@ -83,22 +83,22 @@ class Rebuilt:
     kept_queues: int = 0
     """Queues without a message in the log, whose files were taken over."""
     deleted_topics: Counter[str] = field(default_factory=Counter[str])
-    """Topics that are gone, and how many records of theirs the log still has."""
+    """Topics that are gone, and how many of their records the log still has."""
     left_records: int = 0
-    """Records that were not known to be on the disk: the next start sees to them."""
+    """Records that were not known to be on the disk: the next start decides about them."""
     fillers: int = 0
     """Records that a repair put in the place of damaged bytes."""
     gaps: list[str] = field(default_factory=list[str])
-    """Queues whose numbers go on behind a gap, and begin there."""
+    """Queues whose numbers continue after a gap, and which now begin there."""
     swapped: list[str] = field(default_factory=list[str])
 
 
 def check_rebuildable(store: Inspected) -> None:
-    """Refuse when the log may not be read, or the shape of the new index files is unknown.
+    """Refuse to rebuild if the log may not be read, or the new index files' shape is unknown.
 
-    Where it is known, a file of another size is replaced as all others are. Refused as well:
-    folders that cannot be replaced, what lies in the place of a queue that is known, and a damaged
-    table of topics, which alone says of some that they were deleted, or have batch queues.
+    If it is known, a file of another size is replaced like all others. Also refuse folders that
+    cannot be replaced, what is in the place of a known queue, and a damaged table of topics, which
+    alone says that some topics were deleted, or have batch queues.
     """
     check_folders(store.filesystem, store.root)
     path = f"{store.root}/config/{TOPICS}"
@@ -126,12 +126,12 @@ def rebuild(
     accept_restarts: bool = False,
     accept_gaps: bool = False,
 ) -> Iterator[Progress]:
-    """Make the queues and the index anew, one slice a step; the caller holds the store's lock.
+    """Rebuild the queues and the index, one slice a step; the caller holds the store's lock.
 
-    `CorruptionError`, with nothing changed, when the log is damaged. `StoreFormatError` when it has
-    two messages of one number, though their topic was not deleted; with `accept_restarts` the later
-    ones count. `CorruptionError` as well where the log lacks messages of a queue, or a record is
-    not the message it says; with `accept_gaps` a queue begins behind its last gap.
+    Raise `CorruptionError`, with nothing changed, if the log is damaged, or `StoreFormatError` if
+    it has two messages of one number, though their topic was not deleted; with `accept_restarts`
+    the later ones count. Also raise `CorruptionError` if the log lacks messages of a queue, or a
+    record is not the message it says; with `accept_gaps` a queue begins after its last gap.
     """
     filesystem, beside = store.filesystem, f"{store.root}/{BESIDE}"
     clear_beside(filesystem, store.root)
@@ -187,7 +187,7 @@ class _Work:
         self._accepts_restarts = accept_restarts
         self._heads = None if accept_gaps else HeadCheck(store)
         self._refusal: StoreFilesError | None = None
-        """What is told of numbers that do not follow, unless a record turns out to be wrong."""
+        """The error for numbers that do not follow, unless a record turns out to be wrong."""
         self._limit = store.promised_to
         self._claims = store.checkpoint.claims
         self._queues.ends.is_whole = True
@@ -221,7 +221,7 @@ class _Work:
                 yield Progress("log", message.physical_offset - first, total - first)
         self._refuse(log)
         if self._limit < NEVER:
-            # Not behind the end of the file that may follow: nobody promised that, either.
+            # Not the end of a segment that may come after it: nobody promised that, either.
             self._complete_to = self._taken_to
         elif log.torn_problem is None:
             self._complete_to = log.end_offset
@@ -277,8 +277,8 @@ class _Work:
                 else:
                     placed = place_record(self._queues, message, self._is_batch, levels)
             except MissingEntriesError as gap:
-                # What stands in front of the gap is out of reach then. It may be of a topic that
-                # was deleted and made again by a broker that kept counting; or a number is wrong.
+                # Then what comes before the gap is out of reach. It may be of a topic that was
+                # deleted and recreated by a broker that kept counting; or a number is wrong.
                 if self._heads is not None:
                     self._refusal = self._refusal or gap_in_log(self._store.segments, gap)
                 self._queues.destroy(message.topic, message.queue_id)
@@ -288,7 +288,7 @@ class _Work:
             return
 
     def finish(self) -> None:
-        """Take over what the log does not tell, and bring everything to the disk."""
+        """Take over what the log does not have, and bring everything to the disk."""
         store, rebuilt = self._store, self._rebuilt
         keep_offsets(store, self._queues)
         self._queues.write_behind(NEVER, NEVER)
@@ -303,10 +303,10 @@ class _Work:
             path = f"{self._beside}/{folder}"
             is_there = store.filesystem.exists(f"{store.root}/{folder}")
             if is_there and not store.filesystem.exists(path):
-                store.filesystem.make_directories(path)  # An empty one replaces it.
+                store.filesystem.make_directories(path)  # An empty folder replaces it.
         store.filesystem.sync_directory(self._beside)
         store.filesystem.sync_directory(store.root)
-        # A segment that expired must not come back in front of the new queues.
+        # An expired segment must not come back, with records from before the new queues.
         store.filesystem.sync_directory(store.segments.directory)
         for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
             rebuilt.queues += len(list(queue_folders(store.filesystem, f"{self._beside}/{folder}")))
@@ -318,14 +318,14 @@ class _Work:
                 raise error
 
     def promise(self) -> None:
-        """Note how far the log is synced: the list may say it alone, and is about to say less.
+        """Note how far the log is synced: perhaps only the list says so, and will soon say less.
 
-        And the new shape of the index, and which topics are gone: some of their records may have
-        got entries, by which the topic would be back.
+        Also note the new shape of the index, and which topics are gone: some of their records may
+        have got entries, by which the topic would be back.
         """
         before, store = self._claims, self._store
         self._made_again.mark()
-        # One of nobody's checkpoint would pass for one of ours by that.
+        # With marks, a store without a checkpoint would count as ours.
         if before is not None or store.checkpoint.is_of_others:
             store.gone_topics.mark(self._gone, store.deletions, self._taken_to)
         if before is None:
@@ -337,11 +337,11 @@ class _Work:
             self._note(claims)
 
     def correct_ends(self) -> None:
-        """Let the list of where the queues end say nothing that is not true of the new folders.
+        """Remove from the list of the queues' ends what does not hold for the new folders.
 
-        It stays until these are in place, so that a start misses a queue by it that is lost now,
-        and knows which ones only keep an offset. The index may get another shape. New queues begin
-        where the log does, not where the old ones did.
+        The list stays until these are in place, so that a start notices a queue that is lost now,
+        and knows which queues only keep an offset. The index may get another shape. New queues
+        begin where the log does, not where the old ones did.
         """
         store = self._store
         ends = {key: end._replace(kept_from=UNKNOWN) for key, end in store.ends.items()}
@@ -349,7 +349,7 @@ class _Work:
             first_offset = store.segments.first_offset
             ends = {key: end for key, end in ends.items() if end.physical_offset < first_offset}
         else:
-            # The place of a batch topic's entry depends on how many have expired.
+            # The index of a batch topic's entry depends on how many have expired.
             beside = replace(store, root=self._beside)
             ends = {
                 key: end
@@ -360,11 +360,11 @@ class _Work:
             save_queue_ends(store.filesystem, store.root, ends, store.sizes)
 
     def note_complete(self) -> None:
-        """Let the next start begin to read the log behind what is in the new folders."""
+        """Let the next start read the log only from after what is in the new folders."""
         store, claims = self._store, self._claims
-        # The list vouches for the log, too: not for one of which nobody knows what is synced.
+        # The list vouches for the log, too, so it must be known how far that is synced.
         is_safe = store.is_clean or self._limit < NEVER
-        # By a list a store without a checkpoint passes for one of ours that was killed.
+        # With a list, a store without a checkpoint counts as our killed one.
         is_of_us = claims is not None or is_ours(store.filesystem, store.root)
         is_true = is_safe and is_of_us and not store.checkpoint.is_of_others
         if self._rebuilt.gaps and claims is None and not store.is_clean:
@@ -375,7 +375,7 @@ class _Work:
         if claims is not None and self._complete_to is not None:
             recover_from = max(claims.recover_from, self._complete_to)
             self._note(replace(claims, recover_from=recover_from))
-        # What a repair left says what was in the place of damaged bytes.
+        # Journals that a repair left say what was in the place of damaged bytes.
         EntryJournal(store.filesystem, store.root).remove_others(claims.journal if claims else None)
 
     def _note(self, claims: Claims) -> None:

@@ -1,4 +1,4 @@
-"""Planning the repair of a log: what `repairing` would do to it, found out without changing it."""
+"""Planning the repair of a log: what `repairing` would do to it, without changing anything."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NO_FRONT: Final = Front(0, 0)
 
 
 class StepOver(NamedTuple):
-    """A damaged range that is replaced by records that say so."""
+    """A damaged range, to be replaced by records that say so."""
 
     damage: Damage
     lost: list[Lost]
     """The messages that are known to have been there."""
     store_timestamp: int
-    """Of the next sound record."""
+    """That of the next sound record."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Plan:
 
     steps: list[StepOver] = field(default_factory=list[StepOver])
     heads: list[Damage] = field(default_factory=list[Damage])
-    """Sound records whose topic, queue or number is written right."""
+    """Sound records whose topic, queue or number will be written right."""
     cut_at: int | None = None
     """Where the log will end, if anything is cut off."""
     cut_end: int = 0
@@ -48,22 +48,22 @@ class Plan:
     is_cut_torn: bool = False
     """Whether the cut is of a torn tail, which the next start would cut as well."""
     records_cut: int = 0
-    """Sound records behind the cut, or in a torn tail."""
+    """Sound records after the cut, or in a torn tail."""
     end_offset: int = 0
     blocks: list[Block] = field(default_factory=list[Block])
-    """Sealed blocks whose checksum alone is wrong: every record in them is sound by its own."""
+    """Sealed blocks with only a wrong checksum: every record in them is sound by itself."""
     doubted: list[Block] = field(default_factory=list[Block])
-    """The same where something in them, or in front of them, is mended, and their checksums go."""
+    """Such blocks with, or after, something that is mended, so that their checksums are dropped."""
     accepts_blocks: bool = False
-    """Whether their checksums are made anew from what stands there."""
+    """Whether the checksums of `blocks` are rebuilt from what is there."""
     missing_to: int | None = None
     """How far the log went, if files at its end are missing."""
     safe_to: int | None = None
-    """How far it was known to be on the disk, if zeros stand behind a cut up to there."""
+    """How far it was known to be on the disk, if zeros follow a cut up to there."""
     lost: list[LostMessages] = field(default_factory=list[LostMessages])
-    """What the queues have of messages behind a cut that is not of a torn tail."""
+    """What the queues have of messages after a cut that is not of a torn tail."""
     gone: list[str] = field(default_factory=list[str])
-    """Topics of records that another program deleted, and that no mark names."""
+    """Topics in the log that another program deleted without a mark."""
 
     @property
     def missing_size(self) -> int:
@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def blank_size(self) -> int:
-        """Bytes behind the cut that were safe, and are zeros."""
+        """Bytes after the cut that were safe, and are now zeros."""
         return 0 if self.safe_to is None else self.safe_to - max(self.cut_end, self.end_offset)
 
     @property
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def is_tail_only(self) -> bool:
-        """Whether nothing else is done to the log than the next start would do."""
+        """Whether nothing is done to the log that the next start would not do."""
         return self.is_cut_torn and not (self.steps or self.heads)
 
     @property
@@ -93,12 +93,12 @@ class Plan:
 
     @property
     def changed(self) -> list[Damage]:
-        """What is not as it was then, in front of a cut."""
+        """What is changed before a cut."""
         return [*self.heads, *(step.damage for step in self.steps)]
 
 
 def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
-    """Read all of the log and plan what to do; with `cut` end the log in front of damage."""
+    """Read the whole log and plan what to do; with `cut` end the log before damage."""
     log, fronts = LogCheck(store), FrontsOfLog(store)
     check = None if cut else HeadCheck(store)
     yield from _read(store, log, fronts, check)
@@ -118,7 +118,7 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     changed_from = min([each.start for each in plan.changed], default=plan.cut_at)
     first, total = store.segments.first_offset, store.segments.end_offset
     for number, block in enumerate(sealed_blocks(store, plan.end_offset)):
-        # Behind the first damage that is mended no checksum stays.
+        # No checksum stays after the first damage that is mended.
         is_kept = changed_from is None or block.physical_offset + block.size <= changed_from
         if block.is_sound is False and is_kept:
             plan.blocks.append(block)
@@ -129,10 +129,10 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
 
 
 def _is_doubted(plan: Plan, block: Block, checked_from: int) -> bool:
-    """Whether anything stays in a block that only its checksum covers, which is wrong.
+    """Whether anything stays in a block that only its checksum, which is wrong, covers.
 
-    What ruined a record may have begun in the properties of the one in front. Of a block in which
-    heads are written right, these tell why it is wrong.
+    What ruined a record may have begun in the properties of the previous one. If heads in the block
+    are written right, these explain the wrong checksum.
     """
     start, end = block.physical_offset, block.physical_offset + block.size
     gone = [step.damage[:2] for step in plan.steps]
@@ -150,12 +150,12 @@ def _is_doubted(plan: Plan, block: Block, checked_from: int) -> bool:
 def _read(
     store: Inspected, log: LogCheck, fronts: FrontsOfLog, check: HeadCheck | None
 ) -> Iterator[Progress]:
-    """Read all of the log, and note when the first record behind each damage was stored."""
+    """Read the whole log, and note when the first record after each damage was stored."""
     first, total = store.segments.first_offset, store.segments.end_offset
     times, step, last = fronts.times, first + STEP_BYTES, 0
     for message in log:
         last = message.store_timestamp
-        for number in range(len(times), len(log.damages)):  # Of two neighbours, both.
+        for number in range(len(times), len(log.damages)):  # Both of two neighbours.
             times[number] = last
         fronts.note(message, is_behind=bool(log.damages))
         if check is not None:
@@ -169,7 +169,7 @@ def _read(
 def _note_missing(
     store: Inspected, plan: Plan, log: LogCheck, fronts: FrontsOfLog, *, cut: bool
 ) -> None:
-    """Note what is lost behind the end, with files that are missing or with what is cut off."""
+    """Note what is lost after the end, with missing files or with what is cut off."""
     plan.missing_to = log.missing_end()
     if plan.missing_to is not None and plan.cut_at is None:
         plan.cut_at, plan.cut_end = log.end_offset, max(log.data_end, log.end_offset)

@@ -1,9 +1,9 @@
 """What a repair writes over sound bytes: the heads of records, and the checksums of sealed blocks.
 
-A block whose checksum alone is wrong, while every record in it is sound by its own, may have lost a
-bit in what only the block's checksum covers (a property, a time), or the checksum is what was
-damaged. Nobody can tell, so a start refuses it; whoever has looked at it may accept it, and then
-the checksum is made anew from what is there.
+If only a block's checksum is wrong, while every record in it is sound by itself, a bit may have
+changed in what only the block's checksum covers (a property, a time), or the checksum itself may be
+damaged. Nobody can tell, so a start refuses the block. An operator who has looked at it may accept
+it, and then the checksum is rebuilt from what is there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _NUMBER_END: Final = QUEUE_OFFSET_AT + 8
 
 
 def write_places(segments: Segments, heads: Iterable[Damage]) -> None:
-    """Write records right in the log, and sync that.
+    """Write the right heads of records into the log, and sync that.
 
-    Nothing else is written, so that at no moment such a record looks damaged: whatever ends this,
-    the entries that tell which messages these are tell it again.
+    Nothing else is written, so that such a record never looks damaged: if this is interrupted, the
+    entries still show which messages these records are.
     """
     pieces: list[tuple[int, bytes]] = []
     for head in heads:
@@ -45,7 +45,7 @@ def write_places(segments: Segments, heads: Iterable[Damage]) -> None:
 
 
 def accept_blocks(store: Inspected, blocks: Sequence[Block]) -> None:
-    """Make the checksums of blocks anew from what stands there, surely."""
+    """Rebuild the checksums of blocks from what is there, and sync them."""
     integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", store.segments.size)
     for block in blocks:
         integrity.reseal(block.physical_offset, store.segments.read)
