@@ -52,7 +52,7 @@ class DelayLevels:
     changes: list[Change]
     """In the order of the log; at least one."""
     file: TableFile | None = None
-    """Where they are noted down; None where nothing changes."""
+    """Where they are noted down; None if nothing changes."""
     is_noted: bool = True
     """Whether the file has these changes, or does not need them."""
 

@@ -120,7 +120,7 @@ def check_version(path: str, version: int, known: int) -> None:
 
 
 class MissingEntriesError(StoreFilesError):
-    """A queue ends too early: the next record of it in the log has a later queue offset.
+    """A queue ends too early: its next record in the log has a later queue offset.
 
     Nothing is lost if the log has the records between: replaying it from its first record fills the
     gap.

@@ -202,7 +202,7 @@ class Loaded(NamedTuple):
     """What loading a table found."""
 
     tree: dict[str, Any]
-    """The file's object, empty where there is no file. Integer keys may be `int` or `str`."""
+    """The file's object, empty if there is no file. Integer keys may be `int` or `str`."""
     from_backup: bool
     """Whether the file itself was missing or damaged, and this is its `.bak`."""
     is_found: bool = True

@@ -312,7 +312,7 @@ class IndexCheck:
             self._last = (offset, frozenset())
 
     def _report_extra(self, there: tuple[int, int]) -> None:
-        """Note an item that no key calls for; after a kill Apache has a record's items twice."""
+        """Note an item that no key calls for; a kill may leave Apache a record's items twice."""
         file, number, _ = self._items.run(1)
         offset, hashes = self._last
         if there[1] != offset or there[0] not in hashes:

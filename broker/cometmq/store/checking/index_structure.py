@@ -1,4 +1,4 @@
-"""Checking that an index file agrees with itself: chains, slots, header, and no data after them."""
+"""Checking that an index file agrees with itself: chains, slots, header, no bytes after items."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class WrongHeads:
         self._take_last(tracks)
 
     def _take_last(self, tracks: dict[Key, QueueTrack]) -> None:
-        """Count a queue's last record, if it is read back and ahead, as the one it should be.
+        """Count a last record that is read back, and whose number is too high, as the expected one.
 
         No later message shows that, nor an entry: a start refuses the record for what the log lacks
         before it. But it may be the next one of another queue, with its topic or queue id wrong.

@@ -253,7 +253,7 @@ class RealFileSystem:
         return open_file(path, flags)
 
     def lock(self, path: str) -> RealFile | None:
-        """Open (and create) a file and lock it for this process; None when another holds it.
+        """Open (and create) a file and lock it for this process; None if another holds it.
 
         The lock is the one that Apache takes (a POSIX record lock on the first byte), so that the
         two keep out of each other's stores; it is released when the process ends, however it ends.

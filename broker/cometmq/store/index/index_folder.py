@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 INDEX_FOLDER: Final = "index"
 OPEN_FILES_MAX: Final = 64
-"""Only files that are just read count."""
+"""Limit for files that are only read."""
 
 
 class KnownFile:

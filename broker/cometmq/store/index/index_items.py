@@ -1,4 +1,4 @@
-"""The items of all index files of a store as one sequence, read by thousands."""
+"""The items of all index files of a store as one sequence, read thousands at a time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Looking at a store without changing a byte of it: the base of the offline tools.
 
 It works on a store that a broker has open, too: then `opened_by` names the process, and the store
-is read as one that was not shut down, which is true.
+is read as one that was not shut down, as indeed it was not.
 
 What a store does not note down, like Apache's, is derived from its files: the size of queue files
 from most of them, the shape of index files from the end of the items in one (see `index_shape`).

@@ -64,7 +64,7 @@ _NONE = _Seen(0, 0, 0)
 def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
     """Yield the message that a range says it was, if it is one record with undamaged lengths.
 
-    Also yield the messages for which records of an earlier repair in it stand.
+    Also yield the messages that records of an earlier repair in it stand for.
     """
     for part in damage.parts:
         yield from said_by(store, part)

@@ -144,7 +144,7 @@ def _lost(
     if not has_others:
         end = QueueEnd(1 if key.is_batch else next_offset, NO_RECORD, next_offset)
     elif end is not None and front is not None:
-        # If the files do not have this end, a start is right to miss it.
+        # If the files do not have this end, a start is right to count it as lost.
         entries = max(1, kept) if key.is_batch else front.next_offset
         end = QueueEnd(entries, front.physical_offset, front.next_offset, end.kept_from)
     else:

@@ -47,7 +47,7 @@ class MadeAgain:
     def look_at(self, message: StoredMessage) -> None:
         """Look at a record that is left to the next start.
 
-        It may be torn, and so seem to show that of a topic that was not deleted. But such a topic's
+        A torn record may seem to show this of a topic that was not deleted. But such a topic's
         queues are in the list, or still have entries of its old messages.
         """
         with suppress(MessageError):  # A torn record may say anything.
@@ -92,6 +92,6 @@ class MadeAgain:
             self._is_found = True
 
     def mark(self) -> None:
-        """Note the findings on the disk: a start that reads everything back would restore them."""
+        """Save the marks: a start that reads everything back would bring old messages back, too."""
         if self._is_found:
             self._store.deletions.save()

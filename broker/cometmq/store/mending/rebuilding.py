@@ -2,8 +2,8 @@
 
 The new folders are written beside the old ones (`rebuilding/`), synced, and then swapped with them,
 see `swap`: a process that is killed in the middle leaves each folder wholly old or wholly new, and
-either is right. The list of the queues' ends stays until all folders are in place: a start that
-missed a queue by it still does. Foreign files in the old folders are moved over (`foreign_files`).
+either is right. The list of the queues' ends stays until all folders are in place: until then it
+still shows which queues are lost. Foreign files in the old folders move over (`foreign_files`).
 The next run removes what an interrupted one left.
 
 If the store was not shut down, the records at the end that nobody promised are left to the next

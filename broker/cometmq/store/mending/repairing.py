@@ -7,9 +7,9 @@ queue's own entry, becomes a message without a body and with the property `COMET
 queue has a gap. The rest becomes a record that no consumer ever sees, a rolled back half of a
 transaction, which Apache's brokers pass over, too. *Cutting* ends the log before the damage, and
 everything after it is lost. A sound record that is not the message it says, see `wrong_heads`, is
-*written right* if its queue's entry, or else the order, shows which message it is, and if that has
-room. Otherwise it is stepped over as well; but no cut begins there, because a start would read past
-it. Sealed blocks with only a wrong checksum can be *accepted*: see `written_right`.
+*written right* if its queue's entry, or else the order, shows which message it is, and if the right
+head fits. Otherwise it is stepped over as well; but no cut begins there, because a start would read
+past it. Sealed blocks with only a wrong checksum can be *accepted*: see `written_right`.
 
 In any case the bytes that are replaced are first kept in `cut/`. Then the store is marked as not
 shut down, with a checkpoint before the damage: the next start makes the ConsumeQueues and the index

@@ -83,7 +83,7 @@ class ConsumeQueue(EntryFiles):
             if self.read_entries(queue_offset, 1) == entry:
                 return False
             self.cut_to(queue_offset)
-        if queue_offset != self.end:  # It may be, by now.
+        if queue_offset != self.end:  # It may be the end by now.
             self._check_no_gap(self.end, queue_offset, physical_offset)
             self.restart_at(queue_offset)
         self.extend(entry, 1)

@@ -71,11 +71,11 @@ class JournalClaim(NamedTuple):
     """What a checkpoint says about a journal that is on the disk."""
 
     start: int
-    """The journal has the entries of all records from this offset"""
+    """The journal has the entries of all records from this offset on."""
     end: int
-    """to this one,"""
+    """It has them up to this offset."""
     size: int
-    """in this many bytes of the file."""
+    """The bytes of its file that have these entries."""
 
 
 def journal_path(root: str, start: int) -> str:

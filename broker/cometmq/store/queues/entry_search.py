@@ -71,7 +71,7 @@ def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:
 
 
 def backed_end(queue: EntryFiles, disk: EntryDisk, known: QueueEnd | None) -> tuple[int, bool]:
-    """Return where a queue ends without last entries of no record; and if a message is last then.
+    """Return a queue's end without trailing entries of no record, and if a message is last then.
 
     Torn entries may lead below any cut. `disk.backs` says whether an entry's record exists; without
     it every entry counts. An entry after the `known` end leads to a record after the known one, or

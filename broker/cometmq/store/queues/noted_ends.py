@@ -73,7 +73,7 @@ class QueueEnds:
             )
 
     def note_loaded(self, queue: EntryFiles) -> None:
-        """Note where a queue ends that is not listed yet."""
+        """Note the end of a queue that is not listed yet."""
         if queue.key not in self.known and queue.end > queue.start:
             self._written[queue] = queue.end, queue.read_entries(queue.end - 1, 1)
 
@@ -110,7 +110,7 @@ class QueueEnds:
             self.known = known
 
     def lets_go(self, queue: EntryFiles) -> bool:
-        """Whether no start would miss the files that the queue does not keep."""
+        """Whether no start would count the files that the queue does not keep as lost."""
         end = self._listed.get(queue.key)
         return end is None or end.kept_from >= queue.kept_from
 

@@ -50,7 +50,7 @@ UNKNOWN: Final = -1
 _LACKS: Final = -2
 """From here down: a queue that lacks the entry of a record, whose offset counts downwards."""
 
-_HEAD: Final = Struct(">qi")  # Physical offset and size of the record: what each entry begins with.
+_HEAD: Final = Struct(">qi")  # Physical offset and size of the record: the begin of each entry.
 _BATCH_BASE: Final = Struct(">28xqh8x")  # First queue offset and messages of a batch's entry.
 
 
@@ -215,9 +215,9 @@ def without_deleted(
 ) -> Ends:
     """Return the ends of the queues whose topics were not deleted since.
 
-    For a queue that only keeps an offset nobody knows. It stays, because its topic may have been
-    recreated after the mark, and a topic that begins at an offset does no harm. It does not if the
-    topic is now of the other kind by `is_batch_topic`, which returns None for unknown topics.
+    A queue that only keeps an offset stays, for nobody knows: its topic may have been recreated
+    after the mark, and a topic that begins at an offset does no harm. It is left out if the topic
+    is now of the other kind by `is_batch_topic`, which returns None for unknown topics.
     """
     deleted = deletions.offsets
     if not deleted:

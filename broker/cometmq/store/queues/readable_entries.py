@@ -110,7 +110,7 @@ class ReadableEntries:
 
     @property
     def _known(self) -> QueueEnd | None:
-        """The end in the list; None for a queue that is rebuilt since its last record was cut."""
+        """The end in the list; None if its last record was cut, and the queue is rebuilt."""
         return self._shelf.disk.ends.known.get(self.key)
 
     @property

@@ -5,8 +5,8 @@ the table, and has no file of a queue, is gone with the records that had entries
 start nor a repair brings these back. Records that may have no entry yet do count: a kill came
 first, and their topic may be too new for the table.
 
-Nobody can tell if the table is lost, or is an older one, or if no queue is left: then it may be of
-another time, as in a half-copied store. In that case no topic is gone.
+If the table is lost, or is an older one, or if no queue is left, nobody can tell: the table may be
+of another time, as in a half-copied store. Then no topic counts as gone.
 """
 
 from __future__ import annotations

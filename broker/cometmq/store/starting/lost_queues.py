@@ -4,7 +4,7 @@ A start looks at the last entry of each queue in the list of `queue_ends`, which
 and one place on the disk each: 2 s for 80,000 queues, 8 s from a cold disk. A queue without that
 entry, or with a file of a wrong size, has lost files, or bytes of them. No crash does that, because
 what is listed was synced. So the start is refused before it changes anything, and `cometmq store
-rebuild` rebuilds the queues.
+rebuild` restores the queues.
 
 Lost queues are rebuilt, from nothing, only if the whole log is read for all queues anyway. A queue
 of which the log has no record any more then continues at the offset that was next, so that no
@@ -172,11 +172,11 @@ def forget_cut(
 ) -> None:
     """Remove from the list the entries that are about to be cut and rebuilt from the log.
 
-    If this start is then interrupted, the next one must not miss them: it reads the log back from
-    there. But it must miss earlier ones; to find them, `look` returns the queues as they are after
-    the cut. It is None if the log begins there: then the log itself says with which number each
-    queue continues. The same holds for a queue that keeps nothing earlier: what it has there has
-    expired, and may go.
+    If this start is then interrupted, the next one must not count these as lost: it reads the log
+    back from there. Earlier entries must stay in the list; to find them, `look` returns the queues
+    as they are after the cut. It is None if the log begins there: then the log itself says with
+    which number each queue continues. The same holds for a queue that keeps nothing earlier: what
+    it has there has expired, and may go.
     """
     known = queues.ends.known
     cut = {key: end for key, end in known.items() if end.physical_offset >= recover_from}

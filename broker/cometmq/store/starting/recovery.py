@@ -124,7 +124,7 @@ class Start(NamedTuple):
         return self._replace(least_end=max(self.least_end, behind))
 
     def with_promise(self, promised_to: int, *, clean: bool) -> Start:
-        """Add how far the log was synced by other files of the store: a power cut takes notes.
+        """Add how far the log was synced according to other files: a power cut may take notes.
 
         If nothing was noted, a torn tail may begin there or, after a clean shutdown, the log goes
         at least that far. The files that say so are ours, and so are the records after it.

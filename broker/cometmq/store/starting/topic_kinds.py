@@ -1,4 +1,4 @@
-"""Of which kind the queues of each topic are, and which are left over of the other kind.
+"""The kind of each topic's queues, and the queues that are left over of the other kind.
 
 The settings of a topic say whether its batches stay one record. For topics without settings the
 folders decide: a deleted topic may have queues left. If the settings are lost, and no entry was

@@ -4,7 +4,7 @@ Segments are removed one at a time. A segment leaves the log at once; its file i
 thread, because it takes the disk a while to free a gigabyte; and only when that is certain is the
 next one removed. After the last one, ConsumeQueues, index and sidecars remove what is before the
 log, in slices; the list of `queue_ends` first says which files of the queues go, or the next start
-would miss them. A process that ends in between leaves stray files; the next start looks for them.
+would count them as lost. If the process ends in between, the next start looks for stray files.
 
 Each second the store checks how full the disk is, and refuses or takes puts accordingly. If a
 segment should go, but the last checkpoint does not cover it, the next checkpoint is taken at once,

@@ -236,7 +236,7 @@ class Integrity:
     def last_untouched(
         self, start: int, end: int, read: Read, *, rest_size_max: int = REST_SIZE_MAX
     ) -> int:
-        """Return up to where another program, which has written, certainly changed no block.
+        """Return up to where another program that has written since certainly changed no block.
 
         It wrote the whole log after a cut, so a block that still fits shows that the cut is after
         it. Blocks with bytes that may be left over at the end of a segment do not: these are from
