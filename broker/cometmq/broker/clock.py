@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def now_ms() -> int:
-    """Return the machine's wall clock."""
+    """Return the time by the machine's wall clock."""
     return time.time_ns() // 1_000_000
 
 
 def elapsed_ms() -> int:
-    """Return the machine's clock that never goes back."""
+    """Return the time by the machine's clock that never goes back."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -38,15 +38,15 @@ class Clock:
         self._followers: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
-        """Return the wall clock, for records and tables."""
+        """Return the time by the wall clock, for records and tables."""
         return now_ms() + self._ahead_ms
 
     def elapsed_ms(self) -> int:
-        """Return a clock that never goes back, for deadlines."""
+        """Return the time by a clock that never goes back, for deadlines."""
         return elapsed_ms() + self._ahead_ms
 
     def alive_ms(self) -> int:
-        """Return a clock that neither goes back nor jumps, for signs of life of clients."""
+        """Return the time by a clock that never goes back nor jumps, for clients' signs of life."""
         return elapsed_ms()
 
     def jump(self, ms: int) -> None:

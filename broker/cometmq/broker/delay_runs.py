@@ -40,7 +40,7 @@ class Run:
     begin: int
     """The queue offset where it begins; messages before it are delivered or in earlier runs."""
     delay_ms: int
-    """How long its messages wait, as far as is known; corrected when one is read that waits."""
+    """How long its messages wait, as far as is known; corrected when a waiting one is read."""
     next_offset: int
     """The offset of the message to be delivered next."""
     saved_offset: int

@@ -1,8 +1,8 @@
 """The table from request code to handler, and the place where a refusal becomes an answer.
 
-Only this module answers for an exception of a handler. Whatever a peer sends, a handler raises
-nothing but a `Refusal`; any other exception is our own bug, which the network layer answers with
-code 1 and logs.
+Only this module turns an exception of a handler into an answer; work that a handler puts off calls
+`refuse` by itself. Whatever a peer sends, a handler raises nothing but a `Refusal`; any other
+exception is our own bug, which the network layer answers with code 1 and logs.
 """
 
 from __future__ import annotations

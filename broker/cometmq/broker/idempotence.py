@@ -8,7 +8,7 @@ remembered ones is refused, because nobody can tell whether it is stored.
 
 A start rebuilds this memory from the log. A stored message has the property `SENT_ONCE` in place of
 `IDEMPOTENT`, so that a client that forwards a received message does not repeat the request of its
-producer. A start reads the last `TAIL_SIZE` bytes of the log, and uses what more it reads anyway.
+producer. A start uses the last `TAIL_SIZE` bytes of the log, and whatever else it has to read.
 
 When a topic is deleted, the messages sent to it are forgotten: a message that is in the log before
 the store's mark of the deletion is new when it comes again, even after a restart.

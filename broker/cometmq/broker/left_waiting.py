@@ -1,4 +1,4 @@
-"""Messages with a delivery time that an Apache broker left in its store; this one delivers none.
+"""Messages with a delivery time that an Apache broker left in its store; nobody delivers them here.
 
 Apache's 5.x keeps such messages in a special topic, with a timer wheel beside it that says when
 each is due. This broker has no such wheel and reads the topic like any other. The messages there

@@ -1,12 +1,11 @@
-"""Locks of queues for consumption in order: one client a queue, until it gives the queue back or
-has been silent for a while.
+"""Locks of queues for consumption in order: a queue has one client, until that gives the queue back
+or has been silent for a while.
 
 A client renews its locks every 20 s. It loses them with its connection, unless it has another one
 as a member of the group. (With Apache's brokers the group then waits until the lifetime is over.)
 
 A client that was refused a queue asks again only much later, old ones after 20 s. So `unlock` tells
-whether another client wanted the queue: then the members of the group should share their queues
-again.
+whether another client wanted the queue: then the group's members should share their queues again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Warnings at a start about tables whose files were lost, as other tables show.
 
 A table without a file begins empty, as in a new store. Each table is saved sooner or later, even if
-it is empty. So if there are groups but no offsets, or the other way round, a file was lost. A lost
-topic table shows by the queues, see `store.unlisted`.
+it is empty. So if there are groups but no offsets, or the other way round, a file was lost. The
+loss of the topic table shows by the queues: see `store.looking.unlisted`.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class NameServer:
         self.has_failed = problem is not None
 
     def lost(self, peer: Peer) -> None:
-        """Note that a connection is gone; if it was this server's, it has forgotten the broker."""
+        """Note that a connection is gone; a server that loses its connection forgets the broker."""
         if peer is self._peer and not self._registration.is_over:
             self._needs_all = True
             self.wake()

@@ -1,4 +1,4 @@
-"""The two things that handlers work on: the tables of one broker, and the connection that asks."""
+"""What handlers work on: the tables of one broker, and the connection of the request."""
 
 from __future__ import annotations
 

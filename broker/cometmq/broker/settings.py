@@ -66,7 +66,7 @@ class Configured(NamedTuple):
 
 
 class _Same(NamedTuple):
-    """A setting that Apache has, too, and how to convert its value if Apache writes it so."""
+    """A setting that Apache also has, with conversions if Apache writes its value differently."""
 
     name: str
     read: Callable[[str], object] | None = None

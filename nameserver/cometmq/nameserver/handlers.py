@@ -233,7 +233,7 @@ def get_topics_of_cluster(request: Command, context: Context) -> Command:
 
 
 def get_system_topics(request: Command, context: Context) -> Command:
-    """304: the names of clusters and brokers, all names of topics, and the address of some broker.
+    """304: the names of clusters and brokers, each also a topic's, and the address of some broker.
 
     The tools ask that broker for the other system topics.
     """

@@ -19,7 +19,7 @@ class FilterSyntaxError(FilterError):
 
 
 class FilterTypeError(FilterError):
-    """A type of expression that this broker, or its settings, do not allow."""
+    """A type of expression that this broker or its settings do not allow."""
 
     def __init__(self, expression_type: str) -> None:
         """Say it in Apache's words."""

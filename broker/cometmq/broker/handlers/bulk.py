@@ -160,7 +160,7 @@ def get_range_size(request: Command, session: Session) -> Command | Later:
 
 
 def find_unique_keys(request: Command, session: Session) -> Command | Later:
-    """31004: which of these unique keys are stored. The index knows the last second's, too."""
+    """31004: which of these unique keys are stored, by the index; even those of the last second."""
     header = request.read(FindUniqueKeys)
     keys = UniqueKeys.decode(request.body).keys
     state = session.state

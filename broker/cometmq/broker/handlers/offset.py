@@ -36,8 +36,8 @@ def query_consumer_offset(request: Command, session: Session) -> Command:
 
     Without an offset the client decides itself (answer 22). But in a young queue a group begins at
     the first message whatever it wants, because clients rely on that. Apache's brokers do so once
-    the queue has a message; this one does so before, too, when a message might otherwise come
-    between this question and the one for the queue's end.
+    the queue has a message. This one does so before, too: otherwise a message might come between
+    this request and the one for the queue's end.
     """
     header = request.read(QueryConsumerOffset)
     state = session.state

@@ -240,7 +240,7 @@ def _tell_members(
 
 
 def _list_of(table: Mapping[MessageQueue, int]) -> bytes:
-    """The form for clients in C++."""
+    """Return the form for clients in C++."""
     return ResetOffsetList(
         offset_table=tuple(
             QueueOffset(

@@ -1,8 +1,7 @@
 """How the broker is doing, under the names that Apache's tools look for (28).
 
-Apache's brokers are judged by the queues of their thread pools, which do not exist here. The
-closest thing stands in their place: sends that wait for the disk. Values without a counterpart are
-0.
+Apache's brokers are judged by the queues of their thread pools, which do not exist here. The sends
+that wait for the disk stand in their place, as the closest thing. Other missing values are 0.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ def _rates(rates: Sequence[float]) -> str:
 
 
 def _distribution(times: Durations) -> str:
-    """Return the counts of sends by duration; each counts at the end of its power-of-two bucket."""
+    """Return the counts of sends by duration, each taken at the end of its power-of-two bucket."""
     counts = dict.fromkeys([name for name, _ in _TIMES], 0)
     for bucket, count in enumerate(times.counts):
         longest_ms = (1 << bucket) / 1024

@@ -32,7 +32,7 @@ class SendAnswers:
     """Answers to the sends of one broker."""
 
     def __init__(self, config: BrokerConfig, store_host: bytes) -> None:
-        """`store_host` is the packed address that offset ids name."""
+        """`store_host` is the packed address in offset ids."""
         self._config = config
         self._store_host = store_host
         specimen = SendMessageResponse(

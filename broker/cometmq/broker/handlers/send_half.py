@@ -43,7 +43,7 @@ _PROPERTIES_SIZE_MAX = PROPERTIES_SIZE_MAX - COPY_ROOM - RECORD_CRC_SIZE - 1
 _PLAIN_FLAGS: Final = ~int(TRANSACTION_MASK)
 _ID_START: Final = len(UNIQUE_ID)
 KEPT_SIZE_MAX: Final = 4096
-"""Largest body that is kept in memory until the end, or until many other half messages came."""
+"""The largest body kept in memory until the end, or until many other half messages have come."""
 
 
 def send_half(

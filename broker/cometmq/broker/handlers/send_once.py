@@ -81,7 +81,7 @@ def _unique_id_of(properties: bytes) -> bytes:
 
 
 def _are_marked(properties: list[bytes]) -> bool:
-    """Whether any message has a property about being stored once. Most messages are alike."""
+    """Whether any message has a property about being stored once; most have the same properties."""
     tails = {each.partition(b"\x02")[2] for each in properties}
     return any(mark in each for mark in MARKS for each in tails)
 

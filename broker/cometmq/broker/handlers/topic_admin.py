@@ -151,7 +151,7 @@ def _refuse_system(name: str, state: State) -> None:
 def delete_topic(request: Command, session: Session) -> Command | Later:
     """215: delete a topic with its queues, its offsets, and the pop retry topics of its groups.
 
-    Deleting a topic that does not exist succeeds. Its records stay in the log until they expire.
+    Deleting a missing topic succeeds, too. The records stay in the log until they expire.
     """
     name = request.read(DeleteTopicInBroker).topic
     if not name.strip():
