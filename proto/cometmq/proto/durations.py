@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 BUCKETS: Final = 25
-"""Durations below 2**23 microseconds (8.4 s) have regular buckets."""
+"""The last of them counts all durations from 2**23 microseconds (8.4 s) on."""
 
 
 class Durations:

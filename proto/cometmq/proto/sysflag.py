@@ -13,8 +13,8 @@ bits      meaning
 0x700     compression: 0x100 LZ4, 0x200 ZSTD, 0x300 ZLIB; 0 with bit 0x1 set is ZLIB, too
 ========  ==============================================================================
 
-Flags come off the wire as plain integers, and stay that on the hot path: an `IntFlag` operation
-costs ten times as much. The members compare and combine with integers.
+Flags come off the wire as plain integers, and remain integers on the hot path: an `IntFlag`
+operation costs ten times as much. The members compare and combine with integers.
 """
 
 from __future__ import annotations

@@ -60,9 +60,9 @@ def _pairs(data: Buffer | None) -> Iterator[tuple[int, str, str]]:
         raise BodyError(f"properties: not UTF-8 at byte {error.start}") from None
     for number, line in _logical_lines(text):
         key = _KEY.match(line)
-        assert key is not None  # It matches nothing too.
+        assert key is not None  # It also matches the empty string.
         separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None  # It matches nothing too.
+        assert separator is not None  # It also matches the empty string.
         yield number, _unescaped(key[0], number), _unescaped(line[separator.end() :], number)
 
 

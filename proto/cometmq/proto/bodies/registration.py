@@ -69,7 +69,8 @@ def decode_registration(
 
     No body is an empty table. `size_max` limits the inflated size, and `TOPICS_MAX` the topics that
     a few compressed bytes may stand for, so that a compressed body takes less than a second. For an
-    uncompressed body the times of `Body.decode` apply: a caller in a hurry limits its size before.
+    uncompressed body the times of `Body.decode` apply: a caller that must not be held up for so
+    long limits its size first.
     """
     if data is None or len(data) == 0:
         return RegisterBrokerBody()

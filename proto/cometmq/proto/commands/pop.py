@@ -1,4 +1,4 @@
-"""POP consumption: the broker tracks which messages are in work, the client has a handle."""
+"""POP consumption: the broker tracks the messages being worked on, the client has a handle."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AckMessage(Header):
 
 
 class ChangeMessageInvisibleTime(Header):
-    """200053 CHANGE_MESSAGE_INVISIBLETIME: hide it for this long from now on."""
+    """200053 CHANGE_MESSAGE_INVISIBLETIME: hide a message for this long from now on."""
 
     consumer_group: str
     topic: str

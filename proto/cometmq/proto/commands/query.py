@@ -11,7 +11,7 @@ class QueryMessage(Header):
     topic: str
     key: str
     max_num: I32
-    begin_timestamp: I64  # Store time in ms, as is `end_timestamp`.
+    begin_timestamp: I64  # Store time in ms, like `end_timestamp`.
     end_timestamp: I64
     unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", default=None)
     index_type: str | None = None  # K key, U unique key, T tag.

@@ -4,7 +4,7 @@ Only header fields are here: the bodies of requests and answers are in `REQUEST_
 `RESPONSE_BODIES` of `cometmq.proto.bodies`. Many answers have a body and no fields, or nothing, so
 few rows name a response class.
 
-`None` in a row means that the command has no own fields there. A command in no table is no longer
+`None` in a row means that the command has no fields there. A command in no table is no longer
 served by anybody (13, 22, 23, 27, 47, 50 to 54, 209 to 214, 301, 302), or its fields are not
 modelled yet: broker containers (902, 903) and lite topics (200070 to 200079).
 """
