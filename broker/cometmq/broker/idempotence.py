@@ -202,7 +202,7 @@ class Idempotence:
     def note_all(
         self, found: FoundAll, physical_offsets: Sequence[int], queue_id: int, first: int
     ) -> None:
-        """Note where the new messages are put in this turn: in a queue, from `first` on."""
+        """Note the places of the new messages in this turn: in a queue, from `first` on."""
         self._begin_turn()
         producers = [each for each in found[0] if each is not None]
         numbers = found[1]
@@ -226,7 +226,7 @@ class Idempotence:
             at = end
 
     def note(self, new: Found, place: Place) -> None:
-        """Note where a message is put in this turn that `find` has just found to be new."""
+        """Note the place, in this turn, of a message that `find` has just found to be new."""
         turn = self._turn
         if not turn:
             self._begin_turn()

@@ -64,7 +64,7 @@ class LongPolling:
         return True
 
     def readable(self, runs: Runs) -> None:
-        """Have the pulls look again that are held at queues with new messages."""
+        """Have the pulls held at queues with new messages look again."""
         if self._count:
             for queue, _, _ in runs:
                 self.arrived(queue.topic, queue.queue_id)

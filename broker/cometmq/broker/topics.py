@@ -1,7 +1,7 @@
 """The topics of a broker: their configuration, how they are created, and their file.
 
 Each change increments the data version, so that name servers see it. It is in the file once
-`saved_version` has reached `version`; only then is a send answered that created its topic.
+`saved_version` has reached `version`; a send that created its topic is answered only then.
 """
 
 from __future__ import annotations

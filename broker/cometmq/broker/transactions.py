@@ -167,7 +167,7 @@ class Transactions:
         self._begun.append(opened)
 
     def begin_kept(self, opened: Open) -> None:
-        """Note a half message of this turn that has `kept` the message it becomes."""
+        """Note a half message of this turn, with the message that it becomes in `kept`."""
         self.table.add_kept(opened)
         if not self._begun:
             self._acknowledgements.join(self)

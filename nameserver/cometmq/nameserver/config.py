@@ -60,8 +60,8 @@ class NameServerConfig:
     enable_topic_list: bool = True
     """Whether the topics of a cluster and of units are listed (224, 311, 312, 313)."""
     delete_topic_with_broker_registration: bool = False
-    """Whether the topics are removed that a broker no longer registers. Not for brokers that
-    register each new topic by itself: all their other topics would be removed."""
+    """Whether topics that a broker no longer registers are removed. Not for brokers that register
+    each new topic by itself: all their other topics would be removed."""
     need_wait_for_service: bool = False
     """Whether routes are refused after a start until every broker has had time to register."""
     wait_seconds_for_service: int = 45

@@ -44,14 +44,14 @@ def unsayable(response: Command, error: LocalProtocolError) -> Command:
 
 
 def unread(unsent: int, unsent_bytes_max: int) -> str | None:
-    """Return why a peer is dropped that leaves this much unread; None if that is allowed."""
+    """Return why a peer that leaves this much unread is dropped; None if that is allowed."""
     if unsent <= unsent_bytes_max:
         return None
     return f"{unsent} bytes unread by the peer exceed unsent_bytes_max {unsent_bytes_max}"
 
 
 def unfinished(size: int, receiving_bytes_max: int) -> str:
-    """Return why a peer is dropped whose unfinished frame makes too many bytes with the others."""
+    """Return why a peer is dropped: its unfinished frame and those of others are too large."""
     return (
         f"{size} bytes of an unfinished frame, which with those of others exceed"
         f" receiving_bytes_max {receiving_bytes_max}"
