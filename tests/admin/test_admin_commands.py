@@ -113,7 +113,7 @@ def test_messages_are_found_and_shown(tmp_path: Path) -> None:
         nothing = terminal.run(*find, "--until", found["stored_at"], status=1)
         assert "with the key o-17 in that time" in nothing.stderr
         times = "--since", found["stored_at"], "--until", found["stored_at"]
-        assert "not before until" in terminal.run(*find, *times, status=2).stderr
+        assert "must be before until" in terminal.run(*find, *times, status=2).stderr
         nothing = terminal.run("message", "find", "orders", "o-99", status=1)
         assert "orders has no message with the key o-99" in nothing.stderr
         nothing = terminal.run("message", "show", "0" * 32, status=1)

@@ -76,11 +76,11 @@ def test_a_certificate_that_nobody_vouches_for_is_told_as_that(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--access-key", "me"], "--secret-key-file: is missing, and --access-key is there"),
-        (["--tls-ca", "ca.pem"], "--tls-ca: without --tls nothing is encrypted"),
-        (["--tls", "--tls-ca", "tls.pem"], "--tls-ca: tls.pem: there is no such file"),
+        (["--access-key", "me"], "--secret-key-file: is missing, but --access-key is set"),
+        (["--tls-ca", "ca.pem"], "--tls-ca: needs --tls; without it nothing is encrypted"),
+        (["--tls", "--tls-ca", "tls.pem"], "--tls-ca: tls.pem: no such file"),
         (["--secret-key-file", "no-such"], "no-such: No such file or directory"),
-        (["--secret-key-file", os.devnull], "/dev/null: has no secret in it"),
+        (["--secret-key-file", os.devnull], "/dev/null: contains no secret"),
     ],
 )
 def test_what_cannot_be_is_told_in_the_words_of_the_options(given: list[str], said: str) -> None:
@@ -90,4 +90,4 @@ def test_what_cannot_be_is_told_in_the_words_of_the_options(given: list[str], sa
 def test_a_secret_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"\xff\xfe\xff")
     given = ["--access-key", "me", "--secret-key-file", str(tmp_path / "secret")]
-    assert "is no text" in run("topic", "list", *given, status=2).output
+    assert "is not text" in run("topic", "list", *given, status=2).output

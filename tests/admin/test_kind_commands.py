@@ -96,7 +96,7 @@ def test_undecided_transactions_are_listed_shown_and_resolved(tmp_path: Path) ->
         resolved = terminal.run("transaction", "resolve", failed, "rollback", given="y\n")
         assert resolved.stdout.endswith(f"{failed} is rolled back\n")
         gone = terminal.run("transaction", "show", paid, status=1)
-        assert "is over, or never was" in gone.stderr
+        assert "is over or never existed" in gone.stderr
         bodies = terminal.lines("tail", "orders", "--no-follow")
         assert [line.split("  ")[-1] for line in bodies] == ["paid"]
 

@@ -49,9 +49,9 @@ def test_undecided_transactions_are_listed_and_decided(loop: str, tmp_path: Path
             assert await stored(mq, "orders") == [b"decided", b"paid"]
             with pytest.raises(RefusedError, match="over"):
                 await admin.resolve(paid, "rollback")
-            with pytest.raises(NotFoundError, match="is over, or never was"):
+            with pytest.raises(NotFoundError, match="is over or never existed"):
                 await admin.find(ids[0])
-            with pytest.raises(UsageError, match="'commit' or 'rollback'"):
+            with pytest.raises(UsageError, match="must be 'commit' or 'rollback'"):
                 await admin.resolve(paid, "maybe")  # type: ignore[arg-type]  # That is the point.
             with pytest.raises(UsageError, match="broker"):
                 await admin.pending("nowhere")

@@ -89,7 +89,7 @@ def test_a_file_with_a_bad_byte_is_replaced_by_the_one_before(
                 assert await consume(1) == [b"two"], bad
 
     play_on(loop, tmp_path, scenario)
-    assert "it is passed over" in caplog.text
+    assert "the file is ignored" in caplog.text
 
 
 def test_a_file_that_cannot_be_read_is_an_error_and_no_new_beginning(tmp_path: Path) -> None:

@@ -96,10 +96,10 @@ def test_the_client_without_async_gets_in_too(there: Guarded) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"access_key": "me"}, "secret_key: is missing, and access_key is there"),
-        ({"secret_key": SECRET}, "access_key: is missing, and secret_key is there"),
-        ({"tls_ca": "ca.pem"}, "tls_ca: without tls nothing is encrypted"),
-        ({"tls": True, "tls_ca": "no-such.pem"}, "tls_ca: no-such.pem: there is no such file"),
+        ({"access_key": "me"}, "secret_key: is missing, but access_key is set"),
+        ({"secret_key": SECRET}, "access_key: is missing, but secret_key is set"),
+        ({"tls_ca": "ca.pem"}, "tls_ca: needs tls; without it nothing is encrypted"),
+        ({"tls": True, "tls_ca": "no-such.pem"}, "tls_ca: no-such.pem: no such file"),
     ],
 )
 def test_credentials_that_cannot_be_are_refused(given: dict[str, Any], said: str) -> None:
@@ -110,7 +110,7 @@ def test_credentials_that_cannot_be_are_refused(given: dict[str, Any], said: str
 def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("none")
     config = ClientConfig(tls=True, tls_ca=str(tmp_path / "ca.pem"))
-    with pytest.raises(UsageError, match=r"tls_ca: .*ca\.pem: no certificates as PEM"):
+    with pytest.raises(UsageError, match=r"tls_ca: .*ca\.pem: no PEM certificates in it"):
         access_of(config)
 
 

@@ -151,7 +151,7 @@ def test_a_hook_that_raises_is_logged_and_costs_no_message(
         assert others.heard.count(("ack", None)) == 4, "the next hook is told of it"
 
     play_on(loop, tmp_path, scenario)
-    assert "raised, which none may" in caplog.text
+    assert "raised an error, which hooks must not" in caplog.text
 
 
 @on_every_loop

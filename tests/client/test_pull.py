@@ -195,16 +195,16 @@ def test_a_topic_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ("a || ", "joined by"),
-        ("a = 'b'", "if that is SQL92"),
+        ("a || ", "a tag is empty"),
+        ("a = 'b'", "if this is SQL92"),
         (Sql(" "), "empty"),
-        ("paid refunded", "'paid refunded' is no tag"),
-        ("paid, refunded", "joined by ||"),
-        ("paid | refunded", "there is no other operator"),
-        ("paid || !refunded", "'!refunded' is no tag"),
+        ("paid refunded", "'paid refunded' is not a tag"),
+        ("paid, refunded", "join tags by ||"),
+        ("paid | refunded", "the only operator"),
+        ("paid || !refunded", "'!refunded' is not a tag"),
         ("paid*", r"Sql\(\"TAGS = 'paid\*'\"\)"),
-        (cast("str", 5), "filter=5: tags, like"),
-        (Sql(cast("str", 5)), "no str"),
+        (cast("str", 5), "filter=5: must be tags, like"),
+        (Sql(cast("str", 5)), "must be a str"),
     ],
 )
 def test_a_filter_that_is_none_is_refused(wanted: str | Sql, said: str) -> None:
@@ -255,10 +255,10 @@ def test_limits_of_a_pull_are_said(arguments: dict[str, Any]) -> None:
     [
         (
             3,
-            "WARNING orders@broker-a:0: 3 is gone, expired before it was consumed",
+            "WARNING orders@broker-a:0: offset 3 expired before it was consumed",
         ),
-        (99, "WARNING orders@broker-a:0: 99 is beyond the end, as after a loss of data"),
-        (8, "INFO orders@broker-a:0: reset: it goes on at 7 instead of 8"),
+        (99, "WARNING orders@broker-a:0: offset 99 is beyond the end, as after a loss of data"),
+        (8, "INFO orders@broker-a:0: reset: continuing at 7 instead of 8"),
     ],
 )
 def test_why_a_queue_goes_on_elsewhere_is_told(

@@ -152,7 +152,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
             reader = mq.reader("orders", group="reports")
             with pytest.raises(UsageError, match="no queue is assigned"):
                 await reader.pull()
-            with pytest.raises(UsageError, match="of another topic"):
+            with pytest.raises(UsageError, match="is not a queue of topic"):
                 await reader.assign([Queue("bills", "b", 0)])
             with pytest.raises(UsageError, match="not assigned"):
                 await reader.seek(queue, 0)
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
             wrong: list[tuple[Any, str]] = [
                 (-1, "at least 0"),
                 ("middle", "'first', 'last'"),
-                (datetime(2026, 1, 1), "a datetime with a zone"),  # The mistake.
+                (datetime(2026, 1, 1), "a datetime with a time zone"),  # The mistake.
             ]
             for place, said in wrong:
                 with pytest.raises(UsageError, match=said):
@@ -200,7 +200,7 @@ def test_a_message_that_the_disk_damaged_is_told_with_its_place_and_what_to_do(
                 with pytest.raises(ProtocolViolationError) as told:
                     await reader.pull(count=count)
                 text = str(told.value)
-                assert text.startswith(f"{queue}, from offset 1 on: what {servers.broker} has")
+                assert text.startswith(f"{queue}, from offset 1 on: {servers.broker} has no")
                 assert "it goes beyond what is there" in text
                 assert "`cometmq store verify DIR`" in text
                 assert "refuses" not in text

@@ -74,7 +74,7 @@ def test_what_is_no_request_cannot_be_replied_to(loop: str, tmp_path: Path) -> N
             async with mq.consume("quotes", group="bank") as consumer:
                 message = await anext(consumer)
                 assert not message.wants_reply
-                with pytest.raises(UsageError, match="is no request"):
+                with pytest.raises(UsageError, match="is not a request"):
                     await message.reply(b"1.07")
                 message.ack()
             with pytest.raises(UsageError, match="not str"):

@@ -211,11 +211,11 @@ def test_who_sends_one_way_only_learns_the_route_of_the_topic_that_it_made(tmp_p
         ({"body": None}, "not NoneType"),
         ({"body": bytes(4 * 1024 * 1024 + 1)}, "body_size_max 4194304: send it in parts"),
         ({"tag": "a||b"}, "one word"),
-        ({"key": "a b"}, "no blank in it; for several: keys="),
-        ({"keys": "ab"}, "a list of str"),
+        ({"key": "a b"}, "without blanks that is not empty; for several, use keys="),
+        ({"keys": "ab"}, "must be a list of str"),
         ({"properties": {"TAGS": "x"}}, "use the argument tag"),
-        ({"properties": {"CLUSTER": "x"}}, "a meaning of its own"),
-        ({"properties": {"a": 1}}, "not a pair of str; str() makes one"),
+        ({"properties": {"CLUSTER": "x"}}, "'CLUSTER' is reserved"),
+        ({"properties": {"a": 1}}, "not a pair of str; convert with str()"),
         ({"properties": {"a": ""}}, "empty"),
         ({"properties": {"a": "\x02"}}, "separator"),
         ({"properties": {"a": "x" * 40000}}, "over 32767"),
@@ -224,18 +224,18 @@ def test_who_sends_one_way_only_learns_the_route_of_the_topic_that_it_made(tmp_p
         ({"delay_level": 19}, "1 to 18"),
         ({"timeout": 0}, "more than 0"),
         ({"sharding_key": ""}, "empty"),
-        ({"sharding_key": 5}, "sharding_key=5: a str, such as '5'"),
-        ({"delay": "5"}, "delay='5': a number of seconds, such as 5 or 0.5"),
+        ({"sharding_key": 5}, "sharding_key=5: must be a str, such as '5'"),
+        ({"delay": "5"}, "delay='5': must be a number of seconds, such as 5 or 0.5"),
         ({"delay": float("nan")}, "0 or more"),
         ({"delay": True}, "a number of seconds"),
-        ({"delay_level": "3"}, "delay_level='3': a whole number, from 1 to 18"),
-        ({"deliver_at": 7}, "deliver_at=7: a datetime, such as datetime.now(UTC) + ..."),
-        ({"deliver_at": datetime(2026, 1, 1)}, "a datetime with a zone"),  # As a test.
-        ({"timeout": "5"}, "timeout='5': a number of seconds"),
-        ({"queue": "orders"}, "queue='orders': a Queue"),
-        ({"keys": 5}, "a list of str"),
-        ({"properties": [("a", "b")]}, "a dict of str"),
-        ({"flag": "x"}, "flag='x': a whole number"),
+        ({"delay_level": "3"}, "delay_level='3': must be a whole number, from 1 to 18"),
+        ({"deliver_at": 7}, "deliver_at=7: must be a datetime, such as datetime.now(UTC) + ..."),
+        ({"deliver_at": datetime(2026, 1, 1)}, "must be a datetime with a time zone"),  # As a test.
+        ({"timeout": "5"}, "timeout='5': must be a number of seconds"),
+        ({"queue": "orders"}, "queue='orders': must be a Queue"),
+        ({"keys": 5}, "must be a list of str"),
+        ({"properties": [("a", "b")]}, "must be a dict of str"),
+        ({"flag": "x"}, "flag='x': must be a whole number"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_before_anything_is_sent(
@@ -255,15 +255,15 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"messages": 5}, "a list of them"),
-        ({"messages": b"x"}, "for one there is `send`"),
-        ({"messages": []}, "there are none"),
+        ({"messages": 5}, "messages: must be a list"),
+        ({"messages": b"x"}, "for a single one, use `send`"),
+        ({"messages": []}, "messages: must not be empty"),
         ({"messages": [b"x", "y"]}, "encode it first"),
         ({"messages": [b"x"], "sharding_key": 5}, "such as '5'"),
         ({"messages": [NewMessage(body=b"x", flag=1 << 31)]}, "flag=2147483648"),
         # Else a part of the batch would be delayed, or not be waited for.
-        ({"messages": [NewMessage(body=b"x", properties={"DELAY": "3"})]}, "'DELAY' has a meaning"),
-        ({"messages": [NewMessage(body=b"x", properties={"WAIT": "false"})]}, "'WAIT' has a"),
+        ({"messages": [NewMessage(body=b"x", properties={"DELAY": "3"})]}, "'DELAY' is reserved"),
+        ({"messages": [NewMessage(body=b"x", properties={"WAIT": "false"})]}, "'WAIT' is reserved"),
     ],
 )
 def test_a_batch_that_cannot_be_sent_is_refused_before_anything_is_sent(
@@ -280,7 +280,7 @@ def test_a_batch_that_cannot_be_sent_is_refused_before_anything_is_sent(
 def test_a_queue_of_another_topic_is_refused(tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
-            with pytest.raises(UsageError, match="of another topic"):
+            with pytest.raises(UsageError, match="is not a queue of topic 'orders'"):
                 await mq.send("orders", b"x", queue=Queue("bills", "broker-a", 0))
 
     play_on("asyncio", tmp_path, scenario)

@@ -95,5 +95,5 @@ def test_a_request_may_fork_and_its_child_sends(site: Site) -> None:
 
 def test_a_worker_consumes_with_a_consumer_of_its_own_and_not_with_the_parents(site: Site) -> None:
     site.cluster.send("orders", b"to-take")
-    assert "made before a fork: make it in the child" in site.get("take-as-the-parent")
+    assert "made before a fork: make another one in the child" in site.get("take-as-the-parent")
     assert site.get("take/shipping")

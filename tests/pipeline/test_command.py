@@ -283,9 +283,9 @@ MISTAKES = {
     "replay --from-dir a --to-topic t --mark KEYS=zz": "mark: KEYS is a property that brokers and",
     "replay --from-dir a --to-topic t --mark a\x01b=c": "mark: 'a\\x01b=c': U+0001 cannot be in",
     "replay --from-dir a --to-topic=": "to-topic: it is empty; write TOPIC",
-    "replay --from-dir a --to-topic a.b": "to-topic: topic 'a.b': letters, digits and",
-    f"replay --from a --to-topic {'t' * 128}": "characters, at most 127",
-    "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes there",
+    "replay --from-dir a --to-topic a.b": "to-topic: topic 'a.b': only letters, digits",
+    f"replay --from a --to-topic {'t' * 128}": "characters, but at most 127",
+    "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes to it",
     "replay --from a --to-topic %RETRY%g": "brokers put there what a group is to consume again",
     "replay --from archiv:a --to-topic t": "from: 'archiv:a' is neither archive:DIR nor store:DIR",
     "replay --to-topic t": "from: say archive:DIR or store:DIR",
@@ -746,7 +746,7 @@ def test_a_mirror_makes_no_copy_whose_name_cannot_be(
     arguments += ["--topic-pattern", "there-x+", "--checkpoint", str(tmp_path)]
     done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
     assert done.exit_code == 2, done.output
-    assert "128 characters, at most 127" in done.stderr
+    assert "128 characters, but at most 127" in done.stderr
 
 
 @pytest.mark.parametrize("more", [["--topic", "there"], ["--topic-pattern", "(x-)?there"]])

@@ -41,7 +41,7 @@ def test_what_was_sent_is_there_in_the_order_of_its_coming(cluster: Cluster) -> 
 
 def test_fewer_messages_than_are_waited_for_are_a_failed_assertion(cluster: Cluster) -> None:
     cluster.send("orders", b"one")
-    with pytest.raises(MissingMessagesError, match=r"orders: 1 of 2 messages within 0\.02 s"):
+    with pytest.raises(MissingMessagesError, match=r"orders: only 1 of 2 messages within 0\.02 s"):
         cluster.sent("orders", count=2, timeout=0.02)
 
 
@@ -214,21 +214,21 @@ USES: list[Callable[[Cluster], object]] = [
 @pytest.mark.parametrize("use", USES)
 def test_a_cluster_that_does_not_run_says_so(use: Callable[[Cluster], object]) -> None:
     cluster = Cluster()
-    with pytest.raises(UsageError, match="it does not run: use `with`, or `start`"):
+    with pytest.raises(UsageError, match="the cluster is not running: use `with`, or `start`"):
         use(cluster)
     cluster.stop()  # Nothing is to be done.
 
 
 def test_a_cluster_that_is_started_again_runs_on(cluster: Cluster) -> None:
-    with pytest.raises(UsageError, match="started once: make another one"):
+    with pytest.raises(UsageError, match="started only once: make another one"):
         cluster.start()
     cluster.send("made-after", b"x")
     assert cluster.sent("made-after", count=1)[0].body == b"x"
     cluster.stop()
     cluster.stop()
-    with pytest.raises(UsageError, match="it does not run"):
+    with pytest.raises(UsageError, match="is not running"):
         cluster.clock.jump(5)
-    with pytest.raises(UsageError, match="started once"):
+    with pytest.raises(UsageError, match="started only once"):
         cluster.start()
 
 

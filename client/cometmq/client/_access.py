@@ -62,7 +62,9 @@ def _tls(trusted: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=trusted or None)
     except OSError as error:  # Includes the errors of ssl.
-        raise UsageError(f"tls_ca: {trusted}: no certificates as PEM: {reason_of(error)}") from None
+        raise UsageError(
+            f"tls_ca: {trusted}: no PEM certificates in it: {reason_of(error)}"
+        ) from None
     if not trusted:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

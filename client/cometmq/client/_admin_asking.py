@@ -85,7 +85,7 @@ class AdminAsking:
             return found
         if broker not in found:
             known = ", ".join(sorted(found)) or "none"
-            raise UsageError(f"broker {broker!r}: the name servers know {known}")
+            raise UsageError(f"broker {broker!r} is not registered: the name servers know {known}")
         return {broker: found[broker]}
 
     async def _ask_names(self, code: RequestCode) -> tuple[str, Command]:

@@ -113,7 +113,7 @@ class DeadLetters(AdminAsking):
         do `redrive` and `purge`.
         """
         if count < 1:
-            raise UsageError(f"count={count}: at least 1")
+            raise UsageError(f"count={count}: must be at least 1")
         found: list[ReceivedMessage] = []
         async with aclosing(self._each(check_group(group), wanted)) as letters:
             async for letter in letters:
@@ -146,9 +146,9 @@ class DeadLetters(AdminAsking):
         after each one. `dry_run` sends nothing.
         """
         if rate is not None and not rate > 0:
-            raise UsageError(f"rate={rate}: messages a second, more than 0")
+            raise UsageError(f"rate={rate}: must be more than 0 messages per second")
         if to not in ("group", "topic"):
-            raise UsageError(f"to={to!r}: 'group' or 'topic'")
+            raise UsageError(f"to={to!r}: must be 'group' or 'topic'")
         redriven = Redriven()
         pace = Pace(rate)
         kept: set[str] = set()  # Brokers that do not return them to the dead letters.
@@ -247,7 +247,9 @@ class DeadLetters(AdminAsking):
 
     async def _is_found(self, letter: Letter, address: str | None) -> bool:
         if address is None:
-            raise UnreachableError(f"broker {letter.message.queue.broker!r} has no master now")
+            raise UnreachableError(
+                f"broker {letter.message.queue.broker!r} has no master at the moment"
+            )
         header = QueryMessage(letter.topic, letter.id, LOOKED_AT_ONCE, 0, _FAR_MS)
         try:
             response = await self._ask(address, RequestCode.QUERY_MESSAGE, header)
@@ -320,8 +322,8 @@ class DeadLetters(AdminAsking):
             ]
             if came_back:
                 raise UsageError(
-                    f"group {group!r} consumes in order, and its broker keeps nothing for it to"
-                    " retry: redrive to its topic (to='topic')"
+                    f"group {group!r} consumes in order, so its broker keeps no retries for it:"
+                    " redrive to its topic (to='topic')"
                 )
 
 

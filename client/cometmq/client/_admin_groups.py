@@ -276,7 +276,7 @@ class GroupAdmin(AdminAsking):
         elif to in ("first", "last"):
             time_ms = _FIRST_MS if to == "first" else _LAST_MS
         else:
-            raise UsageError(f"to={to!r}: 'first', 'last' or a datetime")
+            raise UsageError(f"to={to!r}: must be 'first', 'last' or a datetime")
         header = ResetOffset(check_topic(topic), check_group(group), time_ms, is_force=True)
         return await self._reset(header, None)
 

@@ -84,7 +84,7 @@ class MessageAdmin(TopicAdmin):
         """
         if not isinstance(identifier, str) or _ID.fullmatch(identifier) is None:
             raise UsageError(
-                f"id {identifier!r}: 32 hexadecimal digits or more, as `send` returns them"
+                f"id {identifier!r}: must be 32 hexadecimal digits or more, as `send` returns them"
             )
         try:
             place = decode_offset_id(identifier)
@@ -122,11 +122,13 @@ class MessageAdmin(TopicAdmin):
         """
         check_whole("count", count, 1)
         if not key:
-            raise UsageError("key: it is empty; give one that messages were sent with, or an id")
+            raise UsageError(
+                "key: must not be empty; give one that messages were sent with, or an id"
+            )
         begin_ms = 0 if since is None else check_time("since", since)
         end_ms = _FAR_MS if until is None else check_time("until", until)
         if begin_ms >= end_ms:
-            raise UsageError("since: it is not before until, so no message is between")
+            raise UsageError("since: must be before until")
         # An index has times in seconds, and Apache's broker compares with these.
         asked_ms = max(0, begin_ms - _INDEX_GRAIN_MS)
         header = QueryMessage(check_topic(topic), key, count, asked_ms, end_ms - 1)

@@ -50,7 +50,7 @@ class SettingsAdmin(AdminAsking):
         file with which it was started.
         """
         if not settings:
-            raise UsageError("settings: there are none to change")
+            raise UsageError("settings: nothing to change; give at least one")
         done: dict[str, Change] = {}
         for name, address in (await self._masters(broker)).items():
             before = await self._settings_at(address)

@@ -165,7 +165,7 @@ class TopicAdmin(AdminAsking):
             named |= {"read_queue_nums": queues, "write_queue_nums": queues}
         if permission is not None:
             if permission not in _PERMISSIONS:
-                raise UsageError(f"permission={permission!r}: 'rw', 'r' or 'w'")
+                raise UsageError(f"permission={permission!r}: must be 'rw', 'r' or 'w'")
             named["perm"] = int(_PERMISSIONS[permission])
         if ordered is not None:
             named["order"] = ordered

@@ -94,7 +94,7 @@ class TransactionAdmin(AdminAsking):
                 return each
         raise NotFoundError(
             ResponseCode.QUERY_NOT_FOUND,
-            f"no broker has an undecided transaction {transaction_id}: it is over, or never was",
+            f"no broker has an undecided transaction {transaction_id}: it is over or never existed",
             "each broker",
         )
 
@@ -109,7 +109,7 @@ class TransactionAdmin(AdminAsking):
         that, and Apache's accept it.
         """
         if how not in _ENDS:
-            raise UsageError(f"how={how!r}: 'commit' or 'rollback'")
+            raise UsageError(f"how={how!r}: must be 'commit' or 'rollback'")
         header = EndTransaction(
             pending.producer_group,
             pending.message.offset,

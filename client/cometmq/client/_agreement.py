@@ -45,8 +45,8 @@ async def check_agreement(parts: Parts, options: ConsumeOptions) -> None:
         if others and problem is not None:
             raise UsageError(
                 f"group {options.group!r} has members that ask for {problem} (one is"
-                f" {others[0].client_id}): all members of a group ask for the same; stop those, or"
-                " take another group"
+                f" {others[0].client_id}): all members of a group must ask for the same; stop"
+                " those, or use another group"
             )
 
 
@@ -79,9 +79,9 @@ def differing(
     for topic in sorted(ours.keys() | wanted.keys()):
         here, there = ours.get(topic), wanted.get(topic)
         if here is None:
-            return f"{topic!r}, too"
+            return f"{topic!r} too"
         if there is None:
-            return f"other topics than {topic!r}"
+            return f"topics other than {topic!r}"
         if _meaning(here) != _meaning(there):
             return f"{topic!r} with the filter {there.sub_string!r}, not {here.sub_string!r}"
     return None
@@ -92,7 +92,7 @@ def _other_sharing(options: ConsumeOptions, members: ConsumerConnections) -> str
     broadcasts = members.message_model is MessageModel.BROADCASTING
     if members.message_model is None or broadcasts == options.is_broadcast:
         return None
-    return "each message for each member" if broadcasts else "each message for one member"
+    return "each message for every member" if broadcasts else "each message for one member only"
 
 
 def _meaning(subscription: SubscriptionData) -> object:

@@ -59,7 +59,7 @@ class AsyncioRuntime:
             try:
                 await function()
             except Exception:
-                _log.exception("%s ended; this is a bug", name)
+                _log.exception("the task %r failed; this is a bug", name)
 
         task = self._loop.create_task(run(), name=f"cometmq {name}")
         self._tasks.add(task)

@@ -52,7 +52,7 @@ class Background:
             return future.result()
         except CancelledError:
             raise OutcomeUnknownError(
-                "the client was closed before this had ended; it may be done"
+                "the client was closed before the call ended; it may have been done"
             ) from None
         except BaseException:
             future.cancel()  # A KeyboardInterrupt, say: nobody waits for the result any more.
@@ -70,9 +70,9 @@ class Background:
     def _submit(self, submit: Callable[[], S]) -> S:
         """Give the loop work while it still accepts any; it then also sees the work through."""
         if os.getpid() != self._process_id:
-            raise UsageError("this was made before a fork: make it in the child")
+            raise UsageError("this was made before a fork: make another one in the child process")
         if threading.current_thread() is self._thread:
-            raise UsageError("a sync verb on the client's own thread would wait for itself")
+            raise UsageError("a sync call on the client's own thread would wait for itself")
         with self._lock:
             if self._is_over:
                 raise ClosedError("the client is closed: make another one")

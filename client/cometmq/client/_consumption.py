@@ -89,8 +89,8 @@ class Consumption:
         """Refuse a caller on another loop: it would wait for ever, or corrupt the consumer."""
         if not self._parts.runtime.is_here():
             raise UsageError(
-                "the consumer belongs to another event loop: it and its messages are for the loop"
-                " of its client; from threads, use SyncClient"
+                "the consumer belongs to another event loop: use it and its messages on the loop of"
+                " its client only; from threads, use SyncClient"
             )
 
     async def next(self) -> Message:
@@ -217,7 +217,7 @@ class Consumption:
             self.delivery.settle(message)  # The queue's new owner delivers it anyway.
             return
         if self.options.is_broadcast:
-            _log.warning("%r is given up: broadcast messages come once", message)
+            _log.warning("%r is given up: broadcast messages are delivered only once", message)
             self.delivery.settle(message)
             return
         if self.options.is_ordered and delay_level >= 0:
@@ -229,7 +229,9 @@ class Consumption:
         try:
             await self._ask_to_take_back(message, delay_level)
         except ClientError as error:
-            _log.warning("%r cannot be sent back: %s; it comes again here", message, error)
+            _log.warning(
+                "%r cannot be sent back: %s; this consumer will deliver it again", message, error
+            )
             self.delivery.set_aside(message)
             self._put_again_after(message, self._parts.config.redelivery_delay)
         except BaseException:

@@ -58,7 +58,9 @@ class DeadLetterFilter:
         """Refuse times that cannot be compared."""
         for time in (self.since, self.until):
             if time is not None and time.tzinfo is None:
-                raise UsageError("since, until: a datetime with a zone, such as datetime.now(UTC)")
+                raise UsageError(
+                    "since, until: must be a datetime with a time zone, such as datetime.now(UTC)"
+                )
 
     def fits(self, message: ReceivedMessage) -> bool:
         """Whether a dead letter matches; `filter` is not checked, as its broker has done that.

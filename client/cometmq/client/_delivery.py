@@ -196,7 +196,7 @@ class Delivery:
                 await woken.wait()
                 return
             _log.warning(
-                "%d messages are in hand, which is all that concurrency=%d allows, and none was"
+                "%d messages are in hand, all that concurrency=%d allows, and none has been"
                 " settled for %.0f s: leave `async with message`, or call message.ack()",
                 self.in_hand,
                 self.concurrency,

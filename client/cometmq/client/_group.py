@@ -268,7 +268,7 @@ class GroupMember:
             self._begin(ProcessQueue(queue, offset))
         if late:
             names = ", ".join(map(str, late))
-            raise LockedError(f"{names}: who had it is not done with its message yet")
+            raise LockedError(f"{names}: the previous owner is not done with its message yet")
 
     async def _show_up(self, route: Route) -> None:
         """Make sure that each broker of a route knows this member."""
@@ -397,4 +397,4 @@ class GroupMember:
         if self._complaints.get(subject) != str(error):
             self._complaints[subject] = str(error)
             group = self._options.group
-            _log.warning("group %s: %s: %s; it is tried again", group, subject, error)
+            _log.warning("group %s: %s: %s; trying again", group, subject, error)

@@ -80,7 +80,7 @@ class Life:
 
     async def __aenter__(self) -> Self:
         if self._runtime is not None or self._is_closed:
-            raise UsageError("a client is opened once: make another one")
+            raise UsageError("a client can be opened only once: make another one")
         runtime = current_runtime()
         config = self.config
         identity = Identity(local_address(), config)
@@ -183,7 +183,7 @@ class Life:
         before = self._consumptions.get(group)
         if before is not None and not before.is_abandoned:
             raise UsageError(
-                f"group {group!r} is consumed by this client already: share that consumer among"
+                f"group {group!r} is already consumed by this client: share that consumer among"
                 " tasks, or make another client"
             )
         consumption.before = before

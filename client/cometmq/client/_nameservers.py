@@ -55,9 +55,8 @@ class NameServers:
                 else:
                     if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                         raise UsageError(
-                            f"name servers: {address} answers, but does not know what name servers"
-                            " do: it looks like a broker. Give the name server's address, port"
-                            " 9876 unless it was told otherwise"
+                            f"name servers: {address} answers, but looks like a broker: give the"
+                            " name server's address, port 9876 unless it was set otherwise"
                         )
                     return address, response
             delay = min(map(self._connections.delay_of, self.addresses))
@@ -78,7 +77,7 @@ def parse_nameservers(given: str | Sequence[str]) -> list[str]:
         text = given if isinstance(given, str) else ";".join(given)
     except TypeError:
         raise UsageError(
-            f"name servers: {given!r}: write 'host:port', such as '127.0.0.1:9876', or a list"
+            f"name servers: {given!r}: must be 'host:port', such as '127.0.0.1:9876', or a list"
         ) from None
     try:
         return [str(host) for host in parse_addresses(text.replace(",", ";"))]

@@ -94,7 +94,7 @@ class BroadcastOffsets:
         except OSError as error:
             raise UsageError(
                 f"the offsets of broadcast group {self._options.group!r} cannot be read: {error};"
-                " mend that, or set ClientConfig(broadcast_folder=...)"
+                " fix that, or set ClientConfig(broadcast_folder=...)"
             ) from error
 
     async def first(self, queue: Queue) -> int:
@@ -119,7 +119,9 @@ class BroadcastOffsets:
                 await anyio.to_thread.run_sync(self._write, data)
             except OSError as error:
                 self._is_changed = True
-                _log.warning("offsets of %s: %s; they are written again", self._path, error)
+                _log.warning(
+                    "%s: the offsets cannot be written: %s; trying again", self._path, error
+                )
 
     def _read(self) -> dict[Queue, int]:
         for path in (self._path, self._backup):
@@ -128,7 +130,7 @@ class BroadcastOffsets:
             except FileNotFoundError:
                 continue
             except BodyError as error:
-                _log.warning("%s: %s; it is passed over", path, error)
+                _log.warning("%s: %s; the file is ignored", path, error)
                 continue
             return {from_wire(queue): offset for queue, offset in table.items()}
         return {}

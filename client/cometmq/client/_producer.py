@@ -124,7 +124,7 @@ class Producer:
                 if delay is None or delay * 1000 >= deadline_ms - elapsed_ms():
                     if retrying.may_be_done and not isinstance(error, OutcomeUnknownError):
                         raise OutcomeUnknownError(
-                            f"an attempt without an answer, then: {error}; it may be stored"
+                            f"one attempt got no answer, then: {error}; the message may be stored"
                         ) from error
                     raise error
                 await anyio.sleep(delay)
@@ -285,13 +285,13 @@ class Producer:
         version = self._membership.broker_version.get(address, _TIMERS_VERSION)
         if version < _TIMERS_VERSION:
             raise UsageError(
-                f"{address} is of version {version_name(version)}, which knows no delays but its"
-                " levels: give delay_level=1 to 18, or one of their delays, 1, 5, 10, 30, 60, … s"
+                f"{address} is of version {version_name(version)}, which knows only delay levels:"
+                " give delay_level=1 to 18, or the delay of one, 1, 5, 10, 30, 60, … s"
             )
 
 
 def _lost_queue(queue: Queue, error: ClientError) -> NotFoundError:
     """Make the error for a chosen queue that its topic does not have."""
     assert isinstance(error, RefusedError)
-    said = f"no queue {queue}; `queues({queue.topic!r})` tells which there are: {error.remark}"
+    said = f"no queue {queue}; `queues({queue.topic!r})` lists those that exist: {error.remark}"
     return NotFoundError(error.code, said, error.address)

@@ -77,7 +77,7 @@ _BATCHED: Final = 0xC0
 def check_wait(wait: float) -> None:
     """Refuse a wait that is longer than brokers hold a pull."""
     if check_seconds("wait", wait) > WAIT_SECONDS_MAX:
-        raise UsageError(f"wait={wait}: seconds, from 0 to {WAIT_SECONDS_MAX:.0f}")
+        raise UsageError(f"wait={wait}: must be from 0 to {WAIT_SECONDS_MAX:.0f} seconds")
 
 
 def _is_at_end(found: Pulled[M], asked: int) -> bool:
@@ -89,13 +89,13 @@ def tell_moved(queue: Queue, asked: int, found: Pulled[M]) -> None:
     """Log why a queue continues at another offset; it is a loss only if messages have expired."""
     to = found.next_offset
     if asked < found.first_offset:
-        text = "%s: %d is gone, expired before it was consumed; it goes on at %d"
+        text = "%s: offset %d expired before it was consumed; continuing at %d"
         _log.warning(text, queue, asked, to)
     elif asked > found.end_offset:
-        text = "%s: %d is beyond the end, as after a loss of data; it goes on at %d"
+        text = "%s: offset %d is beyond the end, as after a loss of data; continuing at %d"
         _log.warning(text, queue, asked, to)
     else:
-        _log.info("%s: reset: it goes on at %d instead of %d", queue, to, asked)
+        _log.info("%s: reset: continuing at %d instead of %d", queue, to, asked)
 
 
 class Reading:

@@ -57,7 +57,7 @@ class Requests:
         with anyio.move_on_after(max(timeout, 0)):
             await waiting.came.wait()
         if waiting.reply is None:
-            raise DeadlineError("the request was sent, but no reply came within its time")
+            raise DeadlineError("the request was sent, but no reply came in time")
         return waiting.reply
 
     def end(self, correlation_id: str) -> None:
@@ -75,7 +75,7 @@ class Requests:
         if not self.arrived(
             properties.get(names.CORRELATION_ID, ""), Reply(body, properties, sent_at)
         ):
-            _log.info("a reply came for which nobody waits any more")
+            _log.info("a reply came that nobody waits for any more")
         return pushed.answer(ResponseCode.SUCCESS)
 
     def arrived(self, correlation_id: str, reply: Reply) -> bool:

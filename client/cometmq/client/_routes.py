@@ -41,7 +41,7 @@ class NoRouteError(NotFoundError):
         self.topic = topic
         super().__init__(
             ResponseCode.TOPIC_NOT_EXIST,
-            f"no broker serves the topic {topic!r}; is it created?",
+            f"no broker serves the topic {topic!r}; has it been created?",
             address,
         )
 

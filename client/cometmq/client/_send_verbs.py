@@ -195,13 +195,13 @@ class SendVerbs(Life):
                 text = bare_properties(message_id)
                 items.append(BatchItem(check_body(each, size_max), text.encode()))
         if not items:
-            raise UsageError("messages: there are none; give one or more")
+            raise UsageError("messages: must not be empty")
         return ids, items
 
 
 def _check_list(messages: object) -> None:
     if isinstance(messages, _ONE) or not isinstance(messages, Sequence):
-        raise UsageError("messages: a list of them; for one there is `send`")
+        raise UsageError("messages: must be a list; for a single one, use `send`")
 
 
 def _timing(delay: float | None, deliver_at: datetime | None, delay_level: int | None) -> Timing:

@@ -88,7 +88,7 @@ class TrioRuntime:
                 try:
                     await function()
                 except Exception:
-                    _log.exception("%s ended; this is a bug", name)
+                    _log.exception("the task %r failed; this is a bug", name)
 
         self._nursery.start_soon(run, name=f"cometmq {name}")
         return scope
@@ -106,7 +106,7 @@ class TrioRuntime:
             try:
                 await peer.run(address, local_port, task_status=task_status)
             except* Exception:
-                _log.exception("%s: the connection ended; this is a bug", address)
+                _log.exception("%s: the task of the connection failed; this is a bug", address)
 
         await self._nursery.start(carry)
         if peer.closed_because is not None:

@@ -36,7 +36,7 @@ def tell_each(listeners: Iterable[T], tell: Callable[[T], R]) -> list[R]:
         try:
             answers.append(tell(listener))
         except Exception:
-            _log.exception("the hook %r raised, which none may", listener)
+            _log.exception("the hook %r raised an error, which hooks must not", listener)
     return answers
 
 

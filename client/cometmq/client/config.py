@@ -117,11 +117,11 @@ class ClientConfig:
     def _check_access(self) -> None:
         for one, other in (("access_key", "secret_key"), ("secret_key", "access_key")):
             if getattr(self, one) and not getattr(self, other):
-                raise UsageError(f"{other}: is missing, and {one} is there")
+                raise UsageError(f"{other}: is missing, but {one} is set")
         if self.tls and self.tls_ca and not Path(self.tls_ca).is_file():
-            raise UsageError(f"tls_ca: {self.tls_ca}: there is no such file")
+            raise UsageError(f"tls_ca: {self.tls_ca}: no such file")
         if self.tls_ca and not self.tls:
-            raise UsageError("tls_ca: without tls nothing is encrypted, nor anybody verified")
+            raise UsageError("tls_ca: needs tls; without it nothing is encrypted or verified")
 
 
 def local_address() -> str:

@@ -105,7 +105,7 @@ class Message(ReceivedMessage):
         """
         raises = self._consumption.options.on_error == "raise"
         if not raises:
-            _log.error("%r failed and comes again later", self, exc_info=error)
+            _log.error("%r failed and will be delivered again", self, exc_info=error)
         await self._give_back(0, error)
         return not raises
 
@@ -183,7 +183,7 @@ class Message(ReceivedMessage):
 
     def _check_in_hand(self) -> None:
         if not self._is_in_hand:
-            raise SettledError(f"{self!r} is acknowledged or given back already")
+            raise SettledError(f"{self!r} is already acknowledged or given back")
 
 
 class Consumer:
@@ -290,7 +290,7 @@ class Consumer:
                 tasks.start_soon(work)
         if not is_async:
             raise UsageError(
-                f"the handler {handler!r} is no async function: write `async def`, or take"
+                f"the handler {handler!r} is not an async function: write `async def`, or use"
                 " SyncClient, whose `run` calls plain ones on threads"
             )
 

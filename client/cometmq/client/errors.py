@@ -150,7 +150,7 @@ class ProtocolViolationError(RefusedError):
     the message.
     """
 
-    _verb = "does not keep to the protocol in its answer"
+    _verb = "violates the protocol in its answer"
 
 
 _KINDS: Final[Mapping[int, type[RefusedError]]] = {
@@ -184,7 +184,7 @@ def unreadable(code: int, place: str, problem: object, address: object) -> Proto
     """Make the error for messages that cannot be read because a broker's disk has damaged them."""
     error = ProtocolViolationError(code, str(problem), str(address))
     error.args = (
-        f"{place}: what {address} has there is no message ({problem}), so its store is damaged:"
+        f"{place}: {address} has no readable message there ({problem}), so its store is damaged:"
         " `cometmq store verify DIR` on its machine says where, and what to do",
     )
     return error

@@ -90,7 +90,7 @@ class Reader:
             check_queue_of(self._topic, queue)
         if not chosen:
             raise UsageError(
-                "queues: there are none; name some, or leave it out for all of the topic"
+                "queues: must not be empty; name some, or leave it out for all of the topic"
             )
         self._positions = {queue: await self._find(queue, start) for queue in chosen}
         self._committed = dict(self._positions)
@@ -132,7 +132,7 @@ class Reader:
         check_whole("count", count, 1, COUNT_MAX)
         check_wait(wait)
         if not self._positions:
-            raise UsageError("no queue is assigned: await reader.assign()")
+            raise UsageError("no queue is assigned: call `await reader.assign()`")
         messages = await self._what_there_is(count)
         if not messages and wait > 0:
             messages = await self._what_comes(count, wait)
@@ -224,9 +224,11 @@ class Reader:
         elif place == "last":
             return await parts.reading.end_offset(queue, timeout)
         elif place != "first":
-            raise UsageError(f"{place!r}: an offset, 'first', 'last', 'committed' or a datetime")
+            raise UsageError(
+                f"{place!r}: must be an offset, 'first', 'last', 'committed' or a datetime"
+            )
         return await parts.reading.first_offset(queue, timeout)
 
     def _check(self, queue: Queue) -> None:
         if queue not in self._positions:
-            raise UsageError(f"queue {queue}: it is not assigned to this reader")
+            raise UsageError(f"queue {queue}: is not assigned to this reader")

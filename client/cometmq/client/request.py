@@ -79,7 +79,7 @@ async def send_reply(
     cluster, correlation_id = asked.get(names.CLUSTER), asked.get(names.CORRELATION_ID)
     reply_to = asked.get(names.REPLY_TO_CLIENT)
     if not cluster or not correlation_id or not reply_to:
-        raise UsageError(f"{request!r} is no request: nobody waits for a reply")
+        raise UsageError(f"{request!r} is not a request: nobody waits for a reply")
     more = {
         names.MSG_TYPE: "reply",
         names.CORRELATION_ID: correlation_id,

@@ -15,8 +15,8 @@ def read_secret(path: str | None, variable: str) -> str:
     try:
         secret = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise UsageError(f"{path}: {reason}") from None
     if not secret:
-        raise UsageError(f"{path}: has no secret in it")
+        raise UsageError(f"{path}: contains no secret")
     return secret

@@ -229,7 +229,9 @@ class SyncClient:
         after a fork.
         """
         if iscoroutinefunction(check):
-            raise UsageError(f"check={check!r}: an async function; here it is a plain one, `def`")
+            raise UsageError(
+                f"check={check!r}: must be a plain function (`def`), not an async function"
+            )
         self._check = check
         background = self.background()
         background.call_soon(partial(_answer_with, background.client, check))

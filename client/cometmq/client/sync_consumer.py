@@ -112,13 +112,13 @@ class SyncMessage(ReceivedMessage):
 
     def _check_unsettled(self) -> None:
         if self._is_settled:
-            raise SettledError(f"{self!r} is acknowledged or given back already")
+            raise SettledError(f"{self!r} is already acknowledged or given back")
 
 
 def _async_handler(handler: object) -> UsageError:
     return UsageError(
-        f"the handler {handler!r} is an async function, which nothing would run here: write `def`,"
-        " or take Client, whose `run` awaits it"
+        f"the handler {handler!r} is an async function, which nothing would await here: write"
+        " `def`, or use Client, whose `run` awaits it"
     )
 
 

@@ -86,7 +86,7 @@ class Transaction:
 
     async def __aenter__(self) -> Self:
         if self._receipt is not None:
-            raise UsageError("a transaction is begun once: make another one")
+            raise UsageError("a transaction can be begun only once: make another one")
         parts = self._parts()
         body = check_body(self._message.body, parts.config.body_size_max)
         more = {names.TRAN_MSG: "true", names.PGROUP: parts.identity.producer_group}
@@ -115,7 +115,7 @@ class Transaction:
             try:
                 await self.rollback()
             except Exception as failure:  # The caller must see the error of the block.
-                _log.warning("rollback of %s: %s; the broker is going to ask", self.id, failure)
+                _log.warning("rollback of %s failed: %s; the broker will ask", self.id, failure)
 
     async def commit(self) -> None:
         """Have the message delivered.
@@ -138,10 +138,10 @@ class Transaction:
     async def _decide(self, decision: Decision) -> None:
         receipt = self._sent()
         if self._is_decided:
-            raise UsageError("the transaction is committed or rolled back already")
+            raise UsageError("the transaction is already committed or rolled back")
         if self._tried not in (None, decision):  # The caller has acted on the first decision.
             raise UsageError(
-                f"the {self._tried} got no answer, and may be done: {self._tried} again, or leave"
+                f"the {self._tried} got no answer, but may be done: {self._tried} again, or leave"
                 " it to `Client.on_transaction_check`"
             )
         self._tried = decision
@@ -159,7 +159,7 @@ class Transaction:
 
     def _sent(self) -> Receipt:
         if self._receipt is None:
-            raise ClosedError("the transaction is not begun: use `async with`")
+            raise ClosedError("the transaction has not begun: use `async with`")
         return self._receipt
 
 
@@ -236,7 +236,7 @@ class TransactionVerbs(ReadVerbs):
         header = request.read(CheckTransactionState)
         check = self._transaction_check
         if check is None:
-            _log.warning("a transaction is undecided, and there is no on_transaction_check")
+            _log.warning("a transaction is undecided, but no on_transaction_check is set")
             return
         stored = read_message(bytes(request.body or b""))
         queue = Queue(stored.topic, "", stored.queue_id)
@@ -246,14 +246,14 @@ class TransactionVerbs(ReadVerbs):
             try:
                 decision = await check(message)
             except Exception:
-                _log.exception("on_transaction_check failed on %r; it is asked again", message)
+                _log.exception("on_transaction_check failed on %r; it will be asked again", message)
                 return
             if decision == "unknown":
                 return
             if decision not in _ENDS:
                 _log.error(
-                    "on_transaction_check returned %r on %r: it returns 'commit', 'rollback' or"
-                    " 'unknown'; it is asked again",
+                    "on_transaction_check returned %r on %r: it must return 'commit', 'rollback'"
+                    " or 'unknown'; it will be asked again",
                     decision,
                     message,
                 )

@@ -199,8 +199,8 @@ class Cluster:
         check_seconds("timeout", timeout)
         if count and _runs_a_loop():
             raise UsageError(
-                "sent(count=...) would hold up the event loop that this test runs on, and whoever"
-                " is to send: use `await rocketmq.aio.sent(...)`"
+                "sent(count=...) would block the event loop that this test runs on, and with it"
+                " whoever is to send: use `await rocketmq.aio.sent(...)`"
             )
         background = self.client.background()
         return background.run(_sent(background.client, topic, count, timeout))
@@ -260,7 +260,8 @@ async def _sent(client: Client, topic: str, count: int, timeout: float) -> list[
             return messages
         if time.monotonic() >= deadline:
             raise MissingMessagesError(
-                f"{topic}: {len(messages)} of {count} messages within {timeout:g} s: {messages}"
+                f"{topic}: only {len(messages)} of {count} messages within {timeout:g} s:"
+                f" {messages}"
             )
         await anyio.sleep(_LOOK_SECONDS)
 

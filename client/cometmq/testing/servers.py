@@ -36,7 +36,7 @@ _STORE: Final = StoreConfig(
 )
 _PATIENCE_SECONDS: Final = 30.0
 
-NOT_RUNNING: Final = "it does not run: use `with`, or `start`"
+NOT_RUNNING: Final = "the cluster is not running: use `with`, or `start`"
 """The error for a use of servers that are not running."""
 
 
@@ -48,7 +48,7 @@ class Servers:
         self._addresses: tuple[Host, Host] | None = None
         fixed = {"store_path", "listen_port", "nameservers"} & settings.keys()
         if fixed:
-            raise UsageError(f"{', '.join(sorted(fixed))}: that is the fixture's own to choose")
+            raise UsageError(f"{', '.join(sorted(fixed))}: the fixture itself chooses this")
         self._config, _ = configured(BrokerConfig(listen_port=0, store=_STORE), settings)
         self._folder: tempfile.TemporaryDirectory[str]
         self._thread = threading.Thread(target=self._work, name="cometmq servers", daemon=True)
@@ -71,7 +71,7 @@ class Servers:
     def start(self) -> None:
         """Start both; when this returns, they accept sends."""
         if self._thread.ident is not None:
-            raise UsageError("a cluster is started once: make another one")
+            raise UsageError("a cluster can be started only once: make another one")
         self._folder = tempfile.TemporaryDirectory(prefix="cometmq-", ignore_cleanup_errors=True)
         self._thread.start()
         try:

@@ -132,8 +132,8 @@ def no_room(_: object) -> str:
     [
         (ByNearbyRoom(no_room, last_letter), "raised LookupError.'no such rack'"),
         (ByNearbyRoom(first_letter, no_room), "machine room of a-v.* raised LookupError"),
-        (ByNearbyRoom(lambda _: "", last_letter), "returned '', no name"),
-        (ByNearbyRoom(first_letter, lambda _: None), "returned None, no name"),  # type: ignore[arg-type,return-value]  # Wrong on purpose.
+        (ByNearbyRoom(lambda _: "", last_letter), "returned '', not a name"),
+        (ByNearbyRoom(first_letter, lambda _: None), "returned None, not a name"),  # type: ignore[arg-type,return-value]  # Wrong on purpose.
     ],
 )
 def test_a_room_that_is_not_to_be_had_is_a_clear_error(rule: ByNearbyRoom, problem: str) -> None:

@@ -12,12 +12,12 @@ _PHRASES: Final = (
     (r"use the argument key or keys", "use --key"),
     (r"use the argument tag\b", "use --tag"),
     (r"use the argument (?:delay_level|deliver_at|delay)\b", "use --delay"),
-    (r"for several: keys=", "--key may be repeated"),
+    (r"for several, use keys=", "--key may be repeated"),
     (r'give one, Client\("127.0.0.1:9876"\),', "give one, -n HOST:PORT,"),
     (r"more than body_size_max (\d+)", r"more than \1, the most that is sent"),
     (r"; a larger setting helps .*", ""),
     (r"filter=Sql\((.*)\)$", r"--sql \1"),
-    (r"there is Sql\((.*)\)$", r"there is --sql \1"),
+    (r"use Sql\((.*)\)$", r"use --sql \1"),
     (r"^properties: ", "--property: "),
 )
 """Regular expressions and their replacements."""

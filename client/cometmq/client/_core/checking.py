@@ -14,19 +14,19 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 def check_seconds(name: str, value: Any, *, above_zero: bool = False) -> float:
     """Return a number of seconds, 0 or more, or say what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{name}={value!r}: a number of seconds, such as 5 or 0.5")
+        raise UsageError(f"{name}={value!r}: must be a number of seconds, such as 5 or 0.5")
     if not isfinite(value * 1000) or value < 0 or (above_zero and not value):
         least = "more than 0" if above_zero else "0 or more"
-        raise UsageError(f"{name}={value}: seconds, {least}")
+        raise UsageError(f"{name}={value}: must be a number of seconds, {least}")
     return value
 
 
 def check_whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Return a whole number within its limits, or say what they are."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"{name}={value!r}: a whole number, {_limits(least, most)}")
+        raise UsageError(f"{name}={value!r}: must be a whole number, {_limits(least, most)}")
     if value < least or (most is not None and value > most):
-        raise UsageError(f"{name}={value}: {_limits(least, most)}")
+        raise UsageError(f"{name}={value}: must be {_limits(least, most)}")
     return value
 
 
@@ -37,9 +37,9 @@ def _limits(least: int, most: int | None) -> str:
 def check_time(name: str, value: Any, example: str = "datetime.now(UTC) - ...") -> int:
     """Return a time in milliseconds since 1970, or say what is wrong with it."""
     if not isinstance(value, datetime):
-        raise UsageError(f"{name}={value!r}: a datetime, such as {example}")
+        raise UsageError(f"{name}={value!r}: must be a datetime, such as {example}")
     if value.tzinfo is None:
-        raise UsageError(f"{name}: a datetime with a zone, such as {example}")
+        raise UsageError(f"{name}: must be a datetime with a time zone, such as {example}")
     return time_ms(value)
 
 

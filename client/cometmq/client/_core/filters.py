@@ -64,7 +64,7 @@ _EVERYTHING: Final = Filter(ALL)
 
 def _check_expression(expression: object) -> None:
     if not isinstance(expression, str) or not expression.strip():
-        raise UsageError("filter: the SQL expression is empty, or no str")
+        raise UsageError("filter: the SQL expression must be a str that is not empty")
 
 
 def parse_filter(given: object) -> Filter:
@@ -81,19 +81,21 @@ def parse_filter(given: object) -> Filter:
     if given is None:
         return _EVERYTHING
     if not isinstance(given, str):
-        raise UsageError(f'filter={given!r}: tags, like "paid || refunded", or Sql(...)')
+        raise UsageError(f'filter={given!r}: must be tags, like "paid || refunded", or Sql(...)')
     if given.strip() in ("", ALL):
         return _EVERYTHING
     if _LOOKS_LIKE_SQL.search(given):
-        raise UsageError(f"filter {given!r}: if that is SQL92, say so: filter=Sql({given!r})")
+        raise UsageError(f"filter {given!r}: if this is SQL92, give it as filter=Sql({given!r})")
     tags = [tag.strip() for tag in given.split("||")]
     if not all(tags):
-        raise UsageError(f'filter {given!r}: tags are joined by ||, like "paid || refunded"')
+        raise UsageError(
+            f'filter {given!r}: a tag is empty; join tags by ||, like "paid || refunded"'
+        )
     for tag in tags:
         if _NO_TAG.search(tag):
             raise UsageError(
-                f"filter {given!r}: {tag!r} is no tag. Tags are joined by ||, like"
-                ' "paid || refunded", and there is no other operator. For a tag that really has'
-                f""" such a name there is Sql("TAGS = '{tag}'")"""
+                f"filter {given!r}: {tag!r} is not a tag; join tags by ||, the only operator, like"
+                ' "paid || refunded"; for a tag that really has this name, use'
+                f""" Sql("TAGS = '{tag}'")"""
             )
     return Filter(" || ".join(tags), tags=frozenset(tags))

@@ -41,7 +41,9 @@ def check_topic(name: object) -> str:
     derived = found.startswith((RETRY_PREFIX, DLQ_PREFIX))
     length_max = DERIVED_LENGTH_MAX if derived else TOPIC_LENGTH_MAX
     if len(found) > length_max:
-        raise UsageError(f"topic {found[:40]!r}…: {len(found)} characters, at most {length_max}")
+        raise UsageError(
+            f"topic {found[:40]!r}…: {len(found)} characters, but at most {length_max} are allowed"
+        )
     return found
 
 
@@ -54,7 +56,7 @@ def check_topic_to_send(name: object) -> str:
 def _check_topic_to_send(name: str) -> str:
     found = check_topic(name)
     if found in _CLOSED:
-        raise UsageError(f"topic {found!r}: only the broker itself writes there")
+        raise UsageError(f"topic {found!r}: only the broker itself writes to it")
     return found
 
 
@@ -63,21 +65,24 @@ def check_group(name: object, what: str = "group") -> str:
     found = _legal(name, what)
     if len(found) > GROUP_LENGTH_MAX:
         raise UsageError(
-            f"{what} {found[:40]!r}…: {len(found)} characters, at most {GROUP_LENGTH_MAX}"
+            f"{what} {found[:40]!r}…: {len(found)} characters, but at most {GROUP_LENGTH_MAX} are"
+            " allowed"
         )
     if found in _NOT_FOR_USERS:
-        raise UsageError(f"{what} {found!r}: this name is Apache's clients' own; take another")
+        raise UsageError(
+            f"{what} {found!r}: this name is reserved for Apache's clients; use another"
+        )
     return found
 
 
 def _legal(name: object, what: str) -> str:
     if not isinstance(name, str):
-        raise UsageError(f"{what}: a str, not {type(name).__name__}")
+        raise UsageError(f"{what}: must be a str, not {type(name).__name__}")
     if not name:
-        raise UsageError(f"{what}: it is empty; give its name")
+        raise UsageError(f"{what}: must not be empty; give its name")
     if _LEGAL.fullmatch(name) is None:
         raise UsageError(
-            f"{what} {name[:80]!r}: letters, digits and the characters % | _ - are allowed"
+            f"{what} {name[:80]!r}: only letters, digits and the characters % | _ - are allowed"
         )
     return name
 
@@ -116,7 +121,9 @@ def without_namespace(namespace: str, name: str) -> str:
 def check_namespace(name: str) -> None:
     """Refuse a name that cannot be a namespace."""
     if name and (_LEGAL.fullmatch(name) is None or "%" in name or "|" in name):
-        raise UsageError(f"namespace {name!r}: letters, digits and the characters _ - are allowed")
+        raise UsageError(
+            f"namespace {name!r}: only letters, digits and the characters _ - are allowed"
+        )
 
 
 def _divided(name: str) -> tuple[str, str]:

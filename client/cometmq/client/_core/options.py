@@ -45,16 +45,18 @@ class ConsumeOptions:
         for topic in self.filters:
             check_topic(topic)
         if not self.filters:
-            raise UsageError("topics: there are none; name one or more")
+            raise UsageError("topics: must not be empty")
         for name in ("concurrency", "prefetch", "prefetch_bytes"):
             check_whole(name, getattr(self, name), 1)
         check_whole("max_retries", self.max_retries, 0)
         check_start(self.start)
         check_strategy(self.strategy)
         if self.is_ordered and self.is_broadcast:
-            raise UsageError("ordered and broadcast: broadcast consumers have no locks")
+            raise UsageError(
+                "ordered and broadcast: give one of them; broadcast consumers have no locks"
+            )
         if self.on_error not in ("retry", "raise"):
-            raise UsageError(f"on_error={self.on_error!r}: 'retry' or 'raise'")
+            raise UsageError(f"on_error={self.on_error!r}: must be 'retry' or 'raise'")
 
     @property
     def all_filters(self) -> dict[str, Filter]:
@@ -69,7 +71,7 @@ def check_start(start: object) -> None:
     if isinstance(start, datetime):
         check_time("start", start)
     elif start not in ("last", "first"):
-        raise UsageError(f"start={start!r}: 'last', 'first' or a datetime")
+        raise UsageError(f"start={start!r}: must be 'last', 'first' or a datetime")
 
 
 def read_topics(topics: object, filter: str | Sql) -> dict[str, Filter]:
@@ -77,8 +79,10 @@ def read_topics(topics: object, filter: str | Sql) -> dict[str, Filter]:
     if isinstance(topics, str):
         return {topics: parse_filter(filter)}
     if not isinstance(topics, Mapping):
-        raise UsageError(f'topics={topics!r}: a name, or several with filters: {{"orders": "*"}}')
+        raise UsageError(
+            f'topics={topics!r}: must be a name, or several with filters: {{"orders": "*"}}'
+        )
     if filter != ALL:
-        raise UsageError('filter: of several topics each has its own: {"orders": "paid"}')
+        raise UsageError('filter: with several topics, give each its own: {"orders": "paid"}')
     filters = cast("Mapping[Any, object]", topics)
     return {check_topic(topic): parse_filter(each) for topic, each in filters.items()}

@@ -76,16 +76,16 @@ def check_body(body: object, size_max: int) -> bytes:
     """Return a body as bytes, or say what is wrong with it."""
     if type(body) is not bytes:
         if isinstance(body, str):
-            raise UsageError('body: bytes, not str; encode it first: "…".encode()')
+            raise UsageError('body: must be bytes, not str; encode it first: "…".encode()')
         if not isinstance(body, bytes | bytearray | memoryview):
-            raise UsageError(f"body: bytes, not {type(body).__name__}")
+            raise UsageError(f"body: must be bytes, not {type(body).__name__}")
         body = bytes(cast("Buffer", body))
     if not body:
-        raise UsageError("body: it is empty, which brokers refuse")
+        raise UsageError("body: must not be empty; brokers refuse that")
     if len(body) > size_max:
         raise UsageError(
-            f"body: {len(body)} bytes, more than body_size_max {size_max}: send it in parts, or"
-            " where it lies; a larger setting helps if the brokers' maxMessageSize is as large"
+            f"body: {len(body)} bytes, more than body_size_max {size_max}: send it in parts, or a"
+            " reference to it; a larger setting helps if the brokers' maxMessageSize is as large"
         )
     return body
 
@@ -154,7 +154,7 @@ def timing_properties(timing: Timing) -> dict[str, str]:
     }
     said = [name for name, value in given.items() if value is not None]
     if len(said) > 1:
-        raise UsageError(f"{' and '.join(said)}: give one of them")
+        raise UsageError(f"{' and '.join(said)}: give only one of them")
     if (level := timing.delay_level) is not None:
         return {names.DELAY: str(check_whole("delay_level", level, 1, LEVEL_MAX))}
     if timing.deliver_at_ms is not None:
@@ -196,9 +196,9 @@ def split(items: Iterable[BatchItem], size_max: int) -> list[list[BatchItem]]:
 def check_sharding_key(key: object) -> str:
     """Return a sharding key, or say what is wrong with it."""
     if not isinstance(key, str):
-        raise UsageError(f"sharding_key={key!r}: a str, such as {str(key)!r}")
+        raise UsageError(f"sharding_key={key!r}: must be a str, such as {str(key)!r}")
     if not key:
-        raise UsageError("sharding_key: it is empty")
+        raise UsageError("sharding_key: must not be empty")
     return key
 
 
@@ -206,22 +206,24 @@ def check_queue_of(topic: str, queue: object) -> Queue:
     """Return a queue of this topic, or say what is wrong with it."""
     found = check_queue(queue)
     if found.topic != topic:
-        raise UsageError(f"queue {found}: of another topic than {topic!r}")
+        raise UsageError(f"queue {found}: is not a queue of topic {topic!r}")
     return found
 
 
 def _check_dict(properties: object) -> None:
     if type(properties) is not dict and not isinstance(properties, Mapping):
-        raise UsageError(f"properties={properties!r}: a dict of str")
+        raise UsageError(f"properties={properties!r}: must be a dict of str")
 
 
 def _check_property(name: object, value: object) -> None:
     if not isinstance(name, str) or not isinstance(value, str):
-        raise UsageError(f"properties: {name!r}: {value!r} is not a pair of str; str() makes one")
+        raise UsageError(
+            f"properties: {name!r}: {value!r} is not a pair of str; convert with str()"
+        )
     if name in names.RESERVED:
-        raise UsageError(f"properties: {name!r} has a meaning of its own{_INSTEAD.get(name, '')}")
+        raise UsageError(f"properties: {name!r} is reserved{_INSTEAD.get(name, '')}")
     if not value:
-        raise UsageError(f"properties: {name!r} is empty, which readers take as absent")
+        raise UsageError(f"properties: {name!r} must not be empty; readers take that as absent")
 
 
 _INSTEAD: Final = {
@@ -240,14 +242,15 @@ def _joined_keys(key: str | None, keys: Sequence[str]) -> str:
     for each in found:
         if not _is_word(each):
             raise UsageError(
-                f"key {each!r}: a str that is not empty and has no blank in it; for several: keys="
+                f"key {each!r}: must be a str without blanks that is not empty; for several, use"
+                " keys="
             )
     return " ".join(found)
 
 
 def _check_list(keys: object) -> None:
     if isinstance(keys, str) or not isinstance(keys, Sequence):
-        raise UsageError("keys: a list of str; for a single one there is key=")
+        raise UsageError("keys: must be a list of str; for a single one, use key=")
 
 
 def _is_word(text: object) -> bool:

@@ -39,7 +39,7 @@ def to_wire(queue: Queue) -> MessageQueue:
 def check_queue(queue: object) -> Queue:
     """Return a queue, or say that it is not one."""
     if not isinstance(queue, Queue):
-        raise UsageError(f"queue={queue!r}: a Queue, such as `Client.queues` and receipts have")
+        raise UsageError(f"queue={queue!r}: must be a Queue, as `Client.queues` and receipts have")
     return queue
 
 

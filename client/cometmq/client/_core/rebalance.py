@@ -90,12 +90,17 @@ def check_strategy(strategy: object) -> None:
     names = ", ".join(map(repr, _RULES))
     if isinstance(strategy, ByNearbyRoom):
         if strategy.strategy not in _RULES:
-            raise UsageError(f"strategy={strategy.strategy!r} of ByNearbyRoom: {names}")
+            raise UsageError(
+                f"strategy={strategy.strategy!r} of ByNearbyRoom: must be one of {names}"
+            )
         functions: tuple[object, ...] = (strategy.room_of_queue, strategy.room_of_member)
         if not all(map(callable, functions)):
-            raise UsageError("room_of_queue and room_of_member of ByNearbyRoom are functions")
+            raise UsageError("room_of_queue and room_of_member of ByNearbyRoom must be functions")
     elif strategy not in _RULES:
-        raise UsageError(f"strategy={strategy!r}: {names}, ByConfig, ByMachineRoom or ByNearbyRoom")
+        raise UsageError(
+            f"strategy={strategy!r}: must be one of {names}, ByConfig, ByMachineRoom or"
+            " ByNearbyRoom"
+        )
 
 
 def share(
@@ -173,7 +178,7 @@ def _resolved(room_of: Callable[[_Placed], object], what: _Placed) -> str:
     except Exception as error:
         raise UsageError(f"the machine room of {what}: {room_of} raised {error!r}") from error
     if not isinstance(room, str) or not room:
-        raise UsageError(f"the machine room of {what}: {room_of} returned {room!r}, no name")
+        raise UsageError(f"the machine room of {what}: {room_of} returned {room!r}, not a name")
     return room
 
 
