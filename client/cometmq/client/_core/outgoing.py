@@ -259,5 +259,8 @@ def _is_word(text: object) -> bool:
 
 def _checked_tag(tag: object) -> str:
     if not isinstance(tag, str) or not tag or tag != tag.strip() or "||" in tag or tag == "*":
-        raise UsageError(f"tag {tag!r}: one word, without ||, that is not empty and not *")
+        raise UsageError(
+            f"tag {tag!r}: must be a str other than * that is not empty and has neither || in it"
+            " nor a blank at an end"
+        )
     return tag
