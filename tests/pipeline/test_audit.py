@@ -328,7 +328,7 @@ def test_an_empty_first_file_of_the_log_is_no_expired_one(
 ) -> None:
     write_small_store(RealFileSystem(), str(tmp_path))
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(b"")
-    with pytest.raises(OptionError, match=r"00000 is empty, while those behind it are there"):
+    with pytest.raises(OptionError, match=r"00000 is empty, while those after it are there"):
         judged(spark, tmp_path)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 TOPIC = "bad-bodies"
-BAD = rf"its body: no whole zlib stream: .*\({TOPIC}, queue 0, offset 2\)"
+BAD = rf"its body: not a whole zlib stream: .*\({TOPIC}, queue 0, offset 2\)"
 SEND_MESSAGE_V2 = 310
 UPDATE_AND_CREATE_TOPIC = 17
 CONSUMER_SEND_MSG_BACK = 36
@@ -183,7 +183,7 @@ def test_dead_letters_that_nobody_can_read_are_left_where_they_are_and_counted(
     gave_up(tables, "given-up-bodies", group)
     settings: dict[str, Any] = {"nameserver": where["nameserver"], "group": group}
     settings |= {"redrive": "true", "to": "redriven-bad-bodies", "cluster_by": "shape"}
-    with pytest.raises(PySparkException, match="its body: no whole zlib stream"):
+    with pytest.raises(PySparkException, match="its body: not a whole zlib stream"):
         dlq(tables.spark, DlqSettings(**settings))
     settings |= {"on_bad_body": "skip", "receipts": str(receipts)}
     for redriven, earlier in ((4, 0), (0, 4)):

@@ -109,7 +109,7 @@ def test_a_topic_that_the_brokers_do_not_have_is_not_there() -> None:
 def test_a_topic_that_nobody_may_read_is_not_taken_for_one_without_messages() -> None:
     options = options_of(topic="T")
     found = bounds.survey(Starting({"T"}, 0), options, whole=True)
-    with pytest.raises(OptionError, match="topic: T: none of its brokers lets read"):
+    with pytest.raises(OptionError, match="topic: T: none of its brokers allows reading"):
         bounds.require_topics(found, options)
 
 

@@ -249,7 +249,7 @@ def test_a_refusal_is_that_of_the_name_server_that_refused(
 
 def test_a_broker_that_is_given_as_a_name_server_is_told_as_one(rocketmq_session: Cluster) -> None:
     asked = Asked([rocketmq_session.broker], SETTINGS)
-    said = rf"^{re.escape(rocketmq_session.broker)} answers, but .* it looks like a broker"
+    said = rf"^{re.escape(rocketmq_session.broker)} answers, but looks like a broker"
     for question in (asked.brokers, lambda: asked.route("T"), lambda: asked.topics_like(".*")):
         with pytest.raises(OptionError, match=said):
             question()
@@ -267,7 +267,7 @@ def test_an_answer_that_is_none_is_said() -> None:
         thread = threading.Thread(target=babble)
         thread.start()
         peer = wire.Wire(f"127.0.0.1:{server.getsockname()[1]}", SETTINGS)
-        with pytest.raises(ConnectionLostError, match="is no answer"):
+        with pytest.raises(ConnectionLostError, match="is not an answer"):
             peer.ask(105, {"topic": "T"})
         peer.close()
         thread.join()
@@ -544,7 +544,7 @@ def test_a_topic_whose_brokers_let_nobody_write_is_not_waited_for(
                 0, 0 if code == RequestCode.UPDATE_AND_CREATE_TOPIC else 17, "", {}, b""
             )
 
-    with pytest.raises(OptionError, match="brokers lets write"):
+    with pytest.raises(OptionError, match="brokers allows writing"):
         Targets(Scripted(["127.0.0.1:1"], wire.Settings()), retries=5).of("T")
 
 
@@ -568,7 +568,7 @@ def test_a_cluster_is_there_when_one_of_its_brokers_answers(
 
 def test_nameservers_are_read_and_refused() -> None:
     assert read_nameservers("a:1; b:2,") == ("a:1", "b:2")
-    with pytest.raises(OptionError, match="is empty"):
+    with pytest.raises(OptionError, match="must not be empty"):
         read_nameservers(" ;")
 
 

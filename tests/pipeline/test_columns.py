@@ -52,7 +52,7 @@ def test_an_unknown_column_is_refused_with_those_that_there_are() -> None:
         chosen_columns("topic, boddy")
     with pytest.raises(OptionError, match="named twice"):
         checked_columns(["topic", "topic"])
-    with pytest.raises(OptionError, match="no column is asked for"):
+    with pytest.raises(OptionError, match="no column is named"):
         checked_columns([])
 
 

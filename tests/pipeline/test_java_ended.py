@@ -43,7 +43,7 @@ def java(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
 def test_how_java_ended_is_told(java: subprocess.Popen[bytes]) -> None:
     assert how_java_ended(0) == ""
     java.kill()
-    assert "killed by signal 9, as systems do that run out of memory" in how_java_ended(30)
+    assert "killed by signal 9, as happens when a system runs out of memory" in how_java_ended(30)
 
 
 def test_one_that_crashed_is_told_with_its_status(java: subprocess.Popen[bytes]) -> None:
@@ -87,5 +87,5 @@ def test_a_job_whose_java_is_killed_says_so_in_a_line_and_goes_on(
     _, told = job.communicate(timeout=120)
     assert job.returncode == 3
     ended, again = [line for line in told.splitlines() if not line.startswith("batch ")]
-    assert ended.endswith("killed by signal 9, as systems do that run out of memory")
-    assert again == "Started again it goes on where it was."
+    assert ended.endswith("killed by signal 9, as happens when a system runs out of memory")
+    assert again == "If started again, it continues where it was."

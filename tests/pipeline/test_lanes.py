@@ -217,7 +217,7 @@ def test_what_has_no_room_in_a_frame_is_refused_before_it_ends_the_connection(
     lane = lane_to(broker)
     too_large = Request(SEND_MESSAGE_V2, "T", 0, "", 0, bytes((15 << 20) + 1))
     try:
-        with pytest.raises(SinkError, match=r"takes 15728641 bytes .* takes 15728640 \(maxMess"):
+        with pytest.raises(SinkError, match=r"takes 15728641 bytes .* at most 15728640 \(maxM"):
             lane.submit(too_large)
         assert [each.code for each in broker.requests] == [GET_BROKER_CONFIG]
         send(lane, 1)
@@ -346,7 +346,7 @@ def test_two_rows_of_one_message_are_refused_where_one_of_them_would_be_stored(
     sender = Sender(OneQueue(broker.address), Sending(Settings()))
     try:
         if is_ours:
-            with pytest.raises(SinkError, match="two rows for topic T are of one message"):
+            with pytest.raises(SinkError, match="two rows for topic T come from one message"):
                 sender.send(messages)
         else:
             sender.send(messages)

@@ -392,7 +392,7 @@ def test_dead_letters_that_go_before_they_are_copied_do_not_count_as_sent(
         ({"redrive": "raise_error('no, ' || key) IS NULL"}, "redrive: [USER_RAISED_EXCEPTION]"),
         ({"redrive": "key"}, "redrive: [DATATYPE_MISMATCH"),
         ({"redrive": "true", "to": "a'b"}, "to: "),
-        ({"since": "yesterday"}, "since: 'yesterday' is no time"),
+        ({"since": "yesterday"}, "since: 'yesterday' is not a time"),
     ],
 )
 def test_settings_that_cannot_be_are_said(

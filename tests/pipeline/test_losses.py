@@ -105,10 +105,10 @@ def test_a_task_that_cannot_tell_says_so_in_its_log(caplog: pytest.LogCaptureFix
             server.accept()
     refused, unreachable, again = (record.getMessage() for record in caplog.records)
     assert "queue orders/broker-a/0: 4 messages that had expired are not counted" in refused
-    assert refused.endswith("it was not heard")
+    assert refused.endswith("it did not answer")
     assert "5 messages" in unreachable
     assert unreachable.endswith("Connection refused")
-    assert again.endswith("nor could it before")
+    assert again.endswith("it could not be reached before either")
 
 
 def test_a_driver_that_finds_no_way_to_a_broker_says_once_that_it_does_not_count(

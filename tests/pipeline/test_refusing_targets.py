@@ -59,8 +59,8 @@ def test_a_read_only_target_is_a_failure_also_of_the_first_batch_and_the_job_goe
     done = transformed("open-in", "shut-out", *where)
     assert done.exit_code == 3, done.output
     assert done.stderr.endswith(
-        "cometmq pipeline transform: topic: shut-out: none of its brokers lets write\n"
-        "Started again it goes on where it was.\n"
+        "cometmq pipeline transform: topic: shut-out: none of its brokers allows writing\n"
+        "If started again, it continues where it was.\n"
     )
     assert "outcome: failed" in done.stdout
     admin.create_topic("shut-out", queues=2, permission="rw")
@@ -83,8 +83,8 @@ def test_a_guarded_broker_that_lets_nobody_make_the_topic_says_what_to_do(
             front.denied.add(17)
         done = transformed("guarded-in", "guarded-not-there", *here.arguments())
         assert done.exit_code == 3, done.output
-        assert "refused with code 16: no. There is no topic guarded-not-there" in done.stderr
-        assert "`cometmq topic create guarded-not-there`\nStarted again it goes" in done.stderr
+        assert "refused with code 16: no. Topic guarded-not-there does not exist" in done.stderr
+        assert "`cometmq topic create guarded-not-there`\nIf started again, it" in done.stderr
         assert set(here.refused) == {17}
         tables.cluster.admin.create_topic("guarded-not-there", queues=1)
         done = transformed("guarded-in", "guarded-not-there", *here.arguments())

@@ -73,7 +73,7 @@ def test_a_delayed_row_that_is_written_again_is_delivered_once(tables: Tables) -
 
 def test_a_time_of_delivery_is_refused_with_what_there_is_in_its_place(tables: Tables) -> None:
     frame = tables.spark.sql("SELECT 'x' AS body, now() + INTERVAL 1 HOUR AS deliver_time")
-    with pytest.raises(PySparkException, match="write a delay_level in its place"):
+    with pytest.raises(PySparkException, match="write a delay_level instead"):
         tables.write(frame, "due-later")
     assert tables.cluster.sent("due-later") == []
 
@@ -124,7 +124,7 @@ def test_bodies_as_they_are_stored_are_not_sent_as_if_they_were_the_message(
     write = partial(tables.copy, checkpoint=tmp_path) if way == "stream" else tables.write
     with pytest.raises(PySparkException, match="column body: was read with decompress=false"):
         write(frame, topic="compressed-copy")
-    with pytest.raises(PySparkException, match="decompress: a schema of your own does not tell"):
+    with pytest.raises(PySparkException, match="decompress: a schema of your own cannot say"):
         write(own, topic="compressed-copy")
     plain = tables.read("compressed").selectExpr("'plain' AS to_topic", "body")
     tables.write(plain)
@@ -183,7 +183,9 @@ def test_two_rows_of_a_message_need_a_key_that_tells_them_apart(tables: Tables) 
     rows = tables.read("burst").selectExpr(
         "topic", "broker", "queue_id", "queue_offset", "explode(array('1', '2')) AS body"
     )
-    with pytest.raises(PySparkException, match="two rows for topic burst-out are of one message"):
+    with pytest.raises(
+        PySparkException, match="two rows for topic burst-out come from one message"
+    ):
         tables.write(rows, "burst-out")
     tables.write(rows.withColumn("id", expr("concat_ws('/', queue_id, queue_offset, body)")),
                  "burst-keys", dedupKey="id")  # fmt: skip
@@ -236,7 +238,7 @@ def test_many_rows_arrive_in_batches(tables: Tables) -> None:
         ("'x' AS body", {"topic": ""}, "topic: say where to"),
         ("'x' AS body", {"delivery": "idempotent"}, "delivery: idempotent needs rows"),
         ("'x' AS body", {"dedupKey": "id"}, "dedupKey: 'id' must be a column"),
-        ("cast(null AS string) AS body", {}, "column body: null or empty"),
+        ("cast(null AS string) AS body", {}, "column body: is null or empty"),
         ("'x' AS body, map('a', '\\u0002') AS properties", {}, "column properties: 'a'"),
     ],
 )

@@ -215,10 +215,10 @@ def test_a_format_can_be_used_from_sql(tables: Tables) -> None:
     ("options", "said"),
     [
         ({"topic": "no-such-topic"}, "no-such-topic: no such topic"),
-        ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": -7}}'}, "is no offset"),
+        ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": -7}}'}, "is not an offset"),
         ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": 999}}'}, "failOnDataLoss=false"),
-        ({"topic": "ranges", "startingOffsets": "group:biling"}, "group 'biling' has been nowhere"),
-        ({"topic": "ranges", "nonsense": "1"}, "nonsense: there is no such option"),
+        ({"topic": "ranges", "startingOffsets": "group:biling"}, "group 'biling' has no offset"),
+        ({"topic": "ranges", "nonsense": "1"}, "nonsense: no such option"),
         ({"topic": "ranges", "filter": "a >"}, "filter: 'a >' is refused by broker broker-a"),
         ({"topic": "ranges", "filter": "||"}, "filter: '||' names no tag"),
         ({"topic": "ranges", "nameserver": "127.0.0.1:1", "retries": "0"}, "no name server"),

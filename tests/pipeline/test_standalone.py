@@ -157,7 +157,7 @@ def test_a_program_of_spark_submit_that_takes_the_wheel_along(
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("read", "topik: there is no such option; did you mean topic?"),
+        ("read", "topik: no such option; did you mean topic?"),
         ("job", "topic: not-there: no such topic on "),
     ],
 )

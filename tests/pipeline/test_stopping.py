@@ -286,7 +286,7 @@ def test_a_job_without_batches_that_was_stopped_has_failed(
         command.job_command(job), ["--what", "x", "--report", str(path), "--progress", "none"]
     )
     assert done.exit_code == 3
-    assert done.stderr.endswith("stopped before it was done\nStarted again it begins anew.\n")
+    assert done.stderr.endswith("stopped before it was done\nIf started again, it starts over.\n")
     assert '"stopped": true' in path.read_text()
     assert '"rows": 7' in path.read_text()
 
@@ -444,6 +444,6 @@ def test_a_signal_while_java_starts_leaves_no_java_and_no_words_of_it(
     assert told.splitlines() == [
         "starting Spark",
         "cometmq pipeline audit: stopped before it began",
-        "Started again it begins anew.",
+        "If started again, it starts over.",
     ]
     assert "stopped: true" in said

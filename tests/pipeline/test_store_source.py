@@ -169,7 +169,7 @@ def test_a_file_that_its_broker_removes_while_the_store_is_read_is_told(
     for file in root.rglob("*"):
         if file.is_file():
             file.unlink()
-    with pytest.raises(DataLossError, match=r"is gone, for a broker .*read it again: .*/(00|20)"):
+    with pytest.raises(DataLossError, match=r"is gone, because a .*read it again: .*/(00|20)"):
         list(reader.read(parts[0]))
 
 
@@ -214,7 +214,7 @@ def test_damage_fails_the_job_with_its_place_or_is_passed_over(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"view": "rows"}, "view: 'rows' is none of"),
+        ({"view": "rows"}, "view: 'rows' is not one of"),
         ({"splitByte": "1"}, "did you mean splitBytes"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_wrong_option_is_told(
 
 
 def test_what_is_no_store_is_told_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="holds no commitlog/"):
+    with pytest.raises(Exception, match="contains no commitlog/"):
         read(spark, tmp_path).collect()
     with pytest.raises(Exception, match="path: is required"):
         spark.read.format("cometmq-store").load().collect()
@@ -237,7 +237,7 @@ def test_a_store_that_is_to_be_written_or_streamed_is_refused_with_what_to_do(
 ) -> None:
     write_log(tmp_path / "store", [b"x"])
     path = str(tmp_path / "store")
-    to_topic = r'only read; write to a topic of its broker, by format\("cometmq"\)'
+    to_topic = r'read-only; write to a topic of its broker, by format\("cometmq"\)'
     for mode in ("append", "overwrite"):
         with pytest.raises(PySparkException, match=to_topic):
             spark.range(1).write.format("cometmq-store").mode(mode).save(path)

@@ -53,11 +53,11 @@ def require_topics(found: Survey, options: ReadOptions, said_by: str = "topic") 
     if absent := [each for each in options.topics if each not in found.topics]:
         raise OptionError(
             f"{said_by}: {', '.join(absent)}: no such topic on {options.nameserver};"
-            " `cometmq topic list` shows those that there are"
+            " `cometmq topic list` shows all"
         )
     readable = {queue.topic for queue in found.queues}
     if closed := [each for each in options.topics if each not in readable]:
-        raise OptionError(f"{said_by}: {', '.join(closed)}: none of its brokers lets read")
+        raise OptionError(f"{said_by}: {', '.join(closed)}: none of its brokers allows reading")
 
 
 def wanted(cluster: Cluster, options: ReadOptions, found: Survey) -> dict[Queue, Bounds]:
@@ -70,8 +70,8 @@ def wanted(cluster: Cluster, options: ReadOptions, found: Survey) -> dict[Queue,
     for queue, first in sorted(begin.items()):
         if first > end[queue] and not options.ending_timestamp:
             raise OptionError(
-                f"endingOffsets: queue {queue} would end at {end[queue]}, in front of {first},"
-                " where it begins; write a later end, or an earlier beginning"
+                f"endingOffsets: queue {queue} would end at {end[queue]}, before {first}, where it"
+                " begins; write a later end, or an earlier beginning"
             )
     return {queue: Bounds(first, end[queue]) for queue, first in begin.items()}
 
@@ -113,8 +113,8 @@ def _edge(
         given: Mapping[Queue, int] = cluster.committed(group, found.queues, found.addresses)
         if found.queues and not given:
             raise OptionError(
-                f"{option}: group {group!r} has been nowhere in {', '.join(sorted(found.topics))};"
-                " `cometmq group list` shows those that there are; earliest and latest need none"
+                f"{option}: group {group!r} has no offset in {', '.join(sorted(found.topics))};"
+                " `cometmq group list` shows all groups; earliest and latest need none"
             )
     else:
         given = read_given_positions(option, text, found.queues)
@@ -136,8 +136,8 @@ def _within(option: str, queue: Queue, wanted: int, bounds: Bounds, options: Rea
     nearest = min(max(wanted, bounds.first), bounds.end)
     does = "begins" if option == "startingOffsets" else "ends"
     text = (
-        f"{option}: offset {wanted} of queue {queue} is not there:"
-        f" it has those from {bounds.first} to {bounds.end}"
+        f"{option}: offset {wanted} of queue {queue} does not exist:"
+        f" the queue has those from {bounds.first} to {bounds.end}"
     )
     if options.fail_on_data_loss:
         raise DataLossError(f"{text}. With failOnDataLoss=false reading {does} at {nearest}")

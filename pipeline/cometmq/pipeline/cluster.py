@@ -335,9 +335,8 @@ class Cluster:
             for answer in answers:
                 if answer.code == REQUEST_CODE_NOT_SUPPORTED:
                     raise OptionError(
-                        f"{address} answers, but does not know what name servers do: it looks like"
-                        " a broker. Give the name server's address, port 9876 unless it was told"
-                        " otherwise"
+                        f"{address} answers, but looks like a broker: give the name server's"
+                        " address, port 9876 unless it was set otherwise"
                     )
                 if answer.code not in expected:
                     answer.expect(address)

@@ -143,7 +143,7 @@ def chosen_columns(text: str | None, table: Mapping[str, Column] = COLUMNS) -> t
 def checked_columns(names: Sequence[str], table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
     """Return the names, which must all be columns; `OptionError` as above, and for no names."""
     if not names:
-        raise OptionError(f"no column is asked for; there are {', '.join(table)}")
+        raise OptionError(f"no column is named; there are {', '.join(table)}")
     unknown = [name for name in names if name not in table]
     if unknown:
         raise OptionError(
@@ -170,13 +170,13 @@ def columns_of(
             )
         if not (field.nullable and getattr(field.dataType, "valueContainsNull", True)):
             raise OptionError(
-                f"schema: column {field.name} is NOT NULL, which a source cannot promise: leave"
-                " that out"
+                f"schema: column {field.name} is NOT NULL, which a source cannot promise:"
+                " leave NOT NULL out"
             )
         if are_stored and field.name == "body" and STORED not in field.metadata:
             raise OptionError(
-                "decompress: a schema of your own does not tell whoever writes its bodies that some"
-                " are compressed: name columns by the option `columns`"
+                "decompress: a schema of your own cannot say that some bodies are compressed, so"
+                " whoever writes them would not know: name columns by the option `columns`"
             )
     return names
 

@@ -68,7 +68,7 @@ _FILES: Final = ("receipts", "html")
 _AS_BEFORE: Final = (DamagedFileError, DataLossError, HeldError, JavaError, SparkStartError)
 """Errors that will be the same if the job is started again, or whose text says when they won't."""
 _OTHER_CREDENTIALS: Final = (
-    "Started again it is refused again, until its credentials are others, or may do more."
+    "If started again, it is refused again, until its credentials change or may do more."
 )
 _SILENT: Final = SILENT.lower()
 
@@ -206,12 +206,12 @@ def _check_report(report: str | None, given: Mapping[str, Any]) -> None:
     if report is None:
         return
     if not report.strip():
-        raise OptionError("report: it is empty; name a file, or leave it out")
+        raise OptionError("report: must not be empty; name a file, or leave it out")
     require_file("report", report)
     for name in _FILES:
         other = str(given.get(name) or "")
         if other and realpath(report) == realpath(other):
-            raise OptionError(f"report: {report} is the file of --{name}, too; name another")
+            raise OptionError(f"report: {report} is also the file of --{name}; name another")
 
 
 def _write_report(job: Job, done: Report, path: str) -> None:
@@ -220,7 +220,7 @@ def _write_report(job: Job, done: Report, path: str) -> None:
         with told_of_file("--report", path):
             done.write(path)
     except PipelineError as error:
-        left = "; what is there tells of an earlier run" if Path(path).is_file() else ""
+        left = "; the file there is of an earlier run" if Path(path).is_file() else ""
         _say(f"cometmq pipeline {job.name}: {error}{left}", err=True)
 
 
@@ -251,7 +251,7 @@ def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> R
     is_usage = isinstance(error, OptionError) and not has_written
     outcome = Outcome.USAGE if is_usage else Outcome.FAILED
     began = outcome is Outcome.FAILED and not isinstance(error, _AS_BEFORE) and not run.dry_run
-    after = f"Started again it {'goes on where it was' if job.goes_on else 'begins anew'}."
+    after = f"If started again, it {'continues where it was' if job.goes_on else 'starts over'}."
     if not has_begun:
         after = "Nothing was done; start it again."
     if isinstance(error, RefusedError) and error.code == NO_PERMISSION:

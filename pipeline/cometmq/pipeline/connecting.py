@@ -26,8 +26,8 @@ def is_of_connect(settings: Mapping[str, str]) -> bool:
     is_said = "spark.remote" in settings or REMOTE in os.environ
     if is_said and "spark.master" in settings:
         raise OptionError(
-            "session: a master and, by SPARK_REMOTE or spark.remote, a server of Spark Connect are"
-            " both named: leave one of them out"
+            "session: both a master and (by SPARK_REMOTE or spark.remote) a server of Spark Connect"
+            " are given: leave one of them out"
         )
     return is_remote() or is_said or mode.lower() == "connect"
 
@@ -51,7 +51,7 @@ def jvm_of(spark: SparkSession) -> Any:
     """Return Spark's JVM, PySpark's only way to file systems and class loaders."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise OptionError(
-            "spark: a session of Spark Connect has no JVM here, and jobs need one: run them where"
-            " Spark is, by `cometmq pipeline` or `spark-submit`; format('cometmq') works in both"
+            "spark: a session of Spark Connect has no JVM here, but jobs need one: run them where"
+            " Spark is, with `cometmq pipeline` or `spark-submit`; format('cometmq') works in both"
         )
     return spark.sparkContext._jvm

@@ -53,13 +53,13 @@ def require_delta(spark: SparkSession, option: str) -> None:
         if "ClassNotFoundException" not in str(error):
             raise
         raise OptionError(
-            f"{option}: Delta's JARs are not there: say --packages {PACKAGE}, on PySpark 4.2 (this"
+            f"{option}: Delta's JARs are missing: give --packages {PACKAGE}, on PySpark 4.2 (this"
             f" is {_version()})"
         ) from None
     _check_made_for(option, found.getProtectionDomain().getCodeSource().getLocation().toString())
     if _EXTENSION not in spark.conf.get("spark.sql.extensions", ""):
         raise OptionError(
-            f"{option}: the session does not know Delta: say --conf spark.sql.extensions="
+            f"{option}: the session does not know Delta: give --conf spark.sql.extensions="
             f"{_EXTENSION} --conf spark.sql.catalog.spark_catalog={_CATALOG}"
         )
 

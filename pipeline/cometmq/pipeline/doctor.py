@@ -139,14 +139,17 @@ def _round_trip() -> str:
 def _round_trip_without_topic() -> str:
     with _ended_in_order():
         _require_rows(_PYTHON_TRIP)
-    return "10 rows to Spark's Python and back; to no topic: pip install 'cometmq[broker]' for that"
+    return (
+        "10 rows to Spark's Python and back, but not to a topic: that needs pip install"
+        " 'cometmq[broker]'"
+    )
 
 
 def _require_rows(program: str, *arguments: str) -> None:
     """Run Spark in another process; raise `PipelineError` if not all rows come back."""
     said = _said([sys.executable, "-W", "ignore", "-c", program, *arguments])
     if _WELL not in said:
-        raise PipelineError(said[-_LAST_WORDS:] or "nothing was said")
+        raise PipelineError(said[-_LAST_WORDS:] or "Spark printed nothing")
 
 
 @contextmanager
@@ -193,7 +196,8 @@ def _said(command: list[str]) -> str:
     if not is_ended and _WELL not in text:
         raise PipelineError(
             f"Spark did not write and read ten rows within {_ROUND_TRIP_SECONDS:g} s: the machine"
-            f" is very busy, or Java cannot work here. It said: {text[-_LAST_WORDS:] or 'nothing'}"
+            " is very busy, or Java cannot work here. It printed:"
+            f" {text[-_LAST_WORDS:] or 'nothing'}"
         )
     return text
 

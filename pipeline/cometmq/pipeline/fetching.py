@@ -45,7 +45,7 @@ _NOT_FOUND: Final = 19
 _RETRY_IMMEDIATELY: Final = 20
 _OFFSET_MOVED: Final = 21
 _GONE: Final = {
-    17: "its topic does not exist any more",
+    17: "its topic no longer exists",
     29: "its topic has fewer queues now",
 }
 """Codes of answers that say that there is no such queue, with their texts."""
@@ -348,7 +348,7 @@ class _Puller:
     def _lost(self, what: str) -> None:
         text = f"queue {self.range.queue}: {what}"
         if self.how.fail_on_data_loss:
-            raise DataLossError(f"{text}. With failOnDataLoss=false they would be passed over")
+            raise DataLossError(f"{text}. With failOnDataLoss=false they would be skipped")
         log.warning("data loss: %s", text)
 
     def _gone(self, answer: Answer, first: int, end: int) -> int:
@@ -357,7 +357,7 @@ class _Puller:
         if lowest <= first < highest:  # Not readable yet, or just being removed.
             return first
         self._lost(
-            f"messages from {first} on were to be read, there are those from {lowest} to {highest}"
+            f"messages from {first} on were to be read, but it has those from {lowest} to {highest}"
         )
         if lowest <= first:  # The queue ends before them, so they did not expire.
             return end
@@ -369,7 +369,7 @@ class _Puller:
         self._idle += 1
         if self._idle > self.how.retries * 10:
             raise ConnectionLostError(
-                f"queue {self.range.queue}: {self.range.address} gives nothing at {first}"
+                f"queue {self.range.queue}: {self.range.address} returns nothing at {first}"
             )
         time.sleep(min(0.005 * self._idle, 1.0))
 

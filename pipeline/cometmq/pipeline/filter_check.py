@@ -57,6 +57,6 @@ def require_filter(
             continue
         if answer.code in _REFUSALS:
             why = answer.remark.partition("\n")[0]  # Apache's goes on to list what it accepts.
-            raise OptionError(f"{option}: {expression!r} is refused by broker {broker}: {why}")
+            raise OptionError(f"{option}: {expression!r} was refused by broker {broker}: {why}")
         heard.add(broker)
     return frozenset(understood | heard)

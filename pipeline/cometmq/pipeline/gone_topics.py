@@ -33,8 +33,8 @@ def lacking(
     """Return queues whose brokers have registered without the topic, which other brokers have."""
     expected = found.addresses.keys() | away
     return {
-        queue: f"queue {queue}: messages from {first} to {end} were to be read, and its broker"
-        " does not have the topic any more"
+        queue: f"queue {queue}: messages from {first} to {end} were to be read, but its broker no"
+        " longer has the topic"
         for queue, (first, end) in sorted(wanted.items())
         if queue not in found.queues
         and queue.topic in found.topics
@@ -45,17 +45,17 @@ def lacking(
 def why_gone(options: ReadOptions, topic: str) -> str:
     """Say why a topic that was read is gone: it is no longer asked for, or it was deleted."""
     if options.reads(topic):
-        return f"topic {topic} does not exist any more"
+        return f"topic {topic} no longer exists"
     option = "topic" if options.topic else "topicPattern"
     return (
-        f"topic {topic} was read up to now, and {option} does not name it any more: name it,"
-        " or give the stream a new checkpoint"
+        f"topic {topic} was read until now, but {option} no longer names it: name it, or give the"
+        " stream a new checkpoint"
     )
 
 
 def made_anew(topic: str, broker: str) -> str:
     """Say that a topic was deleted and recreated."""
     return (
-        f"topic {topic} of broker {broker} was deleted and made anew: the message that it began"
-        " with is not there, and did not expire"
+        f"topic {topic} of broker {broker} was deleted and recreated: the message that it began"
+        " with is gone, and did not expire"
     )

@@ -201,7 +201,7 @@ def _first_twin(several: Sequence[int], sent: set[int]) -> int | None:
 def _same_rows(run: _Run, number: int) -> SinkError:
     to, topic, broker, queue, stretch = run[:5]
     place = f"{topic}/{broker}/{queue} at {int(stretch) * STRETCH + number % STRETCH}"
-    return SinkError(f"two rows for topic {to} are of one message, {place}, {ONLY_ONE}")
+    return SinkError(f"two rows for topic {to} come from one message, {place}, {ONLY_ONE}")
 
 
 class KeyIds:
@@ -215,7 +215,7 @@ class KeyIds:
     def of(self, column: str, keys: pa.Array, to: str | pa.DictionaryArray) -> Identities:
         """Return the identities of messages with these keys and topic; `SinkError` for null."""
         if keys.null_count:
-            raise SinkError(f"column {column}: null, where dedupKey needs a value")
+            raise SinkError(f"column {column}: is null, but dedupKey needs a value")
         topics = repeat(to, len(keys)) if isinstance(to, str) else to.to_pylist()
         digests: list[bytes] = []
         for key, topic in zip(keys.to_pylist(), topics, strict=True):

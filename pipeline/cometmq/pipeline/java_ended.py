@@ -50,7 +50,7 @@ def stop_unless_java_ended(spark: SparkSession) -> None:
 
 def _how(status: int) -> str:
     if status == -signal.SIGKILL:
-        return "killed by signal 9, as systems do that run out of memory"
+        return "killed by signal 9, as happens when a system runs out of memory"
     return f"killed by signal {-status}" if status < 0 else f"with status {status}"
 
 

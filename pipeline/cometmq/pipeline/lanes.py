@@ -138,8 +138,8 @@ class Lane:
         size, most = len(request.body), body_size_max(self._address, self._how.settings)
         if size > most:
             raise SinkError(
-                f"a message to topic {request.topic} takes {size} bytes of a request, and broker"
-                f" {self._address} takes {most} (maxMessageSize)"
+                f"a message to topic {request.topic} takes {size} bytes of a request, but broker"
+                f" {self._address} accepts at most {most} (maxMessageSize)"
             )
 
     def finish(self) -> None:
@@ -220,9 +220,9 @@ class Lane:
         unique_id = request.properties.removeprefix(_UNIQUE_KEY).partition("\x02")[0]
         if not Stored(self._how).find(self._address, request.topic, [unique_id]):
             raise SinkError(
-                f"broker {self._address} cannot tell any more whether a delayed message to topic"
-                f" {request.topic} is stored and still to come; start this again when it has come,"
-                " or write delivery=at-least-once, which may store it twice"
+                f"broker {self._address} can no longer tell whether a delayed message to topic"
+                f" {request.topic} is stored and still waits; start this again once it has been"
+                " delivered, or write delivery=at-least-once, which may store it twice"
             )
 
     def _again(self, peer: Wire, request: Request) -> None:
@@ -293,8 +293,8 @@ def require_cometmq(addresses: Iterable[str], settings: Settings) -> None:
 def no_cometmq(broker: str) -> OptionError:
     """Make the error for a broker that cannot store a message once."""
     return OptionError(
-        f"delivery: broker {broker} is not CometMQ's, and cannot know a message that is sent again;"
-        " write delivery=at-least-once"
+        f"delivery: broker {broker} is not CometMQ's, and cannot recognize a message that is sent"
+        " again; write delivery=at-least-once"
     )
 
 
@@ -307,24 +307,24 @@ def _refused_for_good(address: str, request: Request, answer: Answer) -> SinkErr
     if _TIME in "\x02" + request.properties:
         return SinkError(
             f"broker {address} refuses a message to topic {request.topic}, queue"
-            f" {request.queue_id}, with a deliver_time: {answer.remark}; where that is about the"
-            " time, write a delay_level in its place"
+            f" {request.queue_id}, with a deliver_time: {answer.remark}; if the time is"
+            " the reason, write a delay_level instead"
         )
     if _UNDIVIDED in answer.remark:
         return SinkError(
-            f"broker {address} stores no row once of a batch to topic {request.topic}:"
+            f"broker {address} cannot store each row of a batch to topic {request.topic} once:"
             f" {answer.remark}; write to a topic of ordinary queues, or delivery=at-least-once"
         )
     if request.code not in _BATCHES or len(items_by_id(request.body)) == 1:
         return SinkError(
             f"broker {address} refuses a message to topic {request.topic}, queue"
-            f" {request.queue_id}, which takes {size} bytes of a request: {answer.remark}; where it"
-            " is too large, that broker needs a larger maxMessageSize"
+            f" {request.queue_id}, which takes {size} bytes of a request: {answer.remark}; if it is"
+            " too large, that broker needs a larger maxMessageSize"
         )
     return SinkError(
         f"broker {address} refuses a batch of {size} bytes to topic {request.topic}:"
-        f" {answer.remark}; where it is too large, say a smaller batchBytes (brokers take 4m unless"
-        " they are told otherwise)"
+        f" {answer.remark}; if it is too large, write a smaller batchBytes (brokers accept 4m"
+        " unless they are set otherwise)"
     )
 
 

@@ -75,18 +75,18 @@ def tell(listener: Listener, part: Range, lost: int) -> None:
     said = {"token": listener.token, "queue": list(queue), "first": part.first, "lost": lost}
     try:
         if listener in _unreachable:
-            raise TimeoutError("nor could it before")
+            raise TimeoutError("it could not be reached before either")
         with socket.create_connection(listener[:2], timeout=_TIMEOUT) as peer:
             peer.sendall(json.dumps(said).encode() + b"\n")
             if peer.recv(1) == _HEARD:
                 return
-            why = "it was not heard"
+            why = "it did not answer"
     except OSError as error:
         _unreachable.add(listener)
         why = str(error)
     log.warning(
-        "queue %s: %d messages that had expired are not counted as lost, for the driver could not"
-        " be told at %s:%d: %s",
+        "queue %s: %d messages that had expired are not counted as lost, because the driver could"
+        " not be told at %s:%d: %s",
         *(queue, lost, listener.host, listener.port, why),
     )
 

@@ -133,7 +133,9 @@ def items_by_id(raw: bytes) -> dict[str, bytes]:
 
 def too_many_properties(size: int) -> SinkError:
     """Make the error for a message with too many properties."""
-    return SinkError(f"properties of {size} bytes: a message can have {PROPERTIES_SIZE_MAX}")
+    return SinkError(
+        f"properties of {size} bytes: a message can have at most {PROPERTIES_SIZE_MAX}"
+    )
 
 
 def split_item(raw: bytes) -> tuple[int, bytes, bytes]:
@@ -165,8 +167,8 @@ class Forming:
             if self._sends_empty:
                 what, others = "null", "body IS NOT NULL"
             raise SinkError(
-                f"column body: {what}, which is no message{self._of(columns, row)};"
-                f" leave such rows out, by {others}"
+                f"column body: is {what}, which is not a message{self._of(columns, row)};"
+                f" leave such rows out with {others}"
             )
         flags = columns.get("flag", pa.nulls(count, pa.int32()))
         to = form.topic or _topics(form.topic_column, columns[form.topic_column])
@@ -209,7 +211,7 @@ class Forming:
             return None
         places = [columns[name] for name in form.coordinates]
         if any(each.null_count for each in places):
-            raise SinkError(f"columns {', '.join(form.coordinates)}: null in one of them")
+            raise SinkError(f"columns {', '.join(form.coordinates)}: one of them is null")
         return self._coordinates.of(places, to, _times(columns), columns.get("source_host"))
 
     def _placed(
@@ -251,7 +253,7 @@ def _times(columns: dict[str, pa.Array]) -> pa.Array | None:
 def _topics(name: str, column: pa.Array) -> pa.DictionaryArray:
     encoded = column.dictionary_encode()
     if column.null_count or "" in encoded.dictionary.to_pylist():
-        raise SinkError(f"column {name}: null or empty, where a topic must be")
+        raise SinkError(f"column {name}: is null or empty, but must name a topic")
     return encoded
 
 
@@ -260,7 +262,9 @@ def _delayed(columns: dict[str, pa.Array], count: int) -> Truths:
     if "delay_level" in columns:
         levels = pc.fill_null(columns["delay_level"], 0).to_numpy()
         if (least := int(levels.min(initial=0))) < 0:
-            raise SinkError(f"column delay_level: {least}; write a level from 1 on, or 0 for none")
+            raise SinkError(
+                f"column delay_level: {least}; write a level of 1 or more, or 0 for none"
+            )
         delayed |= levels != 0
     if "deliver_time" in columns:
         delayed |= columns["deliver_time"].is_valid().to_numpy(zero_copy_only=False)
@@ -312,8 +316,8 @@ def _pairs(column: str, name: str, values: pa.Array, present: pa.Array) -> pa.Ar
     return chosen
 
 
-_ENDED: Final = "has the character U+0002, with which a property ends"
-_NAMED: Final = "has the character U+0001, with which a property's name ends"
+_ENDED: Final = "contains the character U+0002, which ends a property"
+_NAMED: Final = "contains the character U+0001, which ends a property's name"
 
 
 def _first_with(values: pa.Array, mark: str) -> str | None:
@@ -339,7 +343,7 @@ def _of_maps(maps: pa.MapArray, left_out: Set[str]) -> pa.Array:
     rows = rows[chosen.to_numpy(zero_copy_only=False)]
     if values.null_count:
         at: int = pc.index(values.is_null(), True).as_py()
-        raise SinkError(f"column properties: {names[at].as_py()!r}: null, where a text must be")
+        raise SinkError(f"column properties: {names[at].as_py()!r}: is null, but must be a text")
     if pc.any(pc.equal(names, "")).as_py():
         raise SinkError("column properties: a property without a name")
     # A value may contain U+0001, which is read as a part of it.

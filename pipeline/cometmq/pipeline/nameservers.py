@@ -59,7 +59,7 @@ def read_nameservers(text: str, option: str = "nameserver") -> tuple[str, ...]:
         is_number = re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) is not None
         is_port = is_number and 0 < int(port) <= _PORT_MAX
         if not colon or not host or "/" in host or not is_port:
-            raise OptionError(f"{option}: {address!r} is no HOST:PORT, such as 127.0.0.1:9876")
+            raise OptionError(f"{option}: {address!r} is not HOST:PORT, such as 127.0.0.1:9876")
     if not found:
-        raise OptionError(f"{option}: is empty; write HOST:PORT, such as 127.0.0.1:9876")
+        raise OptionError(f"{option}: must not be empty; write HOST:PORT, such as 127.0.0.1:9876")
     return found

@@ -159,7 +159,7 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
             numbers = _object(option, of_broker, f"of {topic}'s queues")
             if broker not in brokers_of[topic]:
                 raise OptionError(
-                    f"{option}: no queue of {topic} is on a broker {broker!r}; `cometmq topic"
+                    f"{option}: no queue of {topic} is on broker {broker!r}; `cometmq topic"
                     f" status {topic}` shows where they are"
                 )
             for queue_id, offset in numbers.items():
@@ -167,7 +167,7 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
                 if queue not in known:
                     raise OptionError(
                         f"{option}: there is no queue {queue}; `cometmq topic status {topic}` shows"
-                        " those that there are"
+                        " all"
                     )
                 found[queue] = _offset(option, str(queue), offset)
     return found
@@ -189,11 +189,11 @@ def _parse(option: str, text: str) -> object:
     except OptionError:  # It is a `ValueError`, too.
         raise
     except RecursionError:
-        raise OptionError(f"{option}: {text[:80]!r} is nested too deep") from None
+        raise OptionError(f"{option}: {text[:80]!r} is nested too deeply") from None
     except ValueError as error:
         raise OptionError(
-            f"{option}: {text[:80]!r} is none of earliest, latest and group:NAME, and no JSON"
-            f' such as {{"orders": {{"broker-a": {{"0": 5}}}}}}: {error}'
+            f"{option}: {text[:80]!r} is not earliest, latest or group:NAME, and not JSON such as"
+            f' {{"orders": {{"broker-a": {{"0": 5}}}}}}: {error}'
         ) from None
 
 
@@ -210,19 +210,19 @@ def _members(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _object(option: str, said: object, what: str) -> dict[str, Any]:
     if isinstance(said, dict):
         return cast("dict[str, Any]", said)
-    raise OptionError(f"{option}: {said!r} stands where an object {what} must be")
+    raise OptionError(f"{option}: {said!r} must be an object {what}")
 
 
 def _queue_id(option: str, text: str) -> int:
     if _QUEUE_ID.fullmatch(text):
         return int(text)
-    raise OptionError(f"{option}: {text!r} is no number of a queue")
+    raise OptionError(f"{option}: {text!r} is not the number of a queue")
 
 
 def _offset(option: str, queue: str, said: object) -> int:
     if type(said) is int and said >= EARLIEST_OFFSET:
         return said
     raise OptionError(
-        f"{option}: {said!r} of queue {queue} is no offset; write one, or -2 for the earliest,"
+        f"{option}: {said!r} of queue {queue} is not an offset; write one, or -2 for the earliest,"
         " -1 for the latest"
     )

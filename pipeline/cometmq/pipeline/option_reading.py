@@ -27,7 +27,7 @@ _DIGITS_MAX: Final = 15
 _OF_A_TABLE: Final = "provider"
 """What Spark adds to the options of a CREATE TABLE, which it has forgotten at the first read."""
 FORGOTTEN: Final = (
-    "Spark forgets the options of a table, and could not read it; use CREATE TEMPORARY VIEW ..."
+    "Spark forgets the options of a table, so it could not read it; use CREATE TEMPORARY VIEW ..."
     " USING ... OPTIONS (...)"
 )
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -52,7 +52,7 @@ def unknown(given: str, known: list[str]) -> str:
     """Say that there is no such option, and which one was probably meant."""
     names = {name.lower(): name for name in known}
     close = get_close_matches(given.lower(), names, n=1)
-    return f"{given}: there is no such option" + (
+    return f"{given}: no such option" + (
         f"; did you mean {names[close[0]]}?"
         if close
         else f"; there are {', '.join(names.values())}"
@@ -80,7 +80,7 @@ def read_size(option: str, text: str) -> int:
     """Parse a number of bytes, which may end with k, m or g."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise OptionError(f"{option}: {text!r} is no number of bytes, such as 64m")
+        raise OptionError(f"{option}: {text!r} is not a number of bytes, such as 64m")
     return int(match[1]) * _UNITS[match[2].lower()]
 
 
@@ -88,7 +88,7 @@ def _read_int(option: str, text: str) -> int:
     if "bytes" in option.lower():
         return read_size(option, text)
     if not (text.strip().isascii() and text.strip().isdecimal()):
-        raise OptionError(f"{option}: {text!r} is no number from 0 on")
+        raise OptionError(f"{option}: {text!r} is not a whole number of 0 or more")
     if len(text.strip().lstrip("0")) > _DIGITS_MAX:
         raise OptionError(f"{option}: {text!r} has more than {_DIGITS_MAX} digits")
     return int(text)
@@ -98,7 +98,7 @@ def _read_float(option: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise OptionError(f"{option}: {text!r} is no number") from None
+        raise OptionError(f"{option}: {text!r} is not a number") from None
 
 
 _READERS: Final[dict[str, Callable[[str, str], object]]] = {

@@ -225,14 +225,14 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     found = _parse(ReadOptions, options)
     _check_topics(found)
     if sum(map(bool, (found.filter, found.tags, found.sql_filter))) > 1:
-        raise OptionError("filter: give one of `filter`, `tags` and `sqlFilter`")
+        raise OptionError("filter: give only one of `filter`, `tags` and `sqlFilter`")
     _check_filter(found)
     given = {_key(name) for name in options}
     for edge in ("starting", "ending"):
         if {f"{edge}offsets", f"{edge}timestamp"} <= given:
             raise OptionError(f"{edge}Offsets: give this or {edge}Timestamp, not both")
         if f"{edge}offsets" in given and not getattr(found, f"{edge}_offsets"):
-            raise OptionError(f"{edge}Offsets: it is empty; write earliest, latest or JSON")
+            raise OptionError(f"{edge}Offsets: must not be empty; write earliest, latest or JSON")
         _check_edge(f"{edge}Offsets", getattr(found, f"{edge}_offsets"))
     if found.group:
         _check_group("group", found.group)
@@ -272,7 +272,7 @@ def _check_edge(option: str, text: str) -> None:
 def _check_group(option: str, name: str) -> None:
     if not _GROUP.fullmatch(name):
         raise OptionError(
-            f"{option}: {name!r} is no name of a group: up to 120 of letters, digits, _, -, % and |"
+            f"{option}: {name!r} is not a name of a group: up to 120 letters, digits, _, -, % and |"
         )
 
 
@@ -287,33 +287,33 @@ def _check_order(found: ReadOptions) -> None:
 def _check_topics(found: ReadOptions) -> None:
     if bool(found.topic) == bool(found.topic_pattern):
         raise OptionError(
-            "topic: say which topics to read, by `topic` (several with commas)"
-            " or by `topicPattern`, and not by both"
+            "topic: name the topics to read, either by `topic` (several with commas) or by"
+            " `topicPattern`"
         )
     if found.topic and not found.topics:
-        raise OptionError(f"topic: {found.topic!r} names none")
+        raise OptionError(f"topic: {found.topic!r} names no topic")
     if found.topic.startswith(("[", "(", "{")):
-        raise OptionError(f"topic: {found.topic} is a list; write commas alone, as orders,refunds")
+        raise OptionError(
+            f"topic: {found.topic} is a list; write only commas, as in orders,refunds"
+        )
     if found.topic_pattern:
         try:
             re.compile(found.topic_pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            raise OptionError(f"topicPattern: no regular expression: {error}") from None
+            raise OptionError(f"topicPattern: not a regular expression: {error}") from None
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """Parse the options for writing a frame."""
     found = _parse(WriteOptions, options)
     if found.delivery not in ("auto", "idempotent", "at-least-once"):
-        raise OptionError(
-            f"delivery: {found.delivery!r} is none of auto, idempotent and at-least-once"
-        )
+        raise OptionError(f"delivery: {found.delivery!r} is not auto, idempotent or at-least-once")
     if found.empty_bodies not in ("fail", "send"):
         raise OptionError(f"emptyBodies: {found.empty_bodies!r} is neither fail nor send")
     given = {_key(name) for name in options}
-    for name, what in (("dedup_key", "a column"), ("sink_id", "who writes, for good")):
+    for name, what in (("dedup_key", "a column"), ("sink_id", "the writer, for good")):
         if camel(name).lower() in given and not getattr(found, name):
-            raise OptionError(f"{camel(name)}: it is empty; name {what}, or leave it out")
+            raise OptionError(f"{camel(name)}: must not be empty; name {what}, or leave it out")
     return found
 
 
@@ -322,15 +322,15 @@ def read_time_ms(option: str, text: str) -> int:
     if re.fullmatch(r"-?[0-9]{1,15}", text.strip(), re.ASCII):  # More: micro- or nanoseconds.
         if _NO_MS.fullmatch(text.strip()):
             raise OptionError(
-                f"{option}: {text!r} is a day or seconds, and would be a time in 1970; write ms"
-                " since 1970, which have 13 digits, or 2026-11-21T14:30:00"
+                f"{option}: {text!r} is a day or in seconds, and would be a time in 1970; write"
+                " ms since 1970, which have 13 digits, or 2026-11-21T14:30:00"
             )
         return int(text)
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
         raise OptionError(
-            f"{option}: {text!r} is no time; write ms since 1970, or 2026-11-21T14:30:00"
+            f"{option}: {text!r} is not a time; write ms since 1970, or 2026-11-21T14:30:00"
         ) from None
     # Not via float seconds: the result could be one less.
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
@@ -340,16 +340,16 @@ def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
     given: dict[str, str] = {}
     for name, text in options.items():
         if given.setdefault(_key(name), text) != text:
-            raise OptionError(f"{name}: is another name of an option that says something else")
+            raise OptionError(f"{name}: is another name of an option that is given another value")
     ours = {name: text for name, text in given.items() if name not in _PASSED_OVER}
     found = parse_options(kind, ours)
     if not found.nameserver:
-        hint = "" if ours else f". Of CREATE TABLE there are none: {FORGOTTEN}"
+        hint = "" if ours else f". A CREATE TABLE has none: {FORGOTTEN}"
         raise OptionError(f"nameserver: is required; write HOST:PORT, such as 127.0.0.1:9876{hint}")
     read_nameservers(found.nameserver)
     for name in _NOT_ZERO:
         if getattr(found, name, None) == 0:
-            raise OptionError(f"{camel(name)}: 0 is too little; write 1 or more")
+            raise OptionError(f"{camel(name)}: must be 1 or more, not 0")
     for name, most in _MOST.items():
         if getattr(found, name, 0) > most:
             raise OptionError(f"{camel(name)}: is more than {most}, the most there can be")

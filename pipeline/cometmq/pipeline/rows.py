@@ -207,15 +207,15 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
         )
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise OptionError(
-            f"column {', '.join(twice)}: is there twice, as behind a join; drop one, or give it"
+            f"column {', '.join(twice)}: is there twice, as after a join; drop one, or give it"
             " another name"
         )
     if "body" not in names:
         raise OptionError(f"column body: is required; there are {', '.join(names)}")
     if any(STORED in each.metadata for each in schema.fields if each.name == "body"):
         raise OptionError(
-            "column body: was read with decompress=false, so some are compressed, and nobody who"
-            " reads what is written could tell; read it without that option"
+            "column body: was read with decompress=false, so some bodies are compressed, and their"
+            " readers could not tell; read it without that option"
         )
     for name, wanted in _TYPES.items():
         if name in types and types[name] not in wanted:
@@ -228,7 +228,7 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
     if not options.topic:
         topic_column = "to_topic" if "to_topic" in names else "topic"
         if topic_column not in names:
-            raise OptionError("topic: say where to, by this option or a column `to_topic`")
+            raise OptionError("topic: name where to write, by this option or a column `to_topic`")
     coordinates = _coordinates(names, topic_column)
     _check_coordinates(() if dedup_key else coordinates, types)
     always_timed = any(ALWAYS_TIMED in each.metadata for each in schema.fields)
@@ -241,8 +241,8 @@ def _check_coordinates(coordinates: Sequence[str], types: Mapping[str, str]) -> 
     for name in sorted(named):
         if types[name] not in (wanted := _READ_TYPES[name]):
             raise OptionError(
-                f"column {name}: is {types[name]}, must be {' or '.join(wanted)}, for it is a part"
-                " of what tells rows apart; cast it, or drop it"
+                f"column {name}: is {types[name]}, must be {' or '.join(wanted)}, as it helps to"
+                " tell rows apart; cast it, or drop it"
             )
 
 

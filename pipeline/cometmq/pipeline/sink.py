@@ -137,9 +137,9 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         options = self.options
         if options.delivery == "idempotent" and not options.sink_id and _may_be_repeated():
             raise OptionError(
-                "sinkId: is required with delivery=idempotent in foreachBatch, whose batch may be"
-                " repeated, and in each session of Spark Connect, which does not tell whether this"
-                " is in one: give each write a name of its own, and keep it over restarts"
+                "sinkId: is required with delivery=idempotent in foreachBatch, whose batches may be"
+                " repeated, and in each session of Spark Connect, which cannot tell whether this"
+                " is one: give each write its own name, and keep it over restarts"
             )
         return self.send(iterator, self.sink)
 
@@ -205,7 +205,7 @@ def _finish(messages: Sequence[WriterCommitMessage | None], text: str = "") -> i
     written = [each for each in messages if isinstance(each, Written)]
     again = sum(each.again for each in written)
     log.info(
-        "%s%d rows, %d bytes; %d so that they are stored once, of which %d were there before",
+        "%s%d rows, %d bytes; %d of them stored once each, of which %d were there before",
         text,
         sum(each.rows for each in written),
         sum(each.size for each in written),
@@ -214,7 +214,7 @@ def _finish(messages: Sequence[WriterCommitMessage | None], text: str = "") -> i
     )
     if count := sent_twice(each.marks for each in written):
         raise SinkError(
-            f"{text}tasks sent rows of the same messages, of {count} at least,"
+            f"{text}tasks sent several rows of one message, at least {count} times,"
             f" {ONLY_ONE}; the others are stored"
         )
     return again

@@ -143,7 +143,7 @@ class TopicReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         for name in ("group", "max_offsets_per_trigger", "align_by_time"):
             if getattr(options, name):
-                raise OptionError(f"{camel(name)}: is for streams, and this is read once")
+                raise OptionError(f"{camel(name)}: is for streams, but this is read once")
         self.options = options
         self.executing = Executing(options, columns_of(schema, are_stored=not options.decompress))
         self.conditions: list[Filter] = []

@@ -150,8 +150,8 @@ def _setting(name: str) -> str:
         return name
     if not name.startswith("spark_"):  # Spark would keep it and ignore it.
         raise OptionError(
-            f"session: {name}: is no setting of Spark, such as spark_driver_memory, nor master or"
-            " app_name"
+            f"session: {name}: is not a setting of Spark, such as spark_driver_memory, nor master"
+            " or app_name"
         )
     return name.replace("_", ".")
 

@@ -70,7 +70,7 @@ def refuse_shortened(name: str, where: str) -> None:
     Other names may be settings that Spark passes on, such as `hive.exec.dynamic.partition`.
     """
     if name.partition(".")[0] in _AREAS:
-        raise OptionError(f"{where}{name}: is no setting of Spark; did you mean spark.{name}?")
+        raise OptionError(f"{where}{name}: is not a setting of Spark; did you mean spark.{name}?")
 
 
 def _check_master(master: str) -> None:
@@ -102,7 +102,9 @@ def read_interval(option: str, text: str) -> float:
     """Return a duration in seconds; raise `OptionError` if it is invalid."""
     seconds = interval_seconds(text)
     if seconds is None:
-        raise OptionError(f"{option}: {text!r} is no time such as '1 minute', up to weeks")
+        raise OptionError(
+            f"{option}: {text!r} is not a duration such as '1 minute', in units up to weeks"
+        )
     if seconds > _LONGEST:
         raise OptionError(f"{option}: {text!r} is longer than {_LONGEST_WEEKS:,} weeks")
     return seconds

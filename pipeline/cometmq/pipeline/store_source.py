@@ -61,11 +61,11 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 """The columns of each view."""
 
 _NO_STREAM: Final = (
-    'a store is read once, by spark.read.format("cometmq-store"); what comes in is read as a stream'
-    ' from its broker, by spark.readStream.format("cometmq")'
+    'a store is read once, by spark.read.format("cometmq-store"); to read what comes in as a'
+    ' stream, use its broker, by spark.readStream.format("cometmq")'
 )
 _NO_WRITE: Final = (
-    'the files of a store are only read; write to a topic of its broker, by format("cometmq")'
+    'the files of a store are read-only; write to a topic of its broker, by format("cometmq")'
 )
 _PUSHED: Final = ("topic", "queue_id", "physical_offset", "store_time")
 """Columns whose conditions are used; not queue offsets, as a batch in one record has many."""
@@ -145,8 +145,8 @@ class StoreReader(DataSourceReader):
         except FileNotFoundError as error:
             require_seen(self.options.path)
             raise DataLossError(
-                f"{self.options.path}: what was there when it was looked at is gone, for a broker"
-                f" runs that removes what has expired or was deleted; read it again: {error}"
+                f"{self.options.path}: what was there at first is gone, because a running broker"
+                f" removes what has expired or was deleted; read it again: {error}"
             ) from None
 
     def _rows(self, part: Any) -> Iterator[pa.RecordBatch]:
@@ -190,7 +190,7 @@ class StoreReader(DataSourceReader):
             raise DamagedRecordError(damage.start, damage.reason, part.path)
         if self.options.on_damage == "skip":
             log.warning(
-                "%s: %d bytes at %d are passed over: %s",
+                "%s: %d bytes at %d are skipped: %s",
                 part.path,
                 damage.end - damage.start,
                 damage.start,
@@ -273,7 +273,7 @@ def index_files(root: str) -> tuple[IndexShape | None, dict[str, int]]:
     from cometmq.store.index.index_shape import find_shape
 
     if "://" in root:
-        raise OptionError("view: index is of local stores only")
+        raise OptionError("view: index is for local stores only")
     filesystem = RealFileSystem()
     folder = f"{root}/index"
     shape = find_shape(filesystem, folder, StoreConfig(), clean=False)

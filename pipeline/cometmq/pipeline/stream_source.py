@@ -68,7 +68,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{camel(name)}: a stream has no end; Trigger.AvailableNow reads what there is"
                 )
         if options.filter_pushdown:
-            raise OptionError("filterPushdown: is for what is read once; Spark offers streams none")
+            raise OptionError(
+                "filterPushdown: is for batch reads; Spark does not offer it to streams"
+            )
         self.options = options
         self.executing = Executing(options, columns_of(schema, are_stored=not options.decompress))
         self._cluster = options.cluster()
@@ -171,8 +173,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._survey(whole=True)
         if absent := {queue.broker for queue in wanted} - self._addresses.keys():
             raise ConnectionLostError(
-                f"broker {', '.join(sorted(absent))}: no name server knows it, and a batch is to be"
-                " read from it; start it, and the query again"
+                f"broker {', '.join(sorted(absent))}: no name server knows it, but a batch is to be"
+                " read from it; start it, and then the query again"
             )
         size_max = self.options.target_bytes_per_task
         pieces = measured(self._cluster, wanted, self._addresses, size_max)
@@ -290,8 +292,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif first > there.end and queue.broker not in found.slaves:
                 if queue.topic not in before.gone:
                     lost.append(
-                        f"queue {queue}: read up to {first}, and it ends at {there.end};"
-                        " it was made anew, or its broker lost the end of its log"
+                        f"queue {queue}: was read up to {first}, but ends at {there.end}: it was"
+                        " recreated, or its broker lost the end of its log"
                     )
                 first = there.first
             begins[queue] = first
@@ -312,16 +314,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and queue.broker not in {*found.missing, *away}
             and first_messages.part_of(queue) not in other
         }
-        news = [f"queue {queue}: its broker lets nobody" for queue in unread]
+        news = [f"queue {queue}: its broker does not allow it" for queue in unread]
         news += [f"broker {broker}: has not registered; its queues wait" for broker in away]
         absent = {*self.options.topics} - found.topics - {queue.topic for queue in before.queues}
-        news += [f"topic {topic}: there is none yet" for topic in absent]
+        news += [f"topic {topic}: does not exist yet" for topic in absent]
         self._tell("not read: ", news)
 
     def _tell_loss(self, lost: list[str]) -> None:
         if lost and self.options.fail_on_data_loss:
             raise DataLossError(
-                f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
+                f"{lost[0]}. With failOnDataLoss=false the stream would continue with what there is"
             )
         self._tell("data loss: ", lost)
 
@@ -380,4 +382,4 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._committed.update(news)
             self._tell(f"group {group}: ", ())
         except (ConnectionLostError, RefusedError) as error:
-            self._tell(f"group {group}: ", [f"progress not told: {error}"])
+            self._tell(f"group {group}: ", [f"its progress cannot be committed: {error}"])

@@ -44,8 +44,8 @@ def require_batch_size(options: WriteOptions, addresses: Iterable[str]) -> None:
     for address in sorted(addresses):
         if options.batch_bytes > (most := body_size_max(address, options.settings())):
             raise OptionError(
-                f"batchBytes: {options.batch_bytes} bytes are more than broker {address} takes at a"
-                f" time, {most} (maxMessageSize)"
+                f"batchBytes: {options.batch_bytes} bytes are more than broker {address} accepts in"
+                f" a request, {most} (maxMessageSize)"
             )
 
 
@@ -93,7 +93,7 @@ class Targets:
                 for queue_id in range(count)
             )
             if not found:
-                raise OptionError(f"topic: {topic}: none of its brokers lets write")
+                raise OptionError(f"topic: {topic}: none of its brokers allows writing")
             self._known[topic] = found
         return found
 
@@ -110,12 +110,14 @@ class Targets:
     def _made(self, topic: str) -> Route:
         template = self._cluster.route(_TEMPLATE)
         if template is not None and not template.write_queues:
-            raise OptionError(f"topic: {topic}: no such topic, and none of the brokers lets write")
+            raise OptionError(
+                f"topic: {topic}: no such topic, and none of the brokers allows writing"
+            )
         makers = self._makers(template)
         if template is None or not makers:
             raise OptionError(
-                f"topic: {topic}: no such topic, and the brokers make none by themselves;"
-                f" `cometmq topic create {topic}` makes it"
+                f"topic: {topic}: no such topic, and the brokers do not create topics by"
+                f" themselves; `cometmq topic create {topic}` creates it"
             )
         for broker, count in makers.items():
             queues = str(min(count, _QUEUES))
@@ -138,9 +140,9 @@ class Targets:
                 },
             )
             if answer.code != SUCCESS:
-                said = f"{answer.remark}. There is no topic {topic}, and this could not make it"
+                said = f"{answer.remark}. Topic {topic} does not exist, and cannot be created here"
                 if answer.code != _INVALID_PARAMETER:
-                    said += f"; have it made by who may, as by `cometmq topic create {topic}`"
+                    said += f"; have someone with the permission run `cometmq topic create {topic}`"
                 raise type(answer.refusal(address))(address, answer.code, said)
         return self._routed(topic, len(makers))
 
@@ -166,4 +168,4 @@ class Targets:
             if route is not None and len({*route.read_queues, *route.write_queues}) >= brokers:
                 return route
             time.sleep(_LOOK_SECONDS)
-        raise ConnectionLostError(f"topic {topic} was made, and no name server knows it yet")
+        raise ConnectionLostError(f"topic {topic} was created, but no name server knows it yet")

@@ -79,17 +79,17 @@ class Settings:
         """Refuse half of a pair: requests would be anonymous, or not encrypted."""
         if bool(self.access_key) != bool(self.secret_key):
             there, missing = ("accessKey", "secretKey")[:: 1 if self.access_key else -1]
-            raise OptionError(f"{missing}: is missing, and {there} is there; say both, or none")
+            raise OptionError(f"{missing}: is missing, but {there} is set; give both, or none")
         if self.tls_ca and not self.tls:
-            raise OptionError("tlsCa: without tls nothing is encrypted; say that, too")
+            raise OptionError("tlsCa: needs tls; without it nothing is encrypted")
         if self.tls_ca:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.tls_ca)
             except FileNotFoundError:
-                raise OptionError(f"tlsCa: {self.tls_ca}: there is no such file") from None
+                raise OptionError(f"tlsCa: {self.tls_ca}: no such file") from None
             except OSError as error:
                 raise OptionError(
-                    f"tlsCa: {self.tls_ca}: no certificates as PEM: {error}"
+                    f"tlsCa: {self.tls_ca}: no PEM certificates in it: {error}"
                 ) from None
 
     def __repr__(self) -> str:
@@ -159,12 +159,12 @@ class Wire:
             self._socket = context.wrap_socket(plain, server_hostname=host) if context else plain
         except ssl.SSLCertVerificationError as error:  # A retry would not help.
             raise UntrustedError(
-                f"the certificate of {address} is refused: {error.verify_message}; `tlsCa` must"
-                f" name a file with who signed it, and is {settings.tls_ca}"
+                f"the certificate of {address} is refused: {error.verify_message}; `tlsCa`, now"
+                f" {settings.tls_ca}, must contain the certificate of its signer"
             ) from None
         except (OSError, ValueError) as error:
             raise ConnectionLostError(
-                f"no connection to {address} by TLS, which it may not speak: {error}"
+                f"no TLS connection to {address}, which may not speak TLS: {error}"
             ) from error
         self._stream = self._socket.makefile("rb", _READ_AHEAD)
 
@@ -236,7 +236,9 @@ class Wire:
             header_size = kind & _HEADER_SIZE_MASK
             body_size = size - 4 - header_size
             if body_size < 0 or size > FRAME_SIZE_MAX:
-                raise ConnectionLostError(f"{self.address}: a frame of {size} bytes is no answer")
+                raise ConnectionLostError(
+                    f"{self.address}: a frame of {size} bytes is not an answer"
+                )
             header = self._read(header_size)
             body = self._read(body_size) if body_size else b""
             if kind >> 24:  # MessagePack: a server's request, as answers use it only if we do.
@@ -278,7 +280,7 @@ def _tls(settings: Settings) -> ssl.SSLContext:
     except OSError as error:  # The file existed where the settings were made.
         raise OptionError(
             f"tlsCa: {settings.tls_ca}: {error.strerror or error} on {socket.gethostname()};"
-            " it must be on each machine that reads or writes"
+            " it must exist on each machine that reads or writes"
         ) from None
     if not settings.tls_ca:
         context.check_hostname = False

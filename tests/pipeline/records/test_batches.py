@@ -168,7 +168,9 @@ def test_an_inner_batch_stays_one_row_where_that_is_asked_for() -> None:
 
 def test_an_inner_batch_that_lies_is_an_error_or_stays_a_row() -> None:
     data = record() + inner_batch(3, announced=4, physical_offset=2000)
-    with pytest.raises(DamagedRecordError, match=r"at 2000: its batch: it has 3 messages, 4 are"):
+    with pytest.raises(
+        DamagedRecordError, match=r"at 2000: its batch: it has 3 messages, but announces 4"
+    ):
         rows(data)
     assert len(rows(data, ALL_COLUMNS, Reading(strict=False))) == 2
 
@@ -220,7 +222,7 @@ def test_a_body_is_decompressed_up_to_a_limit(kind: Compression) -> None:
     with pytest.raises(DamagedRecordError, match="makes more than 4999 bytes"):
         rows(data, ("body",), Reading(body_size_max=4999))
     cut = record(body[:-2], sys_flag=flags)
-    with pytest.raises(DamagedRecordError, match="no whole"):
+    with pytest.raises(DamagedRecordError, match="not a whole"):
         rows(cut, ("body",))
 
 
@@ -233,8 +235,8 @@ def changed(data: bytes, at: int, form: str, value: int) -> bytes:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (record() + record()[:-1], "it says that it has"),
-        (record() + b"\0" * 200, "size 0 and magic 0x00000000 begin none"),
+        (record() + record()[:-1], "it claims"),
+        (record() + b"\0" * 200, "size 0 and magic 0x00000000 do not begin a record"),
         (record() + b"\0" * 20, "20 bytes are too few"),
         (record() + changed(record(), 84, ">i", -1), "its lengths do not agree"),
         (record() + changed(record(), 84, ">i", 2**31 - 1), "its lengths do not agree"),
@@ -242,8 +244,8 @@ def changed(data: bytes, at: int, form: str, value: int) -> bytes:
         (record() + changed(record(), 36, ">i", 0x10), "its lengths do not agree"),
         (record() + changed(record(), 93, ">b", -1), "its lengths do not agree"),
         (record() + changed(record(), 95, ">h", -1), "its lengths do not agree"),
-        (record() + changed(record(), 0, ">i", 90), "it says that it has 90 bytes"),
-        (record() + changed(record(), 0, ">i", -1), "it says that it has -1 bytes"),
+        (record() + changed(record(), 0, ">i", 90), "it claims 90 bytes"),
+        (record() + changed(record(), 0, ">i", -1), "it claims -1 bytes"),
     ],
 )
 def test_an_answer_that_is_not_records_alone_is_an_error_with_its_place(

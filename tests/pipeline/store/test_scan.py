@@ -97,7 +97,7 @@ def test_a_file_without_its_end_is_damaged_to_its_end(tmp_path: Path, split_size
     change(tmp_path, end, bytes(SIZE - end))
     found_places, damages = found(tmp_path, split_size)
     assert found_places == places
-    assert damages == [Damage(end, SIZE, "zeros stand where a record should begin")]
+    assert damages == [Damage(end, SIZE, "there are zeros where a record should begin")]
 
 
 def test_a_wrong_checksum_counts_only_where_it_is_asked_for(tmp_path: Path) -> None:

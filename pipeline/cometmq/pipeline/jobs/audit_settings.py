@@ -54,7 +54,7 @@ class AuditSettings:
             read_size("split-size", self.split_size)
         store_options({"path": self.store, "splitBytes": self.split_size or "0"})
         if not 0 < self.sample <= 1:
-            raise OptionError(f"sample: {self.sample} is no share above 0, up to 1")
+            raise OptionError(f"sample: {self.sample} must be more than 0 and at most 1")
         if self.sample < 1 and not {"log", "blocks"} & {*self.checks}:
             raise OptionError("sample: only `log` and `blocks` compare checksums; name one, too")
         if self.shown < 0:

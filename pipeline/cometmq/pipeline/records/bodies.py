@@ -36,13 +36,13 @@ def decompressed(body: bytes, sys_flag: int, size_max: int) -> bytes:
     """
     kind = _KINDS.get(sys_flag & _KIND_MASK)
     if kind is None:
-        raise BodyError(f"compression type {(sys_flag & _KIND_MASK) >> 8} is none of 1, 2, 3")
+        raise BodyError(f"compression type {(sys_flag & _KIND_MASK) >> 8} is not 1, 2 or 3")
     if not body:
         raise BodyError("it is empty")
     try:
         plain = _inflated(body, size_max) if kind == "zlib" else _arrow(body, kind, size_max)
     except (zlib.error, OSError, ValueError) as error:
-        raise BodyError(f"no whole {kind} stream: {error}") from None
+        raise BodyError(f"not a whole {kind} stream: {error}") from None
     if len(plain) > size_max:
         raise BodyError(f"{kind} makes more than {size_max} bytes")
     return plain
@@ -52,7 +52,7 @@ def _inflated(body: bytes, size_max: int) -> bytes:
     stream = zlib.decompressobj()
     plain = stream.decompress(body, size_max + 1)
     if len(plain) <= size_max and (not stream.eof or stream.unused_data):
-        raise ValueError("it is cut short" if not stream.eof else "something is behind it")
+        raise ValueError("it is cut short" if not stream.eof else "something follows it")
     return plain
 
 
@@ -89,5 +89,5 @@ def split_batch(body: bytes, properties: bytes) -> list[tuple[int, bytes, bytes]
         start = end
     announced = decode(properties).get("INNER_NUM")
     if not items or announced != str(len(items)):
-        raise BodyError(f"it has {len(items)} messages, {announced} are announced")
+        raise BodyError(f"it has {len(items)} messages, but announces {announced}")
     return items

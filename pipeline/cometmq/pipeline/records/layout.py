@@ -279,8 +279,8 @@ def what_begins(data: bytes | memoryview, at: int) -> str:
     """Say why no record begins at a place."""
     room = len(data) - at
     if room < RECORD_SIZE_MIN:
-        return f"{room} bytes are too few"
+        return f"{room} bytes are too few for a record"
     size, magic = head_at(data, at)
     if magic not in (MAGIC_V1, MAGIC_V2):
-        return f"size {size} and magic {magic:#010x} begin none"
-    return f"it says that it has {size} bytes, where {room} are"
+        return f"size {size} and magic {magic:#010x} do not begin a record"
+    return f"it claims {size} bytes, but {room} are left"

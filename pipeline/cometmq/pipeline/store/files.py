@@ -123,20 +123,21 @@ def _checked_path(root: str) -> str:
     path = path.rstrip("/") or "/"
     kind = filesystem.get_file_info(path).type
     if kind == fs.FileType.NotFound and _leads_nowhere(path):
-        problem = "a link that leads nowhere; mount what it leads to, or name the folder of a store"
+        problem = "a link to nothing; mount what it leads to, or name the folder of a store"
         raise OptionError(f"path: {root}: {problem}")
     if kind == fs.FileType.NotFound:
         raise OptionError(f"path: {root}: no such folder; name the folder of a store")
     if kind != fs.FileType.Directory:
-        raise OptionError(f"path: {root}: a file; name the folder of a store, with {LOG_FOLDER}/")
-    if _leads_nowhere(f"{path}/{LOG_FOLDER}"):
         raise OptionError(
-            f"path: {path}/{LOG_FOLDER}: a link that leads nowhere; mount what it leads to"
+            f"path: {root}: is a file; name the folder of a store, with {LOG_FOLDER}/"
         )
+    if _leads_nowhere(f"{path}/{LOG_FOLDER}"):
+        raise OptionError(f"path: {path}/{LOG_FOLDER}: a link to nothing; mount what it leads to")
     if filesystem.get_file_info(f"{path}/{LOG_FOLDER}").type != fs.FileType.Directory:
         hint = " (its parent is one)" if path.endswith(f"/{LOG_FOLDER}") else ""
         raise OptionError(
-            f"path: {root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one{hint}"
+            f"path: {root}: contains no {LOG_FOLDER}/; name the folder of a store, which has"
+            f" one{hint}"
         )
     _check_format(root, f"{path}/checkpoint")
     return path
@@ -188,28 +189,28 @@ def log_files(root: str) -> list[StoreFile]:
     files = [file for file in named if file.size]
     if files and not named[0].size:
         raise OptionError(
-            f"path: {named[0].path} is empty, while those behind it are there: restore it from a"
-            " copy, or move it elsewhere, and the log begins behind it"
+            f"path: {named[0].path} is empty, while those after it are there: restore it from a"
+            " copy, or move it elsewhere, and the log begins after it"
         )
     sizes = {file.size for file in files}
     if len(sizes) > 1:
         odd = next(file for file in files if file.size != files[0].size)
         raise OptionError(
-            f"path: {odd.path} has {odd.size} bytes, where {files[0].path} has {files[0].size};"
-            " the files of a store's log have the same size: restore it from a copy"
+            f"path: {odd.path} has {odd.size} bytes, but {files[0].path} has {files[0].size};"
+            " all files of a store's log have the same size: restore it from a copy"
         )
     if files and files[0].start % files[0].size:
         raise OptionError(
-            f"path: {files[0].path}: no file of the log begins there when each has"
-            f" {files[0].size} bytes; move it elsewhere"
+            f"path: {files[0].path}: no file of a log of files of {files[0].size} bytes begins"
+            " there; move it elsewhere"
         )
     for before, behind in pairwise(files):
         end = before.start + before.size
         if behind.start != end:
             raise OptionError(
                 f"path: {path}/{LOG_FOLDER}/{end:020d} is missing or empty, while those before and"
-                " behind it are there: restore it from a copy; if a broker was removing what has"
-                " expired, run it again"
+                " after it are there: restore it from a copy; if a broker was removing expired"
+                " files, run this again"
             )
     return files
 
@@ -234,7 +235,7 @@ def _named_by_offsets(root: str, folder: str, *, is_log: bool = False) -> list[S
             found.append(StoreFile(info.path, int(info.base_name), int(info.size or 0)))
         elif is_log:
             raise OptionError(
-                f"path: {info.path}: no file of a log, whose names are offsets of"
+                f"path: {info.path}: not a file of a log, whose names are offsets of"
                 f" {_NAME_LENGTH} digits; move it elsewhere"
             )
     return sorted(found, key=lambda file: file.start)

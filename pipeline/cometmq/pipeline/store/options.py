@@ -72,17 +72,17 @@ def store_options(options: Mapping[str, str]) -> StoreOptions:
     if not found.path:
         raise OptionError("path: is required; name the folder of a store, the one with commitlog/")
     if found.view not in VIEWS:
-        raise OptionError(f"view: {found.view!r} is none of {', '.join(VIEWS)}")
+        raise OptionError(f"view: {found.view!r} is not one of {', '.join(VIEWS)}")
     if found.on_damage not in ON_DAMAGE:
-        raise OptionError(f"onDamage: {found.on_damage!r} is none of {', '.join(ON_DAMAGE)}")
+        raise OptionError(f"onDamage: {found.on_damage!r} is not one of {', '.join(ON_DAMAGE)}")
     if found.split_bytes and found.split_bytes < _SPLIT_SIZE_MIN:
-        raise OptionError(f"splitBytes: {found.split_bytes} is under {_SPLIT_SIZE_MIN}")
+        raise OptionError(f"splitBytes: {found.split_bytes} is less than {_SPLIT_SIZE_MIN}")
     if not 0 < found.sample <= 1:
-        raise OptionError(f"sample: {found.sample} is no share above 0, up to 1")
+        raise OptionError(f"sample: {found.sample} must be more than 0 and at most 1")
     if found.topic and found.view not in (RECORDS, QUEUES):
         raise OptionError(
             f"topic: is for records and queues; the view {found.view} is of all topics"
         )
     if found.topic and not found.topics:
-        raise OptionError(f"topic: {found.topic!r} names none")
+        raise OptionError(f"topic: {found.topic!r} names no topic")
     return found

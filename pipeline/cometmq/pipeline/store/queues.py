@@ -91,8 +91,8 @@ def queue_parts(root: str, topics: Sequence[str] = ()) -> list[QueuePart]:
     for folder in (SIMPLE, _IN_ROCKSDB):
         if is_file(root, folder, _DATABASE):
             raise OptionError(
-                f"path: {inside(root, folder)}: RocksDB, with the queues of an Apache broker, which"
-                " are not read here; the log is, by the views `records` and `survey`, and by"
+                f"path: {inside(root, folder)}: the queues of an Apache broker in RocksDB, which"
+                " cannot be read here; read the log, by the views `records` and `survey`, or by"
                 " `audit` with `--check log,blocks,gaps,index`"
             )
     return [

@@ -229,17 +229,17 @@ class _Scan:
         at = self._reach(position, _HEAD_SIZE)
         size, magic = head_at(self._data, at)
         if not size and not magic:
-            return "zeros stand where a record should begin"
+            return "there are zeros where a record should begin"
         if magic not in _MAGICS:
-            return f"size {size} and magic {magic:#010x} begin no record"
+            return f"size {size} and magic {magic:#010x} do not begin a record"
         if not RECORD_SIZE_MIN <= size <= rest:
-            return f"it says that it has {size} bytes, where {rest} are"
+            return f"it claims {size} bytes, but {rest} are left"
         at = self._reach(position, size)
         layout, good = lay_out(np.frombuffer(self._data, np.uint8), np.array([at, at + size]))
         if not good[0]:
             return "its lengths do not agree"
         if not at_their_place(layout, self._part.base + self._begin)[0]:
-            return f"it says that it is at {int(layout.physical_offsets[0])}"
+            return f"it claims to be at {int(layout.physical_offsets[0])}"
         return "its queue offset or queue id is negative"
 
     def _next_sound(self, position: int, stop: int) -> int:

@@ -51,7 +51,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
 }
 """The columns of the view `survey`."""
 
-_WRONG_BLOCK: Final = "the checksum of these bytes in integrity/ is another"
+_WRONG_BLOCK: Final = "these bytes do not match their checksum in integrity/"
 _TRANSACTION_MASK: Final = 0xC
 _TRANSACTION_PREPARED: Final = 0x4
 _TRANSACTION_ROLLED_BACK: Final = 0xC
