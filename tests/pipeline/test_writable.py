@@ -85,9 +85,11 @@ def test_what_cannot_even_be_looked_at_is_refused(
         look_for_topics(settings)
 
 
-def test_a_name_that_is_too_long_is_no_traceback(tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    """A report was written when all was done, and ended in a traceback with status 1."""
     path = str(tmp_path / ("n" * 300))
-    require_file("html", path)
+    with pytest.raises(OptionError, match=f"^report: {path}: {path}: File name too long$"):
+        require_file("report", path)
     with pytest.raises(
         OptionError, match=r"^html: .*: it cannot be written \(File name too long\)"
     ):

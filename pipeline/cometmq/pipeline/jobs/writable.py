@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from os.path import islink, realpath
+from os.path import realpath
 from pathlib import Path
+from stat import S_ISLNK
 from typing import TYPE_CHECKING
 
 from cometmq.pipeline.errors import OptionError, PipelineError
@@ -40,7 +41,7 @@ def require_file(option: str, path: str, *, is_read: bool = False) -> None:
     with looked_at(option, path):
         if not parent.is_dir():
             raise OptionError(f"{option}: {path}: no such folder")
-        if islink(place):  # noqa: PTH114  # A name may be too long to be looked at.
+        if _is_link(place):
             raise OptionError(f"{option}: {path}: a link that leads to itself")
     if _is_there(file) and file.is_dir():
         raise OptionError(f"{option}: {path}: a folder, and no file")
@@ -91,6 +92,13 @@ def _is_there(place: Path) -> bool:
     try:
         return place.exists()
     except OSError:  # Not even that may be known, or nothing can have so long a name.
+        return False
+
+
+def _is_link(place: Path) -> bool:
+    try:
+        return S_ISLNK(place.lstat().st_mode)
+    except FileNotFoundError:  # Of a name that is too long another error says so.
         return False
 
 
