@@ -1061,6 +1061,17 @@ def test_a_java_that_is_too_old_says_what_to_do(
         find_java({"JAVA_HOME": str(home), "PATH": ""})
 
 
+def test_a_java_that_cannot_begin_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says why on stdout, as without memory, or in a folder that was removed."""
+    monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "none")
+    program = java_home(tmp_path / "jdk", "17") / "bin" / "java"
+    program.write_text("#!/bin/sh\necho Could not reserve enough space\nexit 1\n")
+    with pytest.raises(JavaError, match=r"does not say its version: 'Could not reserve enough"):
+        find_java({"JAVA_HOME": str(tmp_path / "jdk"), "PATH": ""})
+
+
 def test_no_java_at_all_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "none")
     with pytest.raises(JavaError, match=r"Java was not found.*--fix-java"):

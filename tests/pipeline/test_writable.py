@@ -85,6 +85,18 @@ def test_what_cannot_even_be_looked_at_is_refused(
         look_for_topics(settings)
 
 
+def test_a_working_directory_that_was_removed_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    here.rmdir()
+    for require in (require_folder, require_file):
+        with pytest.raises(OptionError, match=r"^to: new: the working directory: No such file or"):
+            require("to", "new")
+
+
 def test_a_name_that_is_too_long_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     """A report was written when all was done, and ended in a traceback with status 1."""
     path = str(tmp_path / ("n" * 300))

@@ -88,11 +88,10 @@ def _checked(home: str, program: str) -> Java:
     except (OSError, subprocess.TimeoutExpired) as error:
         named = f"JAVA_HOME is {home}, but " if home else ""
         raise JavaError(f"{named}{program} does not run: {error}. {_WHAT_TO_DO}") from error
-    match = _VERSION.search(done.stderr + done.stdout)
+    said = done.stderr + done.stdout  # Where it cannot begin, as without memory, that is the latter.
+    match = _VERSION.search(said)
     if match is None:
-        raise JavaError(
-            f"{program} does not print its version: {done.stderr[:200]!r}. {_WHAT_TO_DO}"
-        )
+        raise JavaError(f"{program} does not say its version: {said[:200]!r}. {_WHAT_TO_DO}")
     version = int(match[1])
     if version < VERSION_MIN:
         raise JavaError(f"{program} is Java {version}. {_WHAT_TO_DO}")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def require_folder(option: str, path: str) -> None:
     """Refuse a folder of this machine that could not be made, or not be written to."""
-    place = Path(path).absolute()
+    with looked_at(option, path):
+        place = Path(path).absolute()
     while not _is_there(place):
         place = place.parent
     if not place.is_dir():
@@ -36,9 +37,9 @@ def require_file(option: str, path: str, *, is_read: bool = False) -> None:
     if path == "-":
         raise OptionError(f"{option}: -: is no file; /dev/stdout is what is printed to")
     file = Path(path)
-    place = Path(realpath(path))  # Where a link leads to.
-    parent = place.parent
     with looked_at(option, path):
+        place = Path(realpath(path))  # Where a link leads to.
+        parent = place.parent
         if not parent.is_dir():
             raise OptionError(f"{option}: {path}: no such folder")
         if _is_link(place):
@@ -75,7 +76,8 @@ def looked_at(option: str, path: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise OptionError(f"{option}: {path}: {error.filename}: {error.strerror}") from None
+        where = error.filename or "the working directory"  # Which may have been removed.
+        raise OptionError(f"{option}: {path}: {where}: {error.strerror}") from None
 
 
 @contextmanager
