@@ -88,7 +88,7 @@ def _checked(home: str, program: str) -> Java:
     except (OSError, subprocess.TimeoutExpired) as error:
         named = f"JAVA_HOME is {home}, but " if home else ""
         raise JavaError(f"{named}{program} does not run: {error}. {_WHAT_TO_DO}") from error
-    said = done.stderr + done.stdout  # Where it cannot begin, as without memory, that is the latter.
+    said = done.stderr + done.stdout  # If it cannot begin, such as without memory, the latter.
     match = _VERSION.search(said)
     if match is None:
         raise JavaError(f"{program} does not say its version: {said[:200]!r}. {_WHAT_TO_DO}")
