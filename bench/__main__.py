@@ -1,8 +1,8 @@
-"""Measure what docs/performance.md states: all quick parts, or those that are named.
+"""Measure the figures of docs/performance.md: all quick parts, or the named ones.
 
     python -m bench [NAME...]
 
-A part with settings of its own takes them by itself: `python -m bench.store_queues --help`.
+A part that has settings is run by itself with them: `python -m bench.store_queues --help`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# A part is a module with `main(arguments)`, whose docstring begins with a line that says what it
-# measures. A quick one takes a minute at most and needs nothing but Python.
+# A part is a module with `main(arguments)`, whose docstring's first line says what it measures. A
+# quick part takes at most a minute and needs nothing but Python.
 QUICK: Final = ("proto", "messages")
 LONG: Final = (
     *("broker", "transactions", "kinds", "client", "path", "scale"),
@@ -51,7 +51,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def summary_of(name: str) -> str:
-    """Say in one line what a part measures, without importing it."""
+    """Return the line that says what a part measures, without importing the part."""
     source = Path(__file__).with_name(f"{name}.py").read_text()
     line = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
     return line.rpartition("`: ")[2]

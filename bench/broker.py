@@ -1,9 +1,9 @@
-"""`python -m bench.broker`: sends, batches and pulls, CometMQ beside Apache RocketMQ.
+"""`python -m bench.broker`: sends, batches and pulls, CometMQ compared with Apache RocketMQ.
 
-Both run on this machine at the same time, with the load generator `mqload.c`, and are loaded in
-turn: a pair of runs for each case, as often as asked for, and the median of all. Bodies have 1 KiB,
-topics 4 queues, every message a unique key of its own. Apache's broker has its recommended flags
-and a heap of 4 GiB, and is warmed up before anything is measured.
+Both run on this machine at the same time as the load generator `mqload.c`, and are loaded in turn:
+each case has the requested number of pairs of runs, and the median counts. Bodies have 1 KiB,
+topics have 4 queues, and every message has its own unique key. Apache's broker has its recommended
+flags and a heap of 4 GiB, and is warmed up before anything is measured.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Case(NamedTuple):
     flush: str
     load: Load
     rate_wanted: float = 0.0
-    """At least so many times Apache's messages a second."""
+    """The wanted minimum, as a multiple of Apache's messages per second."""
     core_wanted: float = 0.0
-    """At least so many times Apache's messages per second of server CPU."""
+    """The wanted minimum, as a multiple of Apache's messages per second of server CPU."""
     p50_wanted: float = 0.0
-    """At most so much of Apache's."""
+    """The wanted maximum, as a fraction of Apache's."""
     p99_wanted: float = 0.0
 
 
@@ -63,24 +63,24 @@ WARM_UP: Final = (Load("send", 64, 1), Load("send", 8, 32), Load("batch", 8, 4))
 
 
 class Run(NamedTuple):
-    """What one server did in one run."""
+    """The figures of one server in one run."""
 
     rate: float
     p50_us: float
     p99_us: float
     cpu_us: float
-    """Of the server, for a message."""
+    """The server's CPU time per message."""
     refused: float
-    """Requests that the server was too busy for."""
+    """Requests that the server refused because it was busy."""
 
 
 class Medians(NamedTuple):
-    """What both did over all pairs; ratios are those of each pair."""
+    """The medians of both servers over all pairs; ratios are computed per pair."""
 
     ours: Run
     theirs: Run | None
     ratios: Run | None
-    """Ours by Apache's; of CPU, Apache's by ours, so that more is better as with the rate."""
+    """Ours divided by Apache's; for CPU the inverse, so that more is better, as with the rate."""
 
 
 def measure(program: Path, server: Server, load: Load, topic: str, seconds: float) -> Run:
@@ -116,7 +116,7 @@ def _median(runs: Sequence[Run]) -> Run:
 
 
 def judged(case: Case, ratios: Run) -> Iterator[tuple[str, bool]]:
-    """Say of each value that is wanted what it is, and whether it is met."""
+    """Yield each wanted value as text, and whether it is reached."""
     for name, ratio, wanted in (
         ("rate", ratios.rate, case.rate_wanted),
         ("per core-second", ratios.cpu_us, case.core_wanted),
@@ -132,7 +132,7 @@ def judged(case: Case, ratios: Run) -> Iterator[tuple[str, bool]]:
 
 
 def table(found: dict[str, Medians]) -> str:
-    """Write the table of docs/performance.md."""
+    """Return the table for docs/performance.md."""
     lines = [
         "| case | Apache: msg/s, p50, p99, CPU a message | CometMQ | ours ÷ Apache's, of wanted |",
         "|---|---|---|---|",
@@ -159,7 +159,7 @@ def _described(run: Run | None) -> str:
 
 
 def run_cases(options: argparse.Namespace, folder: Path) -> dict[str, Medians]:
-    """Measure the chosen cases, those of one flush mode after the other."""
+    """Measure the chosen cases, one flush mode after the other."""
     program = compiled("mqload", folder)
     found: dict[str, list[dict[str, Run]]] = {name: [] for name in options.case}
     for flush in ("async", "sync"):
@@ -172,7 +172,7 @@ def run_cases(options: argparse.Namespace, folder: Path) -> dict[str, Medians]:
                 servers.append(start_apache(folder / f"apache-{flush}", flush)[0])
             _warm_up(program, servers, options.seconds, fill="pull" in names)
             for number in range(options.pairs):
-                # Whoever is first in one pair is second in the next.
+                # The server that is first in one pair is second in the next.
                 order = servers if number % 2 else servers[::-1]
                 for name in names:
                     found[name].append(_pair(program, order, CASES[name].load, options.seconds))
@@ -205,7 +205,7 @@ def _progress(name: str, pair: dict[str, Run]) -> None:
 
 
 def circumstances(command: str) -> str:
-    """Say on what and by what a table was made."""
+    """Say on which machine and by which command a table was made."""
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -1,11 +1,11 @@
-"""`python -m bench client`: what sends, batches, consuming and pulls cost the SDK, and their rates.
+"""`python -m bench client`: the costs and rates of sends, batches, consuming and pulls in the SDK.
 
-A broker, `cometmq up` with async flush, runs beside it. Stated are the processor time of the
-client's process for each message, kernel time included, which holds on a busy machine too, and the
-rate by the clock, which is the client's and the broker's together; each of the best round. The
-broker's own processor time is that of all rounds. On two cores and a busy machine `chrt -f 5` in
-front of the command, which both processes inherit, gives rates that can be compared. With `--java`
-the official Java client does the same against the same broker, in turn with ours.
+A broker, `cometmq up` with async flush, runs beside it. The figures are, for the best round, the
+client process's CPU time per message, including kernel time, which is also valid on a busy machine;
+and the wall-clock rate, which depends on client and broker. The broker's CPU time is that of all
+rounds. On two cores and a busy machine, prefix the command with `chrt -f 5`, which both processes
+inherit, to get comparable rates. With `--java`, the official Java client does the same against the
+same broker, in turn with ours.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 BODY: Final = os.urandom(1024)
 ROUNDS: Final = 8
-"""Of each case, in either language: Java compiles what it runs while it runs."""
+"""The rounds of each case, in either language: Java compiles code while it runs."""
 IN_FLIGHT: Final = 64
 BATCH: Final = 32
 MANY: Final = 256
-"""Asked of a pull at a time, of which Apache's protocol gives 32."""
+"""How many messages a pull asks for; Apache's protocol returns 32 of them."""
 SENDS: Final = 12_800
 BATCHES: Final = 400
 WRITTEN_MIB: Final = 512
@@ -61,12 +61,12 @@ COUNTS: Final = {
     case: ROUNDS * {"send": SENDS, "alone": ALONE, "consume": SENDS}.get(case, BATCHES * BATCH)
     for case in CASES
 }
-"""Messages of each case, all rounds."""
+"""The number of messages of each case, in all rounds."""
 _RESIDENT: Final = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 
 
 async def measured(case: str, count: int, once: Callable[[], Awaitable[None]]) -> None:
-    """Run something a few times, and say what one of `count` messages took at least."""
+    """Run something a few times, and print the least time of one of `count` messages."""
     cpu = clock = float("inf")
     memory.had(WRITTEN_MIB)
     for _ in range(ROUNDS):
@@ -78,7 +78,7 @@ async def measured(case: str, count: int, once: Callable[[], Awaitable[None]]) -
 
 
 async def measured_alone(once: Callable[[], Awaitable[object]]) -> None:
-    """Say what one took by the clock, the median of many, the least of the rounds."""
+    """Print the wall-clock time of one call: the median of many, in the best round."""
     least = float("inf")
     for _ in range(ROUNDS):
         took: list[float] = []
@@ -91,7 +91,7 @@ async def measured_alone(once: Callable[[], Awaitable[object]]) -> None:
 
 
 async def at_once(tasks: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run so many of the same beside each other."""
+    """Run `tasks` of the same concurrently."""
     async with anyio.create_task_group() as group:
         for _ in range(tasks):
             group.start_soon(work)
@@ -124,7 +124,7 @@ class Cases:
             await self._mq.send_batch(self._batched, [BODY] * BATCH)
 
     async def _consume(self) -> None:
-        # Each round as a group of its own, from the beginning.
+        # A new group for each round, from the first message.
         group = f"g{time.monotonic_ns()}"
         async with self._mq.consume(self._single, group=group, start="first") as consumer:
             for _ in range(SENDS):
@@ -150,7 +150,7 @@ class Cases:
 
 
 async def measure(nameserver: str, loop: str) -> None:
-    """Measure all cases with one client, after a line that it is ready and a word to go."""
+    """Measure all cases with one client: print that it is ready, and wait for the word to start."""
     async with Client(nameserver, ClientConfig(timeout=30)) as mq:
         await mq.send(f"warm-{loop}", BODY)
         print("ready", flush=True)
@@ -169,9 +169,9 @@ def run_on(loop: str, nameserver: str) -> None:
 
 
 class Took(NamedTuple):
-    """What a message took at least, in microseconds: of the client's processor, and by the clock.
+    """The least microseconds of a message: the client's CPU time, and by the clock.
 
-    Of sends one after the other there is only the latter.
+    Sends one after the other have only the latter.
     """
 
     cpu: float
@@ -179,12 +179,12 @@ class Took(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Messages a second, by the clock."""
+        """Messages per second, by the clock."""
         return 1e6 / self.clock
 
 
 class Start(NamedTuple):
-    """How a client started: until its first send was answered; idle and connected then."""
+    """The start of a client until its first send was answered, and its state when idle then."""
 
     seconds: float
     cpu_seconds: float
@@ -192,7 +192,7 @@ class Start(NamedTuple):
 
 
 class Program:
-    """A client in a process of its own, that waits for a word when it is ready."""
+    """A client in a separate process that waits for a word when it is ready."""
 
     def __init__(self, command: Sequence[str]) -> None:
         begun = time.perf_counter()
@@ -222,7 +222,7 @@ class Program:
         self._process.wait()
 
     def figures(self) -> Iterator[tuple[str, Took]]:
-        """Have it go, and give each case with what a message took."""
+        """Start the measurement, and yield each case with the time of a message."""
         assert self._process.stdin is not None
         self._process.stdin.write("g")
         self._process.stdin.flush()
@@ -241,13 +241,13 @@ class Program:
 
 
 def our_command(loop: str, nameserver: str) -> list[str]:
-    """Return how our client is started on a loop."""
+    """Return the command that starts our client on a loop."""
     command = [sys.executable, "-m", "bench.client", "--loop", loop]
     return [*command, "--nameserver", nameserver]
 
 
 def show_loops(nameserver: str, server: Server, loops: Sequence[str]) -> None:
-    """Measure our client on each loop, each in a process of its own."""
+    """Measure our client on each loop, each in a separate process."""
     print("| what | messages/s by the clock | client: µs of CPU a message | broker |")
     print("|---|---|---|---|")
     starts: list[str] = []
@@ -292,7 +292,7 @@ def show_beside_java(nameserver: str, loop: str, pairs: int, folder: Path) -> No
     for key, text in rows.items():
         ours, theirs = best["ours"][key], best["java"].get(key)
         if theirs is None:
-            continue  # It has no such thing.
+            continue  # Java has no such case.
         print(f"| {text} | {ours:.3g} | {theirs:.3g} | {theirs / ours:.2f} |")
 
 
@@ -302,7 +302,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--loop", choices=LOOPS, help="only this one")
     parser.add_argument("--java", action="store_true", help="beside the official Java client")
     parser.add_argument("--pairs", type=int, default=2, help="of runs, with --java")
-    parser.add_argument("--nameserver", help=argparse.SUPPRESS)  # Of a process of this program.
+    parser.add_argument("--nameserver", help=argparse.SUPPRESS)  # For processes of this program.
     asked = parser.parse_args(arguments)
     if asked.nameserver:
         run_on(asked.loop or LOOPS[0], asked.nameserver)

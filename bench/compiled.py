@@ -1,4 +1,4 @@
-"""The load generators in C: built when they are needed."""
+"""The load generators in C, compiled on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """Compile a generator of this folder into another."""
+    """Compile a generator of this folder into another folder."""
     program = folder / name
     source = Path(__file__).with_name(f"{name}.c")
     subprocess.run(["gcc", "-O2", "-w", "-o", program, source], check=True)

@@ -1,4 +1,4 @@
-"""Programs with the official Java client, beside what ours is measured by."""
+"""Programs with the official Java client, to compare ours with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POM: Final = HERE.parent / "tests" / "interop" / "java" / "pom.xml"
 
 
 def java_command(folder: Path, program: str = "JavaClient") -> list[str]:
-    """Compile a program, and return how it is started: so its start costs no compiling."""
+    """Compile a program, so that its start costs no compilation; return its command."""
     source = HERE / f"{program}.java"
     path = class_path(RELEASE, POM)
     subprocess.run([required("javac"), "-cp", path, "-d", str(folder), str(source)], check=True)

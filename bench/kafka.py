@@ -1,8 +1,8 @@
-"""A Kafka beside which Spark's reads and writes are measured: one node, on the loopback address.
+"""A Kafka server to compare Spark's reads and writes with: one node, on the loopback address.
 
-It needs Java 17 and Maven, which gets the server and Spark's source (100 MB) from Maven Central
-once, into a folder. Kafka writes its log as `cometmq up --flush async` does: nothing waits for the
-disk.
+It needs Java 17 and Maven, which downloads the server and Spark's Kafka source (100 MB) from Maven
+Central once, into a folder. Kafka writes its log as `cometmq up --flush async` does: nothing waits
+for the disk.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 SERVER: Final = ("org.apache.kafka", "kafka_2.13", "4.1.0")
 SOURCE: Final = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0")
-"""The newest that is there: of Spark 4.3 none was."""
+"""The newest one; there was none for Spark 4.3."""
 PARTITIONS: Final = 2
-"""Of a topic. Spark makes one task of each, and one for each core is what it reads fastest."""
+"""The partitions of a topic. Spark makes a task of each; one per core is fastest."""
 _IN_SPARK: Final = re.compile(r"(scala|slf4j|hadoop|snappy|lz4|jsr305)")
-"""What Spark has, in versions of its own."""
+"""JARs that Spark brings itself, in its own versions."""
 _CLUSTER_ID: Final = "Y29tZXRtcS1iZW5jaC0xMg"
 _START_SECONDS: Final = 60
 _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -47,7 +47,7 @@ offsets.topic.replication.factor=1
 
 
 def spark_jars(folder: Path) -> str:
-    """Return what the setting `spark.jars` must say for the format `kafka`."""
+    """Return the value of `spark.jars` for the format `kafka`."""
     jars = sorted(_fetched(folder / "source", SOURCE).glob("*.jar"))
     return ",".join(str(each) for each in jars if not _IN_SPARK.match(each.name))
 
@@ -79,7 +79,7 @@ def start_kafka(jars: Path, folder: Path) -> Server:
 
 
 def _fetched(folder: Path, what: tuple[str, str, str]) -> Path:
-    """Return the folder with something and what it needs, which Maven gets if it is not there."""
+    """Return the folder with an artifact and its dependencies; Maven downloads missing ones."""
     done = folder / f"{what[1]}-{what[2]}.jar"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)

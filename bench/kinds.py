@@ -1,8 +1,8 @@
-"""`python -m bench.kinds`: delays, order and idempotence: what each takes, in a broker of its own.
+"""`python -m bench.kinds`: the times of delays, order and idempotence, each in a new broker.
 
-Broker, name server and client share this process, each with a thread of its own, so that the
-broker's clock can jump. Times are by the wall clock: the least of the runs says what the code
-takes, the others what else the machine does.
+Broker, name server and client are threads of this process, so that the broker's clock can jump.
+Times are by the wall clock: the least of the runs shows what the code takes, the others show what
+else the machine does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JAVA_CASES: Final = {
 
 
 def delays(count: int) -> float:
-    """Have so many delayed messages due in the same moment; the seconds until all are out."""
+    """Return the seconds to deliver `count` delayed messages that are due at the same moment."""
     with Cluster() as rocketmq:
         rocketmq.admin.create_topic("reminders", queues=4)
         asyncio.run(_send_delayed(rocketmq.nameserver, count))
@@ -62,11 +62,12 @@ async def _send_delayed(nameserver: str, count: int) -> None:
 
 
 async def ordered(nameserver: str, *, takes_over: bool) -> float:
-    """Milliseconds from when an ordered consumer may have an idle queue to its first message.
+    """Return the ms from when an ordered consumer may have an idle queue to its first message.
 
-    From when it begins, or, where another holds the queue, from when that one's client closes.
+    They count from its start or, if another consumer holds the queue, from the close of that one's
+    client.
     """
-    # A group of two shares its only queue by their names: the holder's comes first.
+    # In a group of two, the first client by name gets the only queue: the holder.
     first, last = (ClientConfig(instance=f"{letter}-{time.monotonic_ns()}") for letter in "az")
     async with Client(nameserver) as mq, Client(nameserver, last) as waiting:
         topic = f"orders-{time.monotonic_ns()}"
@@ -81,7 +82,7 @@ async def ordered(nameserver: str, *, takes_over: bool) -> float:
             second = waiting.consume(topic, **options)  # type: ignore[arg-type]  # All fit.
             coming = asyncio.create_task(anext(second))
             await mq.send(topic, b"for the second")
-            await asyncio.sleep(1)  # It has joined, and waits.
+            await asyncio.sleep(1)  # Now it has joined, and waits.
             assert not coming.done()
             begun = time.perf_counter()
             await holder.close()
@@ -97,7 +98,7 @@ async def ordered(nameserver: str, *, takes_over: bool) -> float:
 
 
 def idempotence(folder: str) -> tuple[float, float]:
-    """Microseconds to look for a message of which nothing is known, and to note it."""
+    """Return the microseconds to look up an unknown message, and to note it."""
     found = Wired(folder).broker.idempotence
     looked = noted = float("inf")
     for round_ in range(ROUNDS):
@@ -116,7 +117,7 @@ def idempotence(folder: str) -> tuple[float, float]:
 
 
 def java_joins(rounds: int) -> None:
-    """Print how long the official client's ordered consumers take, at our broker and Apache's."""
+    """Print the times of the official client's ordered consumers, with our broker and Apache's."""
     from bench.java_client import java_command  # Needs Java and Maven.
 
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-", dir=".") as name:

@@ -1,4 +1,4 @@
-"""How a figure is measured: the least of many rounds, beside a yardstick of the same moment."""
+"""How a figure is measured: the least of many rounds, and a yardstick at the same moment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ROUNDS = 60
 ROUND_SECONDS = 0.004
 
-# The header of a SEND_MESSAGE_V2 as the Java client writes it.
+# The header of a SEND_MESSAGE_V2, as the Java client writes it.
 YARDSTICK = (
     b'{"code":310,"extFields":{"a":"pg1","b":"T_norm","c":"TBW102","d":"4","e":"0","f":"0",'
     b'"g":"1795253435806","h":"7","i":"KEYS\\u0001K1\\u0002UNIQ_KEY\\u0001FD00000000000000000000'
@@ -28,11 +28,11 @@ class Figure(NamedTuple):
 
     name: str
     microseconds: float
-    yardsticks: float  # The same in times of `json.loads` of YARDSTICK.
+    yardsticks: float  # The same, as a multiple of `json.loads` of YARDSTICK.
 
 
 def microseconds_each(once: Callable[[], object], count: int = 1) -> float:
-    """Time one call, which does `count` things: the least of the rounds, for noise only adds."""
+    """Time a call that does `count` things, in the best of the rounds, as noise only adds."""
     clock = time.perf_counter_ns
     once()
     started = clock()
@@ -48,7 +48,7 @@ def microseconds_each(once: Callable[[], object], count: int = 1) -> float:
 
 
 def figures(cases: dict[str, tuple[Callable[[], object], int]]) -> list[Figure]:
-    """Measure cases by name; each is a call and how many things one call does."""
+    """Measure named cases; each is a call and the number of things that it does."""
     found: list[Figure] = []
     for name, (once, count) in cases.items():
         yardstick = microseconds_each(lambda: json.loads(YARDSTICK))
@@ -58,7 +58,7 @@ def figures(cases: dict[str, tuple[Callable[[], object], int]]) -> list[Figure]:
 
 
 def table(found: list[Figure]) -> str:
-    """Write figures as the table of docs/performance.md."""
+    """Return figures as the table for docs/performance.md."""
     lines = ["| what | µs | times `json.loads` of a send header |", "|---|---|---|"]
     lines += [f"| {name} | {each:.2f} | {times:.2f} |" for name, each, times in found]
     return "\n".join(lines)
@@ -67,6 +67,6 @@ def table(found: list[Figure]) -> str:
 def show(
     cases: dict[str, tuple[Callable[[], object], int]], prog: str, arguments: Sequence[str]
 ) -> None:
-    """Measure cases and print their table: the `main` of a part that is nothing but cases."""
+    """Measure cases and print their table: the `main` of a part that only has cases."""
     argparse.ArgumentParser(prog=prog).parse_args(arguments)  # It has no settings.
     print(table(figures(cases)))

@@ -1,4 +1,4 @@
-"""Messages: records made and read, the messages of a pull answer, properties, ids and checksums."""
+"""Messages: making and reading records, pull answers, properties, ids and checksums."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROPERTIES = encode_properties(
 
 
 def encode() -> bytes:
-    """Make one record of 1 KiB, its checksum included."""
+    """Make one record of 1 KiB, including its checksum."""
     return encode_record(
         topic=b"TopicTest",
         body=BODY,
@@ -59,7 +59,7 @@ IDS = UniqueIds(bytes([10, 0, 0, 1]), 1234, 5678)
 
 
 def read_pull_answer() -> None:
-    """Read of each message what a consumer reads."""
+    """Read what a consumer reads of each message."""
     for message in MessageList(ANSWER):
         _ = message.topic
         _ = message.queue_offset
@@ -68,7 +68,7 @@ def read_pull_answer() -> None:
 
 
 def scan() -> None:
-    """Find the records of an answer, reading nothing else."""
+    """Find the records of an answer, without reading them."""
     for _ in MessageList(ANSWER):
         pass
 

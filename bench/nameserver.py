@@ -1,10 +1,10 @@
-"""How long a name server is busy with one request, from the frame's bytes to the answer's.
+"""The time that a name server takes for a request, from the frame's bytes to the answer's.
 
     python -m bench.nameserver [--brokers 100] [--topics 1000] [--distinct]
 
-CPU time in one process, no sockets: `--brokers` masters register `--topics` topics each, all of
-them the same ones or, with `--distinct`, each its own. The yardstick is a loop of a thousand dict
-look-ups, to compare runs on machines that are busy or different.
+It is CPU time in one process, without sockets: `--brokers` masters register `--topics` topics each,
+the same ones or, with `--distinct`, different ones. The yardstick is a loop of a thousand dict
+look-ups, to compare runs on busy or different machines.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def registration(broker: int, topics: Iterable[str], counter: int) -> bytes:
 
 
 class Measured:
-    """A name server that is given frames, and the CPU time of each."""
+    """A name server that is given frames, and its CPU time for each."""
 
     def __init__(self, folder: str) -> None:
         config = NameServerConfig(kv_config_path=f"{folder}/kvConfig.json")
         self.server = NameServer.open(config, RealFileSystem(), now_ms=0)
 
     def ask(self, frame: bytes, connection_id: int) -> int:
-        """Serve one frame; gives the nanoseconds of CPU that it took."""
+        """Serve one frame; return the nanoseconds of CPU that it took."""
         begun = time.process_time_ns()
         parser = FrameParser()
         parser.receive_data(frame)
@@ -91,7 +91,7 @@ def show(what: str, spent: list[int], yardstick: float) -> None:
 
 
 def yardstick_ns() -> float:
-    """Time a thousand dict look-ups: the least of many runs."""
+    """Time a thousand dict look-ups, in the best of many runs."""
     table = {str(number): number for number in range(1000)}
 
     def run() -> int:

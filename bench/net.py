@@ -1,9 +1,9 @@
-"""`python -m bench.net`: the ceiling of a broker: sends read, turned and answered, and no store.
+"""`python -m bench.net`: the upper limit of a broker: sends are read and answered, without a store.
 
 The driver and the whole protocol stack do their work: each SEND_MESSAGE_V2 is parsed, its fields
 are read, it waits for the end of the turn, and its answer has all the fields of a real one. The
-load comes from mqload.c over loopback; server and client share the machine. CPU is the server's,
-by the scheduler's account, so that a busy machine disturbs it less than it does the rate.
+load comes from mqload.c over loopback; server and client share the machine. The CPU time is the
+server's, as charged by the scheduler, which a busy machine disturbs less than the rate.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AcknowledgingOwner:
         self._waiting: list[tuple[Peer, Command, Command]] = []
 
     def handle(self, request: Command, peer: Peer) -> Later:
-        """Read a send and put its answer off."""
+        """Read a send and postpone its answer."""
         fields = request.read(SendMessageV2)
         self.queue_offset += 1
         answer = SendMessageResponse(
@@ -63,7 +63,7 @@ class AcknowledgingOwner:
         return LATER
 
     def end_turn(self) -> None:
-        """Answer what the turn collected."""
+        """Answer the sends of the turn."""
         if self._waiting:
             self.turn_count += 1
             for peer, request, answer in self._waiting:
@@ -71,10 +71,10 @@ class AcknowledgingOwner:
             self._waiting.clear()
 
     def opened(self, peer: Peer) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def closed(self, peer: Peer) -> None:
-        """Say how many requests a turn had, for the run that ended."""
+        """Print how many requests a turn had in the run that ended."""
         if not len(peer.peers):
             print(self.queue_offset / max(self.turn_count, 1), flush=True)
             self.queue_offset = self.turn_count = 0
@@ -112,7 +112,7 @@ def serve_on(loop: str) -> None:
 
 
 class Run(NamedTuple):
-    """What one run of the load generator showed."""
+    """The result of one run of the load generator."""
 
     rate: float
     p50_us: float
@@ -137,7 +137,7 @@ def measure(program: Path, server: subprocess.Popen[str], port: int, load: Load)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure each loop under each load: the best of several runs, for noise only adds."""
+    """Measure each loop under each load: the best of several runs, as noise only adds."""
     parser = argparse.ArgumentParser(prog="python -m bench.net", description=__doc__)
     parser.add_argument("--serve", choices=LOOPS, help="be the server, and print the port")
     parser.add_argument("--runs", type=int, default=5)

@@ -1,9 +1,9 @@
-"""`python -m bench.path`: what a send and a pull cost the broker's thread, with no socket.
+"""`python -m bench.path`: the cost of a send and a pull in the broker's thread, without sockets.
 
-Frames go into connections whose transport drops what is written; all else is the real thing, the
-store on the disk too. Time is that of the thread, the least of many rounds, so that other programs
-on the machine disturb it little: this is what to compare before and after a change. The kernel's
-share of sockets, which is half of a lone send's cost, is not in it: `python -m bench.broker`.
+Frames go into connections whose transport drops what is written; everything else is real, including
+the store on the disk. The time is the thread's CPU time, the least of many rounds, so that other
+programs disturb it little: compare it before and after a change. It does not contain the kernel's
+work for sockets, which is half of the cost of a lone send: see `python -m bench.broker`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 ROUNDS: Final = 15
 MESSAGES: Final = 4096
-"""Of a round."""
+"""The number of messages of a round."""
 QUEUES: Final = 4
 BODY_SIZE: Final = 1024
 COUNT: Final = 32
-"""Messages of a batch, and of a pull."""
+"""The number of messages of a batch, and of a pull."""
 SEGMENT_SIZE: Final = 1 << 28
 TRANSACTION_ROUNDS: Final = 30
 
 
 class _Transport:
-    """Takes what is written, and keeps the last of it."""
+    """Accepts what is written, and keeps the last piece."""
 
     written = b""
 
@@ -63,7 +63,7 @@ class _Transport:
 
 
 class Wired:
-    """A broker, its connections, and the turns of a loop by hand."""
+    """A broker and its connections; the turns of the loop are made by hand."""
 
     def __init__(self, folder: str, **settings: Any) -> None:
         self._soon: list[Callable[[], None]] = []
@@ -87,7 +87,7 @@ class Wired:
         return [peer for peer, _ in self.connect_kept(count)]
 
     def connect_kept(self, count: int) -> list[tuple[LoopPeer, _Transport]]:
-        """Open connections, each with what shows the last answer of it."""
+        """Open connections, each with the transport that has its last answer."""
         found = [(LoopPeer(self._peers), _Transport()) for _ in range(count)]
         for peer, transport in found:
             peer.connection_made(cast("asyncio.Transport", transport))
@@ -100,7 +100,7 @@ class Wired:
         self._soon.clear()
 
     def save(self) -> None:
-        """Save what waits to be saved, so that sends to a new topic are answered."""
+        """Save pending tables, so that sends to a new topic are answered."""
         for table in self.broker.tables:
             if table.is_changed:
                 version, snapshot = table.begin_save()
@@ -108,13 +108,13 @@ class Wired:
                 self.broker.saved(table, version)
 
     def keep(self) -> None:
-        """Do the store's upkeep to its end."""
+        """Do all of the store's upkeep."""
         while self.broker.store.tick(now_ms()):
             pass
 
 
 def least_us(once: Callable[[], int], after: Callable[[], None]) -> tuple[float, float]:
-    """Time what handles some messages and says how many: a message alone, and with upkeep."""
+    """Time a function that handles messages and returns how many: per message, and with upkeep."""
     alone = together = float("inf")
     for _ in range(ROUNDS):
         done = 0
@@ -154,11 +154,11 @@ def sends(wired: Wired, connections: int, in_flight: int, *, batch: bool = False
 
 
 def transactions(wired: Wired, connections: int) -> tuple[float, float, float]:
-    """Measure halves, their commits, and pairs with the upkeep; one of each connection a turn."""
+    """Measure halves, their commits, and pairs with upkeep; one per connection and turn."""
     links = wired.connect_kept(connections)
     half, commit = half_form(), commit_form()
     keys = itertools.count(1 << 100)
-    wired.connect(1)[0].data_received(half % next(keys))  # Makes the topic, and is not ended.
+    wired.connect(1)[0].data_received(half % next(keys))  # Creates the topic; it stays open.
     wired.turn()
     wired.save()
     halves = commits = pairs = float("inf")
@@ -198,7 +198,7 @@ def _hand(
 
 
 def pulls(wired: Wired, topic: str) -> float:
-    """Measure pulls of 32, one a turn, of what was put last."""
+    """Measure pulls of 32 of the last messages, one per turn."""
     peer = wired.connect(1)[0]
     frames = [pull_frame(topic, 0, COUNT * number, COUNT, 1_000_000) for number in range(12)]
 
@@ -214,7 +214,7 @@ def pulls(wired: Wired, topic: str) -> float:
 
 
 def fill(wired: Wired) -> None:
-    """Put into two topics: one whose queues take turns in the log, and one of a queue alone."""
+    """Fill two topics: one whose queues alternate in the log, and one with a single queue."""
     peer = wired.connect(1)[0]
     apart = [SendForm("Apart", queue, QUEUES, BODY_SIZE) for queue in range(QUEUES)]
     alone = SendForm("Neighbours", 0, 1, BODY_SIZE)
@@ -227,7 +227,7 @@ def fill(wired: Wired) -> None:
 
 
 def yardstick_us() -> float:
-    """Time one `json.loads` of a send's header, in the same moment."""
+    """Time one `json.loads` of a send's header, at the same moment."""
 
     def once() -> int:
         for _ in range(500):
@@ -268,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare(wired: Wired) -> None:
-    """Fill a store, and let the collector alone with what is there, as a daemon does."""
+    """Fill a store, and exempt existing objects from garbage collection, as a daemon does."""
     fill(wired)
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The codec: from bytes to a command whose fields are read, and from an answer to bytes."""
+"""The codec: from bytes to a command with parsed fields, and from an answer to bytes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ ANSWER = SendMessageResponse(
 
 
 def sent(codec: HeaderCodec) -> bytes:
-    """One send as it stands on the wire."""
+    """Return one send as on the wire."""
     request = Command.request(RequestCode.SEND_MESSAGE_V2, SEND, body=BODY, opaque=4, codec=codec)
     return b"".join(Connection().send(request))
 
 
 def parse(codec: HeaderCodec, count: int, *, typed: bool = True) -> Callable[[], object]:
-    """From one read with so many sends to each one's typed header."""
+    """Return a case: from one read with `count` sends to the typed header of each."""
     stream = sent(codec) * count
     connection = Connection(request_reader=READER if typed else None)
 
@@ -61,7 +61,7 @@ def parse(codec: HeaderCodec, count: int, *, typed: bool = True) -> Callable[[],
 
 
 def received(connection: Connection, codec: HeaderCodec) -> Command:
-    """The send as a connection gives it to a broker."""
+    """Return the send as a connection gives it to a broker."""
     connection.receive_data(sent(codec))
     request = connection.next_event()
     assert isinstance(request, Command)
@@ -69,7 +69,7 @@ def received(connection: Connection, codec: HeaderCodec) -> Command:
 
 
 def answer(codec: HeaderCodec) -> Callable[[], object]:
-    """From an answer's fields to what is written to the socket."""
+    """Return a case: from an answer's fields to what is written to the socket."""
     connection = Connection()
     request = received(connection, codec)
 
@@ -80,7 +80,7 @@ def answer(codec: HeaderCodec) -> Callable[[], object]:
 
 
 def encoded(codec: HeaderCodec) -> Callable[[], object]:
-    """The part of that which encodes: from the answer to the bytes of its header."""
+    """Return a case with the encoding alone: from the answer to the bytes of its header."""
     made = received(Connection(), codec).answer(0, ANSWER)
 
     def once() -> object:
@@ -90,7 +90,7 @@ def encoded(codec: HeaderCodec) -> Callable[[], object]:
 
 
 def filled_in() -> Callable[[], object]:
-    """The same answer by a form, as a broker sends it: from its five values to the bytes."""
+    """Return a case with the same answer by a template, as brokers do: five values to bytes."""
     host, raw_id = ANSWER.msg_id[:16], (ANSWER.transaction_id or "").encode()
     specimen = replace(
         ANSWER, msg_id=f"{host}<offset>", queue_id=1357, queue_offset=2468, transaction_id="<id>"
@@ -110,13 +110,13 @@ def filled_in() -> Callable[[], object]:
 
 
 def answered(codec: HeaderCodec) -> bytes:
-    """The answer as it stands on the wire."""
+    """Return the answer as on the wire."""
     request = Command.request(RequestCode.SEND_MESSAGE_V2, opaque=4, codec=codec)
     return b"".join(Connection().send(request.answer(0, ANSWER)))
 
 
 def cut() -> Callable[[], object]:
-    """Frames only, nothing decoded."""
+    """Return a case that only finds frames, without decoding them."""
     stream = sent(JSON) * PIPELINED
     parser = FrameParser()
 
@@ -129,7 +129,7 @@ def cut() -> Callable[[], object]:
 
 
 def codec_cases(codec: HeaderCodec) -> dict[str, tuple[Callable[[], object], int]]:
-    """Both ways of one codec."""
+    """Return the cases of one codec, in both directions."""
     return {
         f"{codec.name}: bytes → typed send, 1 KiB body, one a read": (parse(codec, 1), 1),
         f"{codec.name}: the same, {PIPELINED} a read": (parse(codec, PIPELINED), PIPELINED),

@@ -1,8 +1,7 @@
-"""`python -m bench.scale`: how fast a broker starts, what it weighs, and how it bears many topics.
+"""`python -m bench.scale`: a broker's start time and memory, and its speed with many topics.
 
-Of CometMQ alone; the load comes from `cometmq bench`, and end to end from a program in C.
-Throughput with many topics is compared with that of one topic by the server's CPU for a message,
-and by rate.
+Only for CometMQ; the load comes from `cometmq bench`, and for end to end from a program in C. Many
+topics are compared with one topic by the server's CPU time per message, and by rate.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ MEMORY_BODY_SIZE: Final = 100
 END_TO_END_RATES: Final = (1_000, 10_000)
 END_TO_END_SECONDS: Final = 10
 WRITTEN_MIB: Final = 1024
-"""As much as most runs write."""
+"""What most runs write."""
 
 
 def load(server: Server, *arguments: object) -> Any:
-    """Run `cometmq bench` against a server; gives its document, and the server's CPU beside it."""
+    """Run `cometmq bench` against a server; return its document and the server's CPU time."""
     machine_memory.had(WRITTEN_MIB)
     before = server.cpu_us()
     command = [sys.executable, "-m", "cometmq.admin", "bench", *map(str, arguments)]
@@ -89,7 +88,7 @@ def topics(folder: Path) -> Iterator[str]:
         for count in (1, 1_000, 10_000):
             how = ("--topics", count, "--queues", QUEUES, "--topic", f"Many{count}x")
             sent = 0
-            while sent < 2 * count * QUEUES:  # Makes the topics, and the files of the queues.
+            while sent < 2 * count * QUEUES:  # Creates the topics and the files of their queues.
                 sent += load(server, "send", *how, "--seconds", 5)["messages"]
             runs = [load(server, "send", *how, "--seconds", 5) for _ in range(3)]
             rates[count] = statistics.median(run["messages_per_second"] for run in runs)
@@ -105,7 +104,7 @@ def topics(folder: Path) -> Iterator[str]:
 
 
 def end_to_end(folder: Path) -> Iterator[str]:
-    """Measure how long a message is under way to a consumer that waits."""
+    """Measure how long a message takes to a waiting consumer."""
     program = compiled("end_to_end", folder)
     server, _ = start_cometmq(folder / "e2e", "async")
     try:

@@ -1,7 +1,7 @@
-"""The servers that are measured side by side: `cometmq up`, and Apache's name server and broker.
+"""The servers that are compared: `cometmq up`, and Apache's name server and broker.
 
-CPU is what the scheduler has charged to all threads of the process that carries the messages,
-those that have ended too.
+CPU time is what the scheduler has charged to all threads, including ended ones, of the process that
+handles the messages.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
 
 
 class Server(NamedTuple):
-    """One that runs."""
+    """A running server."""
 
     name: str
     port: int
     nameserver_port: int
     pid: int
     pids: tuple[int, ...]
-    """All that must be stopped, in this order; the one that is measured among them."""
+    """The processes to stop, in this order, including the one that is measured."""
 
     def cpu_us(self) -> float:
         """CPU time so far."""
@@ -58,10 +58,10 @@ class Server(NamedTuple):
 def start_cometmq(
     folder: Path, flush: str, *, python: str = sys.executable, options: Sequence[str] = ()
 ) -> tuple[Server, float]:
-    """Start `cometmq up` on free ports; gives the seconds to its ready line, too."""
+    """Start `cometmq up` on free ports; also return the seconds to its ready line."""
     ports = ["--broker-port", "0", "--nameserver-port", "0"]
     command = [python, "-m", "cometmq.admin", "up", "--dir", str(folder), "--flush", flush]
-    log_path = folder.with_suffix(".log")  # A store takes no folder with strange files.
+    log_path = folder.with_suffix(".log")  # A store refuses a folder with foreign files.
     begun = time.perf_counter()
     with log_path.open("w") as log:
         process = subprocess.Popen(
@@ -92,13 +92,13 @@ def start_apache(folder: Path, flush: str) -> tuple[Server, float]:
 
 
 def cpu_seconds(pid: int, *, with_ended_children: bool = False) -> float:
-    """Read what a process has used of CPU, user's and kernel's, in steps of a tick."""
+    """Return the CPU time of a process, user and kernel, in steps of a tick."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11 : 15 if with_ended_children else 13])) / _TICKS
 
 
 def free_port() -> int:
-    """Find a port whose neighbours that a broker also takes are most likely free, too."""
+    """Find a free port; the neighbouring ports that a broker also uses are probably free, too."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]

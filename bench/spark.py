@@ -1,12 +1,12 @@
-"""`python -m bench spark`: rows a second of Spark reading and writing topics, and a micro-batch.
+"""`python -m bench spark`: rows per second of Spark on topics, and the time of a micro-batch.
 
-`cometmq up` with async flush runs beside a session of `local[2]`. A rate is that of the best of the
-rounds; beside it stands what it took of processor time, of all processes together but the broker's,
-and of the broker's: that holds on a busy machine too. Before each round memory is touched
-(`bench/memory.py`), so that it is not the host of a virtual machine that is measured.
+`cometmq up` with async flush runs beside a session of `local[2]`. A rate is that of the best round;
+with it comes its CPU time, of all processes without the broker, and of the broker, which is also
+valid on a busy machine. Memory is touched before each round (`bench/memory.py`), so that the host
+of a virtual machine is not measured.
 
-With `--kafka FOLDER` the same session then writes and reads topics of a Kafka by Spark's own
-source, as a yardstick; `bench/kafka.py` says what that needs, and gets it into the folder.
+With `--kafka FOLDER`, the same session then writes and reads topics of a Kafka server with Spark's
+own source, as a yardstick; `bench/kafka.py` says what that needs, and downloads it into the folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-if not __package__:  # As `python bench/spark.py`, for which Python looks in this folder alone.
+if not __package__:  # As `python bench/spark.py`, with which Python only looks in this folder.
     sys.path[0] = str(Path(__file__).parent.parent)
 
 from bench import memory
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS: Final = 1_000_000
-"""Of reads, and of streams to Parquet. Writes have half: they fill the disk each round."""
+"""The rows of reads and of streams to Parquet; writes have half, as they fill the disk."""
 ROUNDS: Final = 3
 FLOOR_BATCHES: Final = 30
 WRITTEN_MIB: Final = 2048
@@ -44,7 +44,7 @@ WRITTEN_MIB: Final = 2048
 
 @dataclass(slots=True)
 class Taken:
-    """What one case took, the best of its rounds."""
+    """The times of one case in its best round."""
 
     seconds: float = float("inf")
     spark: float = 0.0
@@ -52,7 +52,7 @@ class Taken:
 
 
 class Bench:
-    """One broker, one session, and what both have used of the processors."""
+    """One broker, one session, and the CPU time of both."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Bench:
         only: str = "",
         rounds: int = ROUNDS,
     ) -> None:
-        """`only`: what must be in the names of the cases that are run."""
+        """Prepare; with `only`, run only cases whose names contain it."""
         self.spark = spark
         self.nameserver = nameserver
         self.rows = rows
@@ -72,7 +72,7 @@ class Bench:
         self._broker_pid = broker_pid
 
     def used(self) -> tuple[float, float]:
-        """Return the seconds of processor time of Spark with its workers, and of the broker."""
+        """Return the seconds of CPU time of Spark with its workers, and of the broker."""
         broker = _seconds_of(self._broker_pid)
         return sum(map(_seconds_of, _family(os.getpid()))) - broker, broker
 
@@ -113,7 +113,7 @@ class Bench:
         writer.options(nameserver=self.nameserver, topic=topic, **options).save()
 
     def bodies(self, rows: int) -> DataFrame:
-        """Return rows with bodies of 1 KiB, no two alike."""
+        """Return rows with distinct bodies of 1 KiB."""
         padding = os.urandom(64).hex()
         body = f"cast(rpad(cast(id AS string), 1024, '{padding}') AS binary) AS body"
         frame: DataFrame = self.spark.range(rows).selectExpr("id", body)
@@ -182,7 +182,7 @@ def floor(bench: Bench, folder: Path) -> float:
 
 
 def run_kafka(bench: Bench, port: int, folder: Path) -> None:
-    """Measure what Spark's own source and sink do with a Kafka."""
+    """Measure Spark's own source and sink with a Kafka server."""
     rows = bench.rows
     server = {"kafka.bootstrap.servers": f"127.0.0.1:{port}"}
     bodies = bench.bodies(rows).selectExpr("body AS value")
@@ -224,9 +224,9 @@ def _noop(frame: DataFrame, _round: int) -> None:
 
 
 def _family(pid: int) -> list[int]:
-    """Return a process and all that come from it."""
+    """Return a process and all its descendants."""
     found = [pid]
-    with suppress(OSError):  # It has ended meanwhile.
+    with suppress(OSError):  # It may have ended.
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
                 found += _family(int(child))
@@ -234,7 +234,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _seconds_of(pid: int) -> float:
-    """Return what a process has used, with its children that have ended."""
+    """Return the CPU time of a process, with its ended children."""
     with suppress(OSError):  # As above.
         return cpu_seconds(pid, with_ended_children=True)
     return 0.0
@@ -249,10 +249,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="cases that have this in their names")
     parser.add_argument("--kafka", type=Path, metavar="FOLDER", help="Kafka, too; its jars")
     given = parser.parse_args(arguments)
-    from cometmq.pipeline import session  # It needs what is not always installed.
+    from cometmq.pipeline import session  # Needs packages that are not always installed.
 
     jars = {"spark.jars": spark_jars(given.kafka.absolute())} if given.kafka else {}
-    # In front of the broker, which would be left behind where there is no Java.
+    # Before the broker, which would be left running if there is no Java.
     spark = session(master=f"local[{given.cores}]", spark_driver_memory="2g", **jars)
     with tempfile.TemporaryDirectory() as folder:
         broker, _ = start_cometmq(Path(folder) / "broker", "async")

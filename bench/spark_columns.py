@@ -1,10 +1,11 @@
-"""What a reader's Python takes of a row, without Spark: bytes made columns.
+"""The time that a reader's Python takes per row to turn bytes into columns, without Spark.
 
     python -m bench.spark_columns [--mib 256] [--rounds 5]
 
-Of a log, with checksums, whose messages are like those of `bench.spark_store`; and of pull answers
-of 4 MiB with messages of 1 KiB. All columns; µs of processor time a row, least and median of the
-rounds behind a first one. Run it in turn with another state of the code to compare the two.
+It reads a log with checksums, whose messages are like those of `bench.spark_store`, and pull
+answers of 4 MiB with messages of 1 KiB, with all columns. It prints µs of CPU time per row, least
+and median of the rounds after the first. Run it in turn with another version of the code to compare
+the two.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def record(number: int, at: int, topic: str, body: bytes, properties: bytes) -> 
 
 
 def fill(path: Path, size: int) -> None:
-    """Write a log of about some size."""
+    """Write a log of about this size."""
     random = Random(1)
     noise = random.randbytes(BODIES)
     number = at = 0
@@ -101,7 +102,7 @@ def answer_batches(made: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def measure(name: str, rounds: int, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-    """Print what a row takes."""
+    """Print the time of a row."""
     taken: list[float] = []
     rows = count = 0
     for _ in range(rounds + 1):

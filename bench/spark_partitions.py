@@ -1,9 +1,9 @@
-"""Reading a topic with Spark by the number of its tasks: a table, and a picture of it.
+"""The rate of reading a topic with Spark by the number of tasks: a table, and a picture of it.
 
     python -m bench.spark_partitions [--rows 400000] [--write docs/spark-partitions.svg]
 
-A broker beside a session of `local[2]`; the best of the rounds. One task leaves a core idle, more
-tasks than cores cost their starts.
+A broker runs beside a session of `local[2]`; the best round counts. One task leaves a core idle;
+more tasks than cores cost their starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 70, 20, 520, 260
 
 
 def measured(bench: Bench, rounds: int) -> dict[str, list[float]]:
-    """Return the rows a second of each kind of columns, by `TASKS`."""
+    """Return the rows per second for each set of columns, by `TASKS`."""
     found: dict[str, list[float]] = {}
     print("| columns | " + " | ".join(f"{tasks} tasks" for tasks in TASKS) + " |")
     print("|---|" + "---|" * len(TASKS))
@@ -44,7 +44,7 @@ def measured(bench: Bench, rounds: int) -> dict[str, list[float]]:
 
 
 def rate(bench: Bench, columns: str, tasks: int, rounds: int) -> float:
-    """Return the rows a second of the best of some rounds."""
+    """Return the rows per second of the best round."""
     frame = bench.read("T", columns=columns, minPartitions=tasks, parallelism=1)
     seconds: list[float] = []
     for _ in range(rounds):
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", metavar="FILE", help="the picture, as SVG")
     given = parser.parse_args(arguments)
-    from cometmq.pipeline import session  # It needs what is not always installed.
+    from cometmq.pipeline import session  # Needs packages that are not always installed.
 
     spark = session(master="local[2]", spark_driver_memory="2g")  # As in `bench.spark`.
     with tempfile.TemporaryDirectory() as folder:

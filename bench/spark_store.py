@@ -1,12 +1,12 @@
-"""Scanning a store with Spark: rows a second by columns, and its checksums in MB a second.
+"""Scanning a store with Spark: rows per second by columns, and checksums in MB per second.
 
     python -m bench.spark_store [--mib 512] [--master 'local[2]'] [--rounds 3]
 
-The store is made anew in a temporary folder: bodies of 200 to 1,800 random bytes, seven
-properties, four topics. Each scan ends in Spark's `noop`, which takes every column of every row and
-drops it. The best of the rounds is shown; the first of a session warms it up and does not count.
-Before each round memory is touched (`bench/memory.py`), so that it is not the host of a virtual
-machine that is measured.
+The store is created in a temporary folder: bodies of 200 to 1,800 random bytes, seven properties,
+four topics. Each scan ends in Spark's `noop`, which takes every column of every row and drops it.
+The best round is shown; the first round of a session warms it up and does not count. Memory is
+touched before each round (`bench/memory.py`), so that the host of a virtual machine is not
+measured.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 TOPICS: Final = ("orders", "payments", "shipments", "clicks")
 BODIES: Final = 1 << 22
-"""Random bytes that bodies are cut from."""
+"""The number of random bytes from which bodies are cut."""
 COMMIT_SIZE: Final = 1 << 20
 WRITTEN_MIB: Final = 1024
-"""More than a scan takes of memory."""
+"""More than the memory that a scan uses."""
 NOW_MS: Final = 1_700_000_000_000
 TEXTS: Final = ("message_id", "unique_key", "offset_id", "key", "tag", "born_host", "store_host")
-"""Columns that are cut from the properties, or are made to be read."""
+"""Columns that are cut from the properties, or are formatted as text."""
 
 _MIB: Final = 1 << 20
 
 
 def fill(folder: str, size: int) -> tuple[int, int]:
-    """Make a store of some size; returns how many messages and bytes its log has."""
+    """Make a store of this size; return how many messages and bytes its log has."""
     random = Random(1)
     noise = random.randbytes(BODIES)
     host = pack_host("127.0.0.1", 10911)
@@ -75,7 +75,7 @@ def fill(folder: str, size: int) -> tuple[int, int]:
 
 
 def best(rounds: int, work: Callable[[], object]) -> float:
-    """Return the seconds of the quickest round."""
+    """Return the seconds of the fastest round."""
     seconds: list[float] = []
     for _ in range(rounds):
         memory.had(WRITTEN_MIB)
@@ -100,7 +100,7 @@ def drop(frame: DataFrame) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make a store, scan it in several ways, and show how quick that was."""
+    """Make a store, scan it in several ways, and print how fast that was."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.spark_store",
         description=__doc__,

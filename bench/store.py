@@ -1,8 +1,8 @@
 """`python -m bench.store [--directory DIR] [PART...]`: the store's speed, without sockets.
 
-Every figure stands beside the cost of `os.pwrite` of 1.2 KiB into an allocated file, measured in
-the same moment, and is given as a multiple of it: absolute times are of the machine. The least of
-many rounds counts, for noise only adds. Appends are measured by `bench.store_appends`.
+Every figure is also given as a multiple of the cost of `os.pwrite` of 1.2 KiB into an allocated
+file, measured at the same moment, as absolute times depend on the machine. The least of many rounds
+counts, as noise only adds. Appends are measured by `bench.store_appends`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if not __package__:  # As `python bench/store.py`, for which Python looks in this folder alone.
+if not __package__:  # As `python bench/store.py`, with which Python only looks in this folder.
     sys.path[0] = str(Path(__file__).parent.parent)
 
 from bench import memory, store_appends, store_queues
@@ -51,7 +51,7 @@ WRITTEN_MIB = 3072
 
 
 def properties(number: int) -> bytes:
-    """Sixty bytes with a key of their own."""
+    """Return sixty bytes of properties with a distinct key."""
     return b"UNIQ_KEY\x017F000001000055B5%016X\x02TAGS\x01TagA\x02WAIT\x01true\x02" % number
 
 
@@ -65,9 +65,9 @@ def least(
     clock: Callable[[], int] = time.perf_counter_ns,
     after: Callable[[], None] = lambda: None,
 ) -> float:
-    """Microseconds of one of the `count` things that a round does, in the best round.
+    """Return the microseconds of one of the `count` things that a round does, in the best round.
 
-    What is done `after` each round is not timed.
+    `after` is called after each round and not timed.
     """
     best = float("inf")
     for number in range(rounds):
@@ -89,7 +89,7 @@ class Bench:
         os.posix_fallocate(self.descriptor, 0, ROUNDS * 500 * RECORD_SIZE)
 
     def pwrite(self) -> float:
-        """Microseconds of the yardstick, now."""
+        """Return the microseconds of the yardstick now."""
         data = b"x" * RECORD_SIZE
 
         def write(number: int) -> None:
@@ -99,9 +99,9 @@ class Bench:
         return least(write, 500)
 
     def line(self, name: str, microseconds: float, wanted: float | None = None) -> None:
-        """Print one figure as a multiple of the yardstick, beside the one that is wanted.
+        """Print one figure as a multiple of the yardstick, with the wanted value.
 
-        That is for a machine on which the yardstick takes 1.8 µs.
+        The wanted value is for a machine on which the yardstick takes 1.8 µs.
         """
         yardstick = self.pwrite()
         target = "" if wanted is None else f"{wanted / WANTED_PWRITE:.2f}"
@@ -117,25 +117,25 @@ class Bench:
 
 
 def drain(store: MessageStore, now_ms: int) -> None:
-    """Do what waits: queues written, keys indexed."""
+    """Do pending work: write queues, index keys."""
     while store.tick(now_ms):
         pass
 
 
 def append(bench: Bench) -> None:
-    """One a turn, 32 a turn and batches, by the calls that a broker makes."""
+    """Measure appends: one per turn, 32 per turn, and batches, by the calls that a broker makes."""
     store_appends.run(str(bench.folder))
 
 
 def put_32(store: MessageStore, number: int) -> None:
-    """Put a batch of 32, beginning with message `number`, and commit."""
+    """Put a batch of 32, starting with message `number`, and commit."""
     batch = [(0, BODY, PROPERTIES[i % 100_000]) for i in range(number, number + 32)]
     store.put_batch("T", number >> 5 & 7, batch, ORIGIN)
     store.commit()
 
 
 def sync(bench: Bench) -> None:
-    """Sync flush beside async: turns of 64 and of 32, one waiting while the next is put."""
+    """Compare sync flush with async: turns of 64 and of 32, one waiting while the next is put."""
     stores = [
         (config, bench.open(f"sync-{config.flush.value}", config)) for config in (ASYNC, SYNC)
     ]
@@ -149,7 +149,7 @@ def sync(bench: Bench) -> None:
 
 
 def turns_of(size: int, store: MessageStore, flush: Flush) -> float:
-    """Return microseconds a message when a turn may be put while the one before waits."""
+    """Return the microseconds per message if a turn may be put while the previous one waits."""
 
     def once(number: int) -> None:
         waiting = 0
@@ -165,7 +165,7 @@ def turns_of(size: int, store: MessageStore, flush: Flush) -> float:
 
 
 def read(bench: Bench) -> None:
-    """Thirty-two neighbours at a time."""
+    """Measure reads of thirty-two neighbours at a time."""
     store = bench.open("read", ASYNC)
     for index in range(0, 32_000, 32):
         batch = [(0, BODY, PROPERTIES[i]) for i in range(index, index + 32)]
@@ -182,7 +182,7 @@ def read(bench: Bench) -> None:
 
 
 def recover(bench: Bench) -> None:
-    """An unclean start that must read 256 MiB back, with nothing known to be synced."""
+    """Measure an unclean start that must read 256 MiB, with nothing known to be synced."""
     config = StoreConfig(flush=Flush.ASYNC, segment_size=1 << 28, unsynced_size_max=1 << 40)
     store = bench.open("recover", config)
     count = (200 << 20) // RECORD_SIZE
@@ -190,7 +190,7 @@ def recover(bench: Bench) -> None:
         put_32(store, index)
     size = store.end_offset
     copy = bench.folder / "recovered"
-    # What a kill leaves: the files as they are, `abort` among them.
+    # What a kill leaves: the files as they are, including `abort`.
     shutil.copytree(bench.folder / "recover", copy)
     store.close(1)
     started = time.perf_counter()
@@ -204,7 +204,7 @@ def recover(bench: Bench) -> None:
 
 
 def quick_put(store: MessageStore) -> Callable[[str, int, bytes], None]:
-    """Return what puts a message as the send handler does."""
+    """Return a function that puts a message as the send handler does."""
     tail = PROPERTIES[0].partition(b"\x02")[2]
 
     def send(topic: str, queue_id: int, properties: bytes) -> None:
@@ -215,9 +215,9 @@ def quick_put(store: MessageStore) -> Callable[[str, int, bytes], None]:
 
 
 def many_queues(bench: Bench) -> None:
-    """Ten thousand topics of eight queues, beside one topic, in this thread's processor time.
+    """Compare ten thousand topics of eight queues with one topic, in this thread's CPU time.
 
-    Puts, as a broker's send handler makes them, and commits: what waits for the index is indexed
+    It measures puts, as a broker's send handler makes them, and commits; pending keys are indexed
     between the rounds.
     """
     store = bench.open("many", ASYNC)
@@ -233,7 +233,7 @@ def many_queues(bench: Bench) -> None:
         store.put("T", queue_id, b"", PROPERTIES[0], ORIGIN)
     store.commit()
     drain(store, 10**9)
-    drain(store, 10**9 + 5000)  # Old enough by now to be written to their files.
+    drain(store, 10**9 + 5000)  # The entries are now old enough to be written to their files.
     written = sum(1 for _ in (bench.folder / "many" / "consumequeue").glob("*/*/*"))
     assert written == 8 * TOPICS + 8, written
     gc.collect()
@@ -260,7 +260,7 @@ def many_queues(bench: Bench) -> None:
 
 
 def puts(store: MessageStore, names: Sequence[str]) -> Callable[[int], None]:
-    """Return a round of 1,024 puts, 32 a turn, each to the next of some topics."""
+    """Return a round of 1,024 puts, 32 per turn, each to the next topic."""
     send = quick_put(store)
 
     def once(number: int) -> None:
@@ -273,7 +273,7 @@ def puts(store: MessageStore, names: Sequence[str]) -> Callable[[int], None]:
 
 
 def batches(store: MessageStore, names: Sequence[str]) -> Callable[[int], None]:
-    """Return a round of 1,024 messages, in batches, each to the next of some topics."""
+    """Return a round of 1,024 messages in batches, each to the next topic."""
 
     def once(number: int) -> None:
         for index in range(number * 1024, number * 1024 + 1024, 32):
@@ -285,13 +285,13 @@ def batches(store: MessageStore, names: Sequence[str]) -> Callable[[int], None]:
 
 
 def in_a_process_of_its_own(bench: Bench) -> None:
-    """Measure the memory of many queues where nothing else has used any."""
+    """Measure the memory of many queues in a process that has used no other."""
     command = [sys.executable, "-m", "bench.store", "--directory", str(bench.folder)]
     subprocess.run([*command, "_queues"], check=True)
 
 
 def large_start(bench: Bench) -> None:
-    """An unclean start of 100 GiB, of which 64 MiB were written since the last checkpoint."""
+    """Measure an unclean start of 100 GiB, with 64 MiB written since the last checkpoint."""
     root = bench.folder / "large"
     config = StoreConfig(flush=Flush.ASYNC, unsynced_size_max=1 << 40)
     for folder in ("commitlog", "consumequeue", "index"):
@@ -318,7 +318,7 @@ def large_start(bench: Bench) -> None:
 
 
 def cold_reader(bench: Bench) -> None:
-    """Appends, alone and while a thread drains what the page cache does not hold."""
+    """Measure appends, alone and while a thread reads what is not in the page cache."""
     store = bench.open("cold", ASYNC)
     size = int(bench.cold_gib * GIB)
     number = 0
@@ -361,7 +361,7 @@ def cold_reader(bench: Bench) -> None:
 
 
 def key_lookup(bench: Bench) -> None:
-    """A key in a full index file; wanted: 100 µs."""
+    """Measure the lookup of a key in a full index file; wanted: 100 µs."""
     report = store_queues.Report(str(bench.folder))
     store_queues.index(report, str(bench.folder / "keys"), bench.items)
 
@@ -379,7 +379,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run all of it, or the parts that were named, in a folder that is removed again."""
+    """Run all parts, or the named ones, in a folder that is removed afterwards."""
     parser = argparse.ArgumentParser(prog="python -m bench.store", description=__doc__)
     parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; all when none is named")
     parser.add_argument("--directory", help="on the disk to measure")

@@ -1,16 +1,16 @@
 """`python -m bench.store_appends [--directory]`: appends by the calls that a broker makes.
 
-A single send is one `put_quick`, which the send handler calls with the properties cut behind the
-unique id, for it has looked at them; a batch is one `put_raw_batch` of the body as it came. The end
-of a turn is one `commit`. What turns leave to be done is done by `tick`, every few milliseconds in
-a broker, here once a round. So "everything" is: the record with its checksum, its share of the
-write, the ConsumeQueue entry on its way into its file, both index entries (a distinct unique key
-and the tags) in theirs. What the handler does besides is measured by `bench.path`.
+A single send is one `put_quick`, which the send handler calls with the properties cut after the
+unique id, as it has looked at them; a batch is one `put_raw_batch` of the body as received. The end
+of a turn is one `commit`. `tick` does the work that turns leave, in a broker every few
+milliseconds, here once per round. So "everything" is: the record with its checksum, its share of
+the write, the ConsumeQueue entry on its way into its file, and both index entries (a distinct
+unique key and the tags) in their files. The rest of the handler is measured by `bench.path`.
 
-Bodies and properties are made right before a round is timed, as the read of a socket would have
-made them: nothing is colder than there. Time is the thread's processor time, and so is that of the
-yardstick, one `os.pwrite` of 1.2 KiB into new pages of an allocated file, timed between the rounds.
-The least of many rounds counts, for noise only adds.
+Bodies and properties are made right before a round is timed, as by the read of a socket, so nothing
+is colder than there. The time is the thread's CPU time. So is that of the yardstick, one
+`os.pwrite` of 1.2 KiB into new pages of an allocated file, timed between the rounds. The least of
+many rounds counts, as noise only adds.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ HOST: Final = b"\x7f\0\0\x01\0\0\x2a\x9f"
 BORN_MS: Final = 1_700_000_000_000
 ORIGIN: Final = Origin(BORN_MS, BORN_MS, HOST)
 MORE: Final = b"WAIT\x01true\x02"
-"""In the place of what a broker adds to each message."""
+"""A stand-in for what a broker adds to each message."""
 TAIL: Final = b"TAGS\x01TagA\x02" + MORE
 RECORD_SIZE: Final = 1230
 ROUND: Final = 1024
-"""Messages of a round: as many as the index takes at once when a broker is busy."""
+"""Messages of a round: as many as the index takes at once if a broker is busy."""
 ROUNDS: Final = 40
 QUEUES: Final = 8
 BATCH: Final = 32
@@ -47,11 +47,11 @@ CONFIG: Final = StoreConfig(flush=Flush.ASYNC, segment_size=1 << 28, unsynced_si
 WRITTEN_MIB: Final = 1024
 """More than a case writes."""
 WANTED_PWRITE: Final = 1.8
-"""Microseconds of the yardstick on the machine that the wanted figures are for."""
+"""Microseconds of the yardstick on the machine for which the wanted figures are."""
 
 
 class Case(NamedTuple):
-    """A way of appending, made ready for `count` messages from a number on, and then called."""
+    """A way of appending: it is prepared for `count` messages from a number on, and then called."""
 
     name: str
     turn_size: int
@@ -65,12 +65,12 @@ def unique_id(number: int) -> bytes:
 
 
 def bodies(count: int) -> list[bytes]:
-    """Make bodies of 1 KiB, each in memory of its own."""
+    """Make bodies of 1 KiB, each in separate memory."""
     return [bytes([number & 0xFF]) + bytes(range(1, 256)) * 4 + b"end" for number in range(count)]
 
 
 def singles(size: int) -> Callable[[MessageStore, int, int], Callable[[], None]]:
-    """Return what makes turns of so many single sends ready."""
+    """Return a function that prepares turns of `size` single sends."""
 
     def ready(store: MessageStore, first: int, count: int) -> Callable[[], None]:
         put_quick, commit = store.put_quick, store.commit
@@ -96,7 +96,7 @@ def singles(size: int) -> Callable[[MessageStore, int, int], Callable[[], None]]
 
 
 def batches(store: MessageStore, first: int, count: int) -> Callable[[], None]:
-    """Make turns of one batch each ready."""
+    """Prepare turns of one batch each."""
     tags = TAIL[: -len(MORE)]
     items = [
         BatchItem(body, unique_id(number) + tags)
@@ -125,9 +125,9 @@ CASES: Final = (
 
 
 class Yardstick:
-    """One `os.pwrite` behind the other, into a new file whose blocks are reserved.
+    """Consecutive calls of `os.pwrite`, into a new file whose blocks are reserved.
 
-    As a log is written: where the page cache holds the pages already, it takes two thirds.
+    That is how a log is written; if the pages were in the page cache, it would take two thirds.
     """
 
     def __init__(self, path: str) -> None:
@@ -150,7 +150,7 @@ class Yardstick:
 
 
 class Measured(NamedTuple):
-    """Microseconds a message, the least of the rounds."""
+    """Microseconds per message in the best round."""
 
     puts: float
     """Puts and commits."""
@@ -160,7 +160,7 @@ class Measured(NamedTuple):
 
 
 def measure(store: MessageStore, case: Case, yardstick: Yardstick) -> Measured:
-    """Time rounds of a case, what they leave to be done included."""
+    """Time rounds of a case, including the work that they leave."""
     store.note_alike(unique_id(0) + TAIL)
     for queue_id in range(QUEUES):
         store.put("T", queue_id, b"x", unique_id(queue_id) + TAIL, ORIGIN)
@@ -182,9 +182,9 @@ def measure(store: MessageStore, case: Case, yardstick: Yardstick) -> Measured:
 
 
 def _load_index(store: MessageStore) -> None:
-    """Have the index ready, which takes its time in a thread; until then nothing is indexed.
+    """Wait until the index is ready, which a thread prepares; until then nothing is indexed.
 
-    Rounds without any index would be the least ones. Who asks has what waits indexed first.
+    Otherwise, rounds without any index would be the best ones. A query first indexes pending keys.
     """
     first = unique_id(0)[9:-1].decode()
     if not store.query("T", first, 1, begin_ms=0, end_ms=1 << 62, now_ms=1):
@@ -192,19 +192,19 @@ def _load_index(store: MessageStore) -> None:
 
 
 class TurnTimes(NamedTuple):
-    """Nanoseconds of each turn, and of the yardstick behind each."""
+    """Nanoseconds of each turn, and of the yardstick after each."""
 
     by_clock: list[int]
     computed: list[int]
-    """What the turn's thread computed."""
+    """The CPU time of the turn's thread."""
     counting: list[int]
-    """By the clock, a loop about as long that only counts: what the machine does to any code."""
+    """The wall-clock time of a loop of similar length that only counts: the machine's noise."""
 
 
 def turn_times(store: MessageStore, case: Case) -> TurnTimes:
     """Time each turn.
 
-    Not in the rounds of `measure`: to look at two clocks costs as much as a put.
+    This is separate from `measure`, as reading two clocks costs as much as a put.
     """
     times = TurnTimes([], [], [])
     steps = 0
@@ -223,7 +223,7 @@ def turn_times(store: MessageStore, case: Case) -> TurnTimes:
 
 
 def _count(steps: int) -> int:
-    """Return the nanoseconds that a loop of so many steps takes by the clock."""
+    """Return the wall-clock nanoseconds of a loop of `steps` steps."""
     begun = time.perf_counter_ns()
     for _ in range(steps):
         pass
@@ -231,18 +231,18 @@ def _count(steps: int) -> int:
 
 
 def _drain(store: MessageStore, now_ms: int) -> None:
-    """Do what waits: queues written, keys indexed."""
+    """Do pending work: write queues, index keys."""
     while store.tick(now_ms):
         pass
 
 
 def per_mille(nanoseconds: list[int], rank: int) -> float:
-    """Return the microseconds that so many of a thousand stay below."""
+    """Return the microseconds below which `rank` of a thousand are."""
     return sorted(nanoseconds)[len(nanoseconds) * rank // 1000] / 1000
 
 
 def run(directory: str) -> None:
-    """Measure all cases, each in a store of its own, and print their table."""
+    """Measure all cases, each in a separate store, and print their table."""
     print(
         "| what | puts and commit, µs | everything, µs | times `pwrite` | wanted | that `pwrite` |"
     )
@@ -273,7 +273,7 @@ def run(directory: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure in a folder that is removed again."""
+    """Measure in a folder that is removed afterwards."""
     parser = argparse.ArgumentParser(prog="python -m bench.store_appends", description=__doc__)
     parser.add_argument("--directory", help="on the disk to measure")
     directory: str | None = parser.parse_args(arguments).directory

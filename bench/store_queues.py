@@ -1,7 +1,7 @@
 """`python -m bench.store_queues [--queues N] [--items N] ...`: ConsumeQueues and index.
 
-Figures are absolute and in times of one `os.pwrite` of 1.2 KiB to an allocated file of the same
-disk, measured in the same minute. It needs some 1.5 GB there with the default numbers.
+Figures are absolute, and multiples of one `os.pwrite` of 1.2 KiB into an allocated file on the same
+disk, measured in the same minute. With the default numbers it needs some 1.5 GB there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONFIG = StoreConfig()
 
 
 def pwrite_microseconds(directory: str) -> float:
-    """The yardstick: one `os.pwrite` of 1.2 KiB behind the other."""
+    """Return the microseconds of the yardstick: consecutive `os.pwrite` calls of 1.2 KiB."""
     path = f"{directory}/yardstick"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(descriptor, 0, 64 << 20)
@@ -51,7 +51,7 @@ def pwrite_microseconds(directory: str) -> float:
 
 
 class Report:
-    """Prints each figure beside the yardstick."""
+    """Prints each figure, also as a multiple of the yardstick."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -70,12 +70,12 @@ class Report:
 
 
 def resident_bytes() -> int:
-    """What the process holds in memory."""
+    """Return the resident memory of the process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def descriptors() -> int:
-    """How many files the process has open."""
+    """Return how many files the process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -101,7 +101,7 @@ def one_queue(report: Report, directory: str) -> None:
 
 
 def many_queues(report: Report, directory: str, count: int) -> None:
-    """Open, fill, write and load as many queues as the largest of brokers has."""
+    """Open, fill, write and load as many queues as the largest brokers have."""
     gc.collect()
     before = resident_bytes()
     queues = ConsumeQueues(RealFileSystem(), directory, CONFIG, clean=True)
@@ -136,7 +136,7 @@ def many_queues(report: Report, directory: str, count: int) -> None:
 
 
 def index(report: Report, directory: str, items: int) -> None:
-    """Build a full index file and ask it."""
+    """Build a full index file and query it."""
     from cometmq.store.index.index_hash import record_hashes
 
     properties = [b"UNIQ_KEY\x01%032X\x02WAIT\x01true\x02" % n for n in range(BATCH)]

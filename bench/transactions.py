@@ -1,12 +1,12 @@
-"""`python -m bench.transactions`: pairs of half message and commit, CometMQ beside Apache RocketMQ.
+"""`python -m bench.transactions`: pairs of half message and commit, compared with Apache RocketMQ.
 
 Each connection sends a half message, waits for its answer, sends its commit, waits for that answer,
-and begins anew. The generator is `pairs.c`, the same for both; async flush, bodies of 1 KiB.
+and starts over. The generator is `pairs.c` for both servers, with async flush and bodies of 1 KiB.
 Apache's broker is started as in `bench.broker`, and warmed up.
 
-With `--apache-program` the load is Apache's own benchmark program, `TransactionProducer`, with as
-many threads on one connection, ROCKETMQ headers, and no questions. Each run starts both anew, and
-the rate is what it shows of its last ten seconds.
+With `--apache-program`, the load comes from Apache's own benchmark program, `TransactionProducer`,
+with as many threads on one connection, ROCKETMQ headers, and no questions. Each run restarts both
+servers, and the rate is the program's for its last ten seconds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _KEY_MARK: Final = "7F0000014D2C18B4AAC2_PAIR_NO_XXX"
 _NUMBER_MARKS: Final = (1_111_111_111, 2_222_222_222)
 _OFFSET_ID: Final = b'"msgId":"'
 _OFFSET_DIGITS: Final = 16
-"""Of an offset id, behind the host."""
+"""The number of digits after the host in an offset id."""
 _QUEUE_OFFSET: Final = b'"queueOffset":"'
 _WRITTEN_MIB: Final = 2048
 """More than a run writes."""
@@ -65,20 +65,20 @@ _SHOWN: Final = re.compile(r"pairs=(\d+) refused=(\d+) p50=([\d.]+) p99=([\d.]+)
 
 
 class Done(NamedTuple):
-    """What one server did in one run."""
+    """The figures of one server in one run."""
 
     rate: float
-    """Pairs a second."""
+    """Pairs per second."""
     p50_us: float
     p99_us: float
-    """Of a pair."""
+    """The p99 of pairs."""
     cpu_us: float
-    """Of the server, for a pair."""
+    """The server's CPU time per pair."""
     refused: int
 
 
 def half_frame() -> bytes:
-    """Make a half message's frame, with a mark where its key stands."""
+    """Make a half message's frame, with a mark in place of its key."""
     properties = f"UNIQ_KEY\x01{_KEY_MARK}\x02TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02"
     header = SendMessageV2(
         producer_group=GROUP,
@@ -98,12 +98,12 @@ def half_frame() -> bytes:
 
 
 def half_form() -> bytes:
-    """Make the same, with a hole for its key."""
+    """Make a template of the same, with a hole for its key."""
     return half_frame().replace(b"%", b"%%").replace(_KEY_MARK.encode(), b"%032X")
 
 
 def commit_form() -> bytes:
-    """Make a commit's header, with holes for the places of its half message, and its key."""
+    """Make the template of a commit's header, with holes for its half message's places and key."""
     header = EndTransaction(
         GROUP, *_NUMBER_MARKS, int(TransactionEnd.COMMIT), _KEY_MARK, topic=TOPIC
     )
@@ -116,20 +116,20 @@ def commit_form() -> bytes:
 
 
 def commit_frame(form: bytes, answer: bytes, key: int) -> bytes:
-    """Fill in the commit of the half message that was answered so."""
+    """Make the commit for a half message from the answer to it."""
     place = int(_value(answer, _OFFSET_ID)[-_OFFSET_DIGITS:], 16)
     header = form % (int(_value(answer, _QUEUE_OFFSET)), place, key)
     return frame_head(JSON.serialize_type, len(header), 0) + header
 
 
 def _value(answer: bytes, name: bytes) -> bytes:
-    """Find a field without reading the others: a generator must be quicker than what it loads."""
+    """Find a field without reading the others: a generator must be faster than the server."""
     begin = answer.index(name) + len(name)
     return answer[begin : answer.index(b'"', begin)]
 
 
 class Generator:
-    """`pairs.c`, built, with what it is to send."""
+    """The compiled `pairs.c`, with what it is to send."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -140,7 +140,7 @@ class Generator:
         self._commit.write_bytes(form)
 
     def load(self, port: int, connections: int, seconds: float) -> tuple[int, int, float, float]:
-        """Load a broker; returns the pairs, the refused requests, and the median and p99 in us."""
+        """Load a broker; return the pairs, the refused requests, and the median and p99 in us."""
         numbers = port, connections, seconds, time.time_ns()
         command = [*map(str, (self._program, *numbers, self._half, self._commit))]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -161,7 +161,7 @@ def measure(server: Server, options: argparse.Namespace, generator: Generator) -
 
 
 def run_program(options: argparse.Namespace, folder: Path) -> None:
-    """Load both in turn with Apache's own program."""
+    """Load both servers in turn with Apache's own program."""
     folder.mkdir()
     classes = class_path(RELEASE, Path(__file__).with_name("apache_program.xml"))
     for number in range(options.pairs):
@@ -179,7 +179,7 @@ def run_program(options: argparse.Namespace, folder: Path) -> None:
 
 
 def load_with_program(server: Server, threads: int, classes: str, home: Path) -> str:
-    """Load a server once; returns the rate, the mean time, and the server's CPU."""
+    """Load a server once; return the rate, the mean time, and the server's CPU time."""
     options = (
         f"-n 127.0.0.1:{server.nameserver_port} -t {TOPIC} -w {threads} -s {len(BODY)} -ri 1000"
     )
@@ -200,7 +200,7 @@ def load_with_program(server: Server, threads: int, classes: str, home: Path) ->
 
 
 def table(found: dict[str, list[Done]]) -> str:
-    """Write the table of docs/performance.md."""
+    """Return the table for docs/performance.md."""
     lines = ["| broker | pairs/s, p50, p99, CPU a pair |", "|---|---|"]
     for name, runs in found.items():
         rate, p50, p99, cpu, refused = map(statistics.median, zip(*runs, strict=True))
@@ -220,7 +220,7 @@ def table(found: dict[str, list[Done]]) -> str:
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Done]]:
-    """Measure both in turn."""
+    """Measure both servers in turn."""
     servers = [start_cometmq(folder / "ours", "async")[0]]
     found: dict[str, list[Done]] = {}
     try:
