@@ -1,4 +1,4 @@
-"""The packaged jobs: `cometmq pipeline JOB`, and each a function of a session and its settings.
+"""The packaged jobs: each is a command `cometmq pipeline JOB` and a function of a Spark session.
 
 ::
 
@@ -7,8 +7,8 @@
     settings = ArchiveSettings(nameserver="127.0.0.1:9876", topic="orders", to="/data/orders")
     report = archive(session(), settings)
 
-`job.py` says what a job is; `JOBS` names those that there are by the modules that hold them, which
-are imported when they are asked for. A module has a `JOB`.
+`job.py` says what a job is. `JOBS` lists all jobs and their modules, which are imported on demand;
+each module has a `JOB`.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ JOBS: Final = {
     "replay": "cometmq.pipeline.jobs.replay",
     "transform": "cometmq.pipeline.jobs.transform",
 }
-"""Jobs by the modules that hold them."""
+"""The jobs and their modules."""

@@ -1,8 +1,8 @@
-"""Where a new checkpoint begins, to go on behind what others have put into an archive.
+"""Where a new checkpoint begins, to continue after what others have put into an archive.
 
-Offsets alone do not tell: those of a topic that was deleted and made anew begin at 0 again, and
-what stands in front of where the archive ends is in no file then. So the last message that the
-archive has of a queue is held against the first one that the queue has now.
+Offsets alone are not enough: those of a topic that was deleted and recreated begin at 0 again, and
+its messages below the archive's end would be in no file. So the archive's last message of a queue
+is compared with the queue's current first message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def last_messages(rows: DataFrame) -> dict[Queue, First]:
-    """Return the last message of each queue, of the later life of a topic that was made anew."""
+    """Return the last message of each queue; of a recreated topic, that of its later life."""
     from pyspark.sql import functions
 
     last = functions.expr("max(struct(batch, queue_offset, unix_millis(store_time) AS stored))")
@@ -36,9 +36,9 @@ def last_messages(rows: DataFrame) -> dict[Queue, First]:
 
 
 def made_anew(settings: StreamSettings, said: dict[str, Any]) -> frozenset[Part]:
-    """Return topics that are others now than those that a stream has read, each with its broker.
+    """Return topics, each with its broker, that were recreated since a stream read them.
 
-    `said` is where that stream is, as its checkpoint has it.
+    `said` is the stream's position in its checkpoint.
     """
     cluster, found = there_now(settings)
     firsts = read_stream_offset(said).firsts
@@ -48,9 +48,9 @@ def made_anew(settings: StreamSettings, said: dict[str, Any]) -> frozenset[Part]
 def going_on(
     settings: StreamSettings, reached: dict[str, Any], last: Mapping[Queue, First]
 ) -> tuple[dict[Queue, int], list[str]]:
-    """Return where queues go on, and what tells of those that cannot.
+    """Return where queues continue, and warnings about those that cannot.
 
-    These have other messages now, and are to be read from their beginning.
+    These have other messages now, and are to be read from the start.
     """
     cluster, found = there_now(settings)
     starts: dict[Queue, int] = {}

@@ -1,27 +1,27 @@
-"""`aggregate`: windows over a topic, into another topic, or into files.
+"""`aggregate`: aggregate a topic in time windows, into another topic or into files.
 
-Each row of the result is a JSON body: the window, the key, and what was reckoned. In mode `append`
-a window is sent once, when its watermark has passed; in `update` whenever it changed. A row is
-known by its batch, its window and its key, so a batch that is repeated sends nothing twice, and a
-value that comes again later is sent again. Updates of one window and key go to one queue, where the
-last one is the latest.
+Each row of the result is a JSON body with the window, the key and the aggregates. In mode `append`,
+a window is sent once, when its watermark has passed; in mode `update`, whenever it has changed. A
+row is identified by its batch, window and key, so a repeated batch sends nothing twice, but a value
+that occurs again later is sent again. Updates of one window and key go to one queue, where the last
+one is the latest.
 
-As files (`--to`) the same are columns of Parquet: a folder for each batch that ended a window,
-which takes its place as a whole, so a batch that is repeated replaces what it was.
+As files (`--to`), the same values are columns of Parquet. Each batch that ended a window has a
+folder, which is put in place as a whole, so a repeated batch replaces its earlier version.
 
-With a schema, bodies that do not fit it (`json_bodies.py` says which ones do) are in no window: all
-that they could add is nulls, and a `count` of messages that say nothing. They are counted as
-`misfits`, in the progress of each batch and in the report. Of those whose time is null nobody can
-say in which window they are: they are in none, and counted as `untimed`.
+With a schema, bodies that do not fit it (see `json_bodies.py`) are in no window: they could only
+add nulls, and a `count` of meaningless messages. They are counted as `misfits`, in the progress of
+each batch and in the report. A message whose time is null belongs to no window, and is counted as
+`untimed`.
 
 A window ends when a message comes that is later than its end by the watermark. Until then it is
-kept, and in mode `append` nothing of it is seen: the report counts what was sent or
-written as `windows`, and what is kept as `windows_open`. What comes behind the watermark is in no
-window. Spark counts it when a task has summed up what it read of a window and key, so each of the
-`late_rows` is one message at least.
+kept, and in mode `append` it is not visible: the report counts windows that were sent or written as
+`windows`, and those that are kept as `windows_open`. Messages that come after the watermark are in
+no window. Spark counts them after a task has summed up what it read of a window and key, so each of
+the `late_rows` is at least one message.
 
-What is reckoned is in Spark's checkpoint. Another window, key or aggregation needs another one; the
-job says so before it starts.
+The aggregates are in Spark's checkpoint. Another window, key or aggregation needs another
+checkpoint; the job says so before it starts.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ __all__ = ("JOB", "AggregateSettings", "aggregate")
 
 _PLAN: Final = "cometmq-aggregate.json"
 _STATE: Final = "state"
-"""In a checkpoint: where Spark keeps what it reckoned."""
+"""The folder in a checkpoint where Spark keeps the aggregates."""
 _OWNER: Final = ("_owner", "aggregate.json")
-"""In the folder of results: whose they are. Spark reads no file whose own name begins so."""
+"""The file in the results folder that says whose it is; Spark ignores names that begin with _."""
 
 
 def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None = None) -> Report:
-    """Reckon over what there is, or on and on, as `trigger` says."""
+    """Aggregate once or continuously, as `trigger` says."""
     run = run or Run()
     report = run.report_of("aggregate", counts_bytes=True)
     checkpoint = Folder(spark, settings.checkpoint)
@@ -84,7 +84,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
             report.details["misfits"] = 0
 
         def put(results: DataFrame, batch_id: int) -> None:
-            results = results.persist()  # What is asked twice would be reckoned twice.
+            results = results.persist()  # Using it twice would compute it twice.
             try:
                 count = results.count()
                 into.put(results, count, batch_id)
@@ -103,7 +103,7 @@ def _holds(settings: AggregateSettings) -> Places:
 
 
 def _tell_windows(settings: AggregateSettings, run: Run, report: Report) -> None:
-    """Tell why no more windows came out than that, and no more messages are in them."""
+    """Explain why there are not more windows, or not more messages in them."""
     if count := report.details["late_rows"]:
         report.details["late"] = (
             f"{count} messages or more came later than the watermark, {settings.watermark}, and are"
@@ -128,10 +128,10 @@ class _Topic:
         self._checkpoint = Folder(spark, settings.checkpoint)
 
     def put(self, results: DataFrame, _count: int, batch_id: int) -> None:
-        """Send those of a batch."""
+        """Send the results of a batch."""
         in_order = self._settings.mode == "update"
         messages = results.select(*_message(results, batch_id, in_order=in_order))
-        # Not by the sink of streams: Spark lets none in Python update.
+        # Not by the stream sink: Spark allows no Python sink in mode update.
         messages.write.format("cometmq").mode("append").options(
             **self._settings.credentials.at(self._settings.nameserver),
             topic=self._settings.to_topic,
@@ -176,12 +176,12 @@ class _Files:
             self._refuse_older()
 
     def _refuse_older(self) -> None:
-        """Refuse a checkpoint that is behind the folder, as one that was put back from a copy.
+        """Refuse a checkpoint that is older than the folder, such as one restored from a copy.
 
-        It would put the same windows into batches of other numbers, and leave those that are there.
+        It would put the same windows into batches with other numbers beside the existing ones.
         """
         done, last = next_batch(self._checkpoint), last_batch(self._folder)
-        if last > done:  # That one was being noted as done when a run was killed.
+        if last > done:  # A run was killed before it noted that batch as done.
             raise OptionError(
                 f"to: {self._folder.path} has results up to batch {last}, and the checkpoint"
                 f" {self._checkpoint.path} says that {done} batches are done, as one that was put"
@@ -190,7 +190,7 @@ class _Files:
             )
 
     def put(self, results: DataFrame, count: int, batch_id: int) -> None:
-        """Write those of a batch; nothing where no window ended."""
+        """Write the results of a batch; nothing if no window ended."""
         if not self._begun:
             document = {"query_id": query_id(self._checkpoint)}
             self._folder.write(json.dumps(document) + "\n", *_OWNER)
@@ -233,9 +233,9 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
 
 
 def _fitting(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
-    """Return the messages whose bodies fit, with what is in these; count the others.
+    """Return the messages whose bodies fit, with the bodies' fields; count the others.
 
-    A field takes the place of a column of messages that is called as it is.
+    A field replaces a message column of the same name.
     """
     from pyspark.sql import functions
     from pyspark.sql.types import StructType
@@ -264,7 +264,7 @@ def _fitting(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
 
 
 def _free_name(name: str, frame: DataFrame) -> str:
-    """Return a name that no column has; to Spark capitals are the same."""
+    """Return a name that no column has; Spark ignores case."""
     taken = {each.lower() for each in frame.columns}
     while name in taken:
         name += "_"
@@ -276,8 +276,8 @@ def _message(results: DataFrame, batch_id: int, *, in_order: bool) -> list[Any]:
 
     body = functions.to_json(functions.struct(*results.columns))
     own = "key" if "key" in results.columns else "from"
-    # What Spark groups by, as a whole: by itself a time would be cut to milliseconds, and said in
-    # the session's zone, which may be another when the batch is repeated.
+    # All digits of what Spark groups by: by default a time would be cut to milliseconds and written
+    # in the session's zone, which may be another when the batch is repeated.
     micros = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
     place = functions.to_json(
         functions.struct(*dict.fromkeys(("from", "to", own))),
@@ -295,7 +295,7 @@ def _message(results: DataFrame, batch_id: int, *, in_order: bool) -> list[Any]:
 def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: bool) -> None:
     names = ("schema", "key", "window", "slide", "time", "aggregations", "mode", "watermark")
     plan = {name: getattr(settings, name) for name in names}
-    # One that Spark would not begin has reckoned nothing, and may be another.
+    # An aggregation that Spark refused to begin has computed nothing, and may be changed.
     has_begun = last_begun(checkpoint) >= 0 or checkpoint.exists(_STATE)
     if has_begun and checkpoint.exists(_PLAN):
         before = checkpoint.read_json(

@@ -1,4 +1,4 @@
-"""What `aggregate` is told: what to reckon, over what, and where to."""
+"""The settings of `aggregate`: what to compute, over which windows, and where results go."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cometmq.pipeline.spark_settings import read_interval
 
 TIME: Final = "store_time"
 _WINDOWS_MAX: Final = 1_000
-"""That a message is in: each is an expression of its own in Spark's plan."""
+"""The most windows that contain a message: each is an expression in Spark's plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateSettings(StreamSettings):
-    """What to reckon, over what, and where to."""
+    """What to compute, over which windows, and where results go."""
 
     topic: str = setting("The topics to read, separated by commas.", metavar="TOPIC[,...]")
     to_topic: str = setting("The topic that results are sent to; or use --to.", "")
@@ -46,7 +46,7 @@ class AggregateSettings(StreamSettings):
 
     @property
     def align_by_time(self) -> bool:
-        """A queue that is read ahead of others would make their messages late."""
+        """True: a queue that is read ahead of others would make their messages late."""
         return True
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class AggregateSettings(StreamSettings):
             )
 
     def _check_times(self) -> None:
-        """Look at them here, for Spark does so half a minute later."""
+        """Check the durations here, as Spark does so only half a minute later."""
         given = {"window": self.window, "watermark": self.watermark}
         given |= {"slide": self.slide} if self.slide else {}
         seconds: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What `aggregate` reckons over a window, as its setting `aggregations` names it."""
+"""What `aggregate` computes over a window, as the setting `aggregations` names it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 from cometmq.pipeline.errors import OptionError
 
 _SIGN: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`|.", re.DOTALL)
-"""Of SQL: a text or a name in quotes, or one letter."""
+"""A token of SQL: a text or name in quotes, or one character."""
 _DISTINCT: Final = re.compile(r"\(\s*distinct\b(?!\s*\))", re.ASCII | re.IGNORECASE)
 _AGGREGATION: Final = re.compile(r"(count|sum|avg|min|max|p[0-9]{1,2})(?:\((.+)\))?", re.ASCII)
 
 
 def names(text: str) -> list[str]:
-    """Return what their columns are called; an `OptionError` names one that is none."""
+    """Return the names of their columns; an `OptionError` names an invalid aggregation."""
     return [_alias(*_read(each)) for each in _split(text)]
 
 
@@ -24,7 +24,7 @@ def columns(text: str) -> list[Any]:
 
 
 def _split(text: str) -> list[str]:
-    """Return what commas part, but for those in parentheses and in quotes."""
+    """Split at commas, except in parentheses and in quotes."""
     parts, depth = [""], 0
     for sign in _SIGN.findall(text):
         depth += (sign == "(") - (sign == ")")
@@ -61,5 +61,5 @@ def _column(name: str, argument: str) -> Any:
 
 
 def _alias(name: str, argument: str) -> str:
-    """Return the name of a column of results; to Spark capitals are the same."""
+    """Return the name of a column of results; Spark ignores case."""
     return name if argument == "*" else f"{name}_{re.sub(r'[^0-9A-Za-z]+', '_', argument)}"

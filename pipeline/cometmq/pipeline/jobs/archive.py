@@ -1,11 +1,10 @@
-"""`archive`: topics to Parquet, each message in exactly one file; or to a table of Delta.
+"""`archive`: write topics to Parquet, each message in exactly one file, or to a Delta table.
 
-For that one see `archive_delta`. Of Parquet, `archive_files` shows what the folder looks like. A
-batch is written into `_staging`, where no reader looks, and takes its place by being renamed; its
-manifest follows. A batch that is repeated after a crash is the same messages (the source sees to
-that), so one whose manifest is there is left as it is, and any other is replaced. So at every
-moment a reader sees whole batches only, each once, whether it reads manifests or not; but while
-`archive-compact` runs, it has to read them.
+For Delta see `archive_delta`; for the layout of a Parquet archive see `archive_files`. A batch is
+written into `_staging`, where no reader looks, and then renamed to its place; its manifest follows.
+A batch that is repeated after a crash has the same messages (the source ensures that), so one with
+a manifest is kept and any other is replaced. So a reader always sees only whole batches, each once,
+whether or not it reads manifests; but while `archive-compact` runs, it must read them.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 _CHECKPOINT: Final = "_checkpoint"
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
 _FILE_SMALL: Final = 8 << 20
-"""Bytes of a file, below which reading many of them takes longer than what is in them."""
+"""With files smaller than this, opening many of them takes longer than reading their contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,24 +108,24 @@ class ArchiveSettings(CopySettings):
 
     @property
     def checkpoint_folder(self) -> str:
-        """Where it keeps how far it is."""
+        """The folder for its progress."""
         return self.checkpoint or f"{self.to.rstrip('/')}/{_CHECKPOINT}"
 
     @property
     def parts(self) -> list[str]:
-        """What the folders of a batch are by."""
+        """The keys by which a batch is divided into folders."""
         return listed(self.partition_by)
 
 
 def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = None) -> Report:
-    """Archive topics: what there is, or on and on, as `trigger` says."""
+    """Archive topics: once or continuously, as `trigger` says."""
     run = run or Run()
     report = run.report_of("archive", counts_bytes=True)
     kind = ToDelta if settings.format == DELTA else _ToParquet
     archiving = kind(spark, settings, report, run)
     with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
-            mend(archiving.checkpoint, run)  # Batches are numbered by it.
+            mend(archiving.checkpoint, run)  # Batch numbers depend on it.
         prepared = archiving.prepare()
         if not run.dry_run:
             archiving.folder.require_writable()
@@ -156,11 +155,11 @@ class _ToParquet(Archiving):
     _warned_of_files = False
 
     def last(self) -> Last | None:
-        """Look at the last manifest."""
+        """Return what the last manifest says."""
         if is_delta(self.folder):
             raise OptionError(f"format: {self.folder.path} is a table of delta")
         if not batches(self.folder):
-            if not self.checkpoint.names(ENDS):  # Else it may be what a crash left.
+            if not self.checkpoint.names(ENDS):  # Otherwise a crash may have left it.
                 refuse_batches(self.folder)
             if name := stranger_in(self.folder):
                 self.run.tell(
@@ -178,7 +177,7 @@ class _ToParquet(Archiving):
         )
 
     def reached(self, last: Last) -> dict[str, Any]:
-        """Read all manifests."""
+        """Return the ends in all manifests."""
         del last
 
         def ends(there: list[BatchName]) -> dict[str, Any]:
@@ -189,7 +188,7 @@ class _ToParquet(Archiving):
         return while_there(self.folder, ends)
 
     def last_messages(self) -> dict[Queue, First]:
-        """Look at the rows of all batches, beside `archive-compact`, too."""
+        """Find the last messages in the rows of all batches, even while `archive-compact` runs."""
         if not any(self.folder.has_files(name.folder) for name in batches(self.folder)):
             return {}
         return again_if_merged(
@@ -197,20 +196,20 @@ class _ToParquet(Archiving):
         )
 
     def observed(self, frame: DataFrame) -> DataFrame:
-        """Return it as it is: manifests count by batches."""
+        """Return it unchanged: manifests have counts for each batch."""
         return frame
 
     def begin(self) -> None:
-        """Note how batches are numbered, and remove what a crash left."""
+        """Note how batches are numbered, and remove what a crash left behind."""
         super().begin()
         self.folder.remove(STAGING)
 
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
-        """Write its files, and its manifest behind them."""
+        """Write its files, and then its manifest."""
         from pyspark.sql import Observation, functions
 
         name = BatchName(number, number)
-        # One that was repeated may have been merged with others meanwhile.
+        # A repeated batch may have been merged with others meanwhile.
         if number <= self.last_written and self._is_there(name):
             self._require_same(name, batch_id)
             return
@@ -235,14 +234,14 @@ class _ToParquet(Archiving):
         return any(each.holds(name) for each in batches(self.folder))
 
     def _require_same(self, name: BatchName, batch_id: int) -> None:
-        """Refuse a batch that is there, but ends elsewhere."""
+        """Refuse a batch that exists but ends elsewhere."""
 
         def look(there: list[BatchName]) -> Manifest:
             return Manifest.read(self.folder, place_of(name, there))
 
         found = while_there(self.folder, look)
         ends = self.written(name.last, batch_id).ends
-        same = {topic: found.ends.get(topic) for topic in ends}  # Merged ones may have others'.
+        same = {topic: found.ends.get(topic) for topic in ends}  # A merged one may have others.
         if found.name.last != name.last or same != ends:
             raise self.ends_elsewhere(name)
 
@@ -263,7 +262,7 @@ class _ToParquet(Archiving):
         )
 
     def _count_files(self, batch: str) -> None:
-        """Note how many files a batch has, and warn when a trigger makes them too small."""
+        """Note how many files a batch has, and warn if the trigger makes them too small."""
         sizes = [size for _, size in self.folder.files(batch)]
         self.report.count("files", len(sizes))
         self.report.count("file_bytes", sum(sizes))

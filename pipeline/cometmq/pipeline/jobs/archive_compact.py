@@ -1,14 +1,14 @@
-"""`archive-compact`: many small files of an archive made few large ones.
+"""`archive-compact`: merge many small files of an archive into few large ones.
 
-Neighbouring batches become one, whose folder and manifest say from which to which. Its files are
-written where no reader looks, read again, and compared with what the manifests say: rows, and the
-checksum over all of them. Then they take their place, and with the new manifest the old batches
-count no more; what is left of them is removed, now or by the next run. A job that is killed leaves
-an archive that is whole.
+Neighbouring batches become one, whose folder and manifest name the first and the last of them. Its
+files are written where no reader looks, read again, and compared with the manifests: the number of
+rows, and the checksum over them. Then they are moved to their place. With the new manifest, the old
+batches no longer count; what is left of them is removed, now or by the next run. If the job is
+killed, the archive is intact.
 
-While it runs, and after it was killed until it runs again, a reader that does not go by manifests
-may see the messages of a batch twice or, with files that go while it reads, an error. `archive` may
-go on meanwhile; another `archive-compact` may not.
+While it runs, and after a kill until it runs again, a reader that ignores manifests may see the
+messages of a batch twice, or fail when files are removed. `archive` may run meanwhile; another
+`archive-compact` may not.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ORDER: Final = (FROM_BATCH, "topic", "broker", "queue_id", "queue_offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactSettings:
-    """What to compact, and how far."""
+    """What to compact, and how much."""
 
     archive: str = setting("The archive's folder.", metavar="DIR")
     file_size: str = setting("The size that files should reach.", "128m", metavar="SIZE")
@@ -76,12 +76,12 @@ class CompactSettings:
 
     @property
     def batch_bytes(self) -> int:
-        """How much becomes one batch at most."""
+        """The largest size of a merged batch."""
         return read_size("batch-size", self.batch_size)
 
 
 class _Batch(NamedTuple):
-    """A batch, and the sizes of its files by the folders in it."""
+    """A batch, and the sizes of its files, by its folders."""
 
     manifest: Manifest
     files: dict[str, list[int]]
@@ -146,14 +146,14 @@ class _Compacting:
         require_batches(self.folder, "archive")
 
     def clean_up(self) -> None:
-        """Remove what is left of batches that were merged, and of merging that came to no end."""
+        """Remove what is left of merged batches and of unfinished merges."""
         self.folder.require_writable()
         never_there = [name.folder for name in unfinished(self.folder) if name.is_merged]
         for path in [*merged_away(self.folder), *never_there]:
             self.folder.remove(path)
 
     def groups(self, run: Run) -> Iterator[list[_Batch]]:
-        """Yield neighbours that become one batch with fewer files, until the job shall stop."""
+        """Yield neighbours that become one batch with fewer files, until the job is to stop."""
         group: list[_Batch] = []
         for each in self._batches(run):
             size = sum(one.size for one in group) + each.size
@@ -169,7 +169,7 @@ class _Compacting:
 
     def _batches(self, run: Run) -> Iterator[_Batch]:
         for name in batches(self.folder):
-            if run.is_stopping:  # To look at thousands of them takes minutes.
+            if run.is_stopping:  # Looking at thousands of them takes minutes.
                 return
             files: dict[str, list[int]] = defaultdict(list)
             for path, size in self.folder.files(name.folder):
@@ -177,7 +177,7 @@ class _Compacting:
             yield _Batch(Manifest.read(self.folder, name), files)
 
     def _go_together(self, group: Sequence[_Batch], other: _Batch) -> bool:
-        """Whether a batch follows others, and has their folders and columns, if it has any."""
+        """Whether a batch follows others and has the same folders and columns, if it has any."""
         last, next_one = group[-1].manifest, other.manifest
         follows = last.name.last + 1 == next_one.name.first
         if not follows or list(last.parts) != list(next_one.parts):
@@ -186,7 +186,7 @@ class _Compacting:
         return len(columns) <= 1
 
     def _columns(self, batch: _Batch) -> str:
-        """Return the columns of a batch's files and their types; nothing of one without files."""
+        """Return the columns of a batch's files with their types; '' if it has no files."""
         if batch.name not in self._known_columns:
             files = self.folder.files(batch.name.folder)
             of = [self.folder.of(batch.name.folder, path) for path, _ in files[:1]]
@@ -197,11 +197,11 @@ class _Compacting:
 
     def _is_worth_it(self, group: Sequence[_Batch]) -> bool:
         before = sum(each.file_count for each in group)
-        # Half of the files, at least: what is merged again and again costs little then.
+        # At least half of the files must go, so that repeated merging costs little.
         return len(group) > 1 and 0 < self.expected(group) * 2 <= before
 
     def expected(self, group: Sequence[_Batch]) -> int:
-        """Return how many files there will be: in each folder as many as its bytes need."""
+        """Return how many files there will be: in each folder as many as its size needs."""
         together: dict[str, int] = defaultdict(int)
         for each in group:
             for folder, sizes in each.files.items():
@@ -209,7 +209,7 @@ class _Compacting:
         return sum(-(-size // self._settings.file_bytes) for size in together.values())
 
     def merge(self, group: Sequence[_Batch]) -> tuple[int, list[Span]]:
-        """Make one batch of some, and return how many files that has, and what of which queues."""
+        """Merge batches; return how many files the new one has, and its ranges of queues."""
         folder = self.folder
         manifest = reduce(Manifest.followed_by, (each.manifest for each in group))
         staged = f"{COMPACTING}/{manifest.name}"
@@ -227,7 +227,7 @@ class _Compacting:
         return count, spans
 
     def _look_for_others(self, group: Sequence[_Batch]) -> None:
-        """Refuse to merge what another run has merged meanwhile: it would be there twice."""
+        """Refuse to merge what another run has merged meanwhile: it would exist twice."""
         there = batches(self.folder)
         if gone := [str(each.name) for each in group if each.name not in there]:
             raise PipelineError(
@@ -251,7 +251,7 @@ class _Compacting:
             (writer.partitionBy(*parts) if parts else writer).parquet(path)
 
     def _compare(self, manifest: Manifest, path: str) -> list[Span]:
-        """Refuse files that do not hold what the manifests say; return what of which queues."""
+        """Refuse files that do not have what the manifests say; return their ranges of queues."""
         from pyspark.sql import functions
 
         frame = read_files(self._spark, path, [path])

@@ -1,9 +1,9 @@
-"""`archive --format delta`: a table of Delta, to which each batch is one commit.
+"""`archive --format delta`: a Delta table, to which each batch is one commit.
 
-The commit says which stream's which batch it is, so Delta itself leaves out one that is repeated.
-`_cometmq/archive.json` in the table's folder says whose the table is, and where the last batch ends
-that is certainly there, and the one that was begun behind it: whether that one is there, the rows
-tell, whose column `batch` has its number. What is in folders that begin so, Delta leaves alone.
+The commit says which batch of which stream it is, so Delta itself skips a repeated batch.
+`_cometmq/archive.json` in the table's folder says whose the table is, where the last batch ends
+that is certainly there, and where the next one ends, which was begun. The rows show whether that
+one is there, too: the column `batch` has its number. Delta ignores folders that begin with `_`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 _NOTES: Final = ("_cometmq", "archive.json")
 _TYPES: Final = {"date": "date", "hour": "int"}
-"""Of the columns that others are partitioned by: those that an archive of Parquet is read with."""
+"""The types of partition columns: the same as when a Parquet archive is read."""
 
 
 class ToDelta(Archiving):
-    """An archive that is a table of Delta."""
+    """An archive that is a Delta table."""
 
     _begun: Last | None = None
     _done: Last | None = None
@@ -48,11 +48,11 @@ class ToDelta(Archiving):
 
     @property
     def last_noted(self) -> int:
-        """The last batch that was begun: one without rows is not in the table."""
+        """The last batch that was begun; a batch without rows is not in the table."""
         return -1 if self._begun is None else self._begun.number
 
     def last(self) -> Last | None:
-        """Look which batch is the last one."""
+        """Find the last batch."""
         require_delta(self.spark, "format")
         self._restores = Restores(self.folder)
         if self.folder.exists(MANIFESTS):
@@ -61,7 +61,7 @@ class ToDelta(Archiving):
             if is_delta(self.folder):
                 raise OptionError(f"to: {self.folder.path} is a table that is no archive")
             return None
-        if not is_delta(self.folder):  # Killed in front of its first commit, or that is lost.
+        if not is_delta(self.folder):  # Killed before its first commit, or the commit is lost.
             return None
         said = self.folder.read_json(
             *_NOTES,
@@ -77,13 +77,13 @@ class ToDelta(Archiving):
         return self._done
 
     def _go_back(self, begun: Last, there: int) -> None:
-        """Refuse a table that was restored to a version from before its last batches.
+        """Refuse a table that was restored to a version before its last batches.
 
-        Its stream has them behind it, and Delta leaves out what that repeats. Another one reads
-        them again, under new numbers, for the old ones may be known to a replay.
+        Its stream is past these batches, and Delta would skip repeated ones. Another stream reads
+        them again, under new numbers, as a replay may know the old ones.
         """
         is_adopted = self._done is not None and self._done.query_id != begun.query_id
-        if is_adopted:  # By one that was killed in front of its first commit.
+        if is_adopted:  # By a stream that was killed before its first commit.
             return
         if begun.query_id == query_id(self.checkpoint):
             raise OptionError(
@@ -95,11 +95,11 @@ class ToDelta(Archiving):
         self._begun = self._done = replace(begun, ends=ends_of_rows(self.spark, self.folder))
 
     def reached(self, last: Last) -> dict[str, Any]:
-        """Look at the rows of the streams before the last one: the notes speak of that alone."""
+        """Find the ends of earlier streams in the rows, as the notes only cover the last stream."""
         return ends_of_both(ends_of_rows(self.spark, self.folder), last.ends)
 
     def last_messages(self) -> dict[Queue, First]:
-        """Look at the rows that were archived."""
+        """Find the last messages in the archived rows."""
         return last_messages(rows_of_batches(self.spark, self.folder))
 
     def observed(self, frame: DataFrame) -> DataFrame:
@@ -114,7 +114,7 @@ class ToDelta(Archiving):
         return seen
 
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
-        """Append it; Delta itself knows one that is there without rows."""
+        """Append it; Delta itself knows an existing batch without rows."""
         begun = self.written(number, batch_id)
         self._require_same(begun)
         if number <= self.last_written:
@@ -126,7 +126,7 @@ class ToDelta(Archiving):
         typed = {"body": body} | {
             part: f"{kind}({part})" for part, kind in _TYPES.items() if part in self.parts
         }
-        # First, for Delta keeps the least and greatest of the first columns alone.
+        # First, as Delta keeps minimum and maximum only of the first columns.
         columns = [f"{number} AS batch"]
         columns += [f"{typed.get(name, name)} AS {name}" for name in frame.columns]
         append_batch(
@@ -148,7 +148,7 @@ class ToDelta(Archiving):
                 self._go_back(self._begun, there)
 
     def _require_same(self, batch: Last) -> None:
-        """Refuse one that was begun before, and ended elsewhere: a stream repeats its last."""
+        """Refuse a batch that was begun before with another end: a stream repeats its last one."""
         before = self._begun
         if before is None or batch.query_id != before.query_id or batch.number > before.number:
             return

@@ -1,17 +1,17 @@
-"""The files of an archive, and how they are read: by the manifests, each message once.
+"""The files of an archive, and how to read them by manifests, each message once.
 
 ::
 
     TO/batch=000012/topic=orders/date=2026-11-21/part-….parquet
-    TO/batch=000003-000009/…                  seven batches that `archive-compact` made one
-    TO/_manifests/000012.json                 what is in a batch: offsets, rows, a checksum
+    TO/batch=000003-000009/…                  seven batches merged by `archive-compact`
+    TO/_manifests/000012.json                 the contents of a batch: offsets, rows, a checksum
     TO/_manifests/000003-000009.json
-    TO/_checkpoint/                           how far the stream is
+    TO/_checkpoint/                           the progress of the stream
     TO/_staging/, TO/_compacting/             what is being written
-    TO/_replays/                              what `replay` has done
+    TO/_replays/                              the progress of `replay`
 
-A batch is there when its manifest is. One that was merged is there in the merged one alone: what is
-left of it, should a crash have come between, counts no more.
+A batch exists when its manifest does. A batch that was merged exists only in the merged one: if a
+crash has left something of it, that no longer counts.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 MANIFESTS: Final = "_manifests"
 COMPACTING: Final = "_compacting"
 CHECKSUM: Final = "bit_xor(xxhash64(topic, broker, queue_id, queue_offset, body))"
-"""The same in whichever order the rows are; that of two batches is one XOR the other."""
+"""Independent of the order of rows; the checksum of two batches together is the XOR of both."""
 PARTS: Final = {
     "topic": "topic",
     "date": "date_format(store_time, 'yyyy-MM-dd')",
     "hour": "date_format(store_time, 'HH')",
 }
-"""By what the files of a batch can be told apart, and how a row says it."""
+"""The keys by which a batch can be divided into folders, with their SQL."""
 COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
-"""Of Parquet, those that are written."""
+"""The compressions of Parquet that are offered."""
 
 FROM_BATCH: Final = "from_batch"
-"""A column of merged files: the number of the batch that each row came in."""
+"""A column of merged files: the number of each row's original batch."""
 
 _IF_DAMAGED: Final = (
     "put it back from a copy of the archive. Do not remove it: without it the batch would count as"
@@ -60,29 +60,29 @@ _FOLDER: Final = "batch="
 _SUFFIX: Final = ".json"
 _Seen = TypeVar("_Seen")
 NO_PATTERNS: Final = {"__globPaths__": "false"}
-"""For reads: a folder that is called `a[1]` is that, and not `a1`. Spark does not document it."""
+"""For reads: a folder named `a[1]` is that, and not `a1`. Spark does not document the option."""
 _NONE_LEFT_OUT: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""For reads, whatever the session says: a file that is damaged or gone is an error, and not fewer
-rows."""
+"""For reads, whatever the session says: a damaged or missing file is an error, and does not
+silently reduce the rows."""
 _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
 def require_compression(name: str) -> None:
-    """Refuse one that no archive is written with; Spark would, behind its start."""
+    """Refuse a compression that is not offered; Spark would do so only after its start."""
     if name not in COMPRESSIONS:
         raise OptionError(f"compression: {name!r} is none of {', '.join(COMPRESSIONS)}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class BatchName:
-    """The number of a batch, or from which to which they were merged."""
+    """The number of a batch, or the first and last number of a merged one."""
 
     first: int
     last: int
 
     @classmethod
     def read(cls, text: str) -> BatchName | None:
-        """Return what a manifest or folder is named by; `None` if it is no batch."""
+        """Parse the name of a manifest or folder; `None` if it is not a batch."""
         found = _NAME.fullmatch(text)
         if found is None:
             return None
@@ -94,51 +94,51 @@ class BatchName:
 
     @property
     def folder(self) -> str:
-        """Where its files are."""
+        """The folder of its files."""
         return f"{_FOLDER}{self}"
 
     @property
     def manifest(self) -> str:
-        """The file that says so."""
+        """The name of its manifest."""
         return f"{self}{_SUFFIX}"
 
     @property
     def is_merged(self) -> bool:
-        """Whether it is several batches."""
+        """Whether it was merged from several batches."""
         return self.last > self.first
 
     @property
     def numbers(self) -> range:
-        """The batches that it was, or was made of."""
+        """The numbers of the batches that it consists of."""
         return range(self.first, self.last + 1)
 
     def holds(self, other: BatchName) -> bool:
-        """Whether the other one is a part of it."""
+        """Whether another batch is part of it."""
         return self.first <= other.first and other.last <= self.last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What is in a batch."""
+    """The contents of a batch."""
 
     name: BatchName
     query_id: str | None
-    """Of the stream that wrote it."""
+    """The id of the stream that wrote it."""
     rows: int
     size: int
-    """Bytes of bodies."""
+    """The size of the bodies in bytes."""
     checksum: int
     parts: Sequence[str]
-    """What its folders are by."""
+    """The keys of its folders."""
     schema: str
-    """What the column `value` is; empty without one."""
+    """The schema of the column `value`; empty without one."""
     ends: Any
-    """Where it ends: offsets by topic, broker and queue, those of queues that it has nothing of
-    included."""
+    """Where it ends: offsets by topic, broker and queue, including queues of which it has no
+    messages."""
 
     @classmethod
     def read(cls, folder: Folder, name: BatchName) -> Manifest:
-        """Read one."""
+        """Read the manifest of a batch."""
         said = folder.read_json(MANIFESTS, name.manifest, if_damaged=_IF_DAMAGED)
         try:
             return cls(
@@ -148,7 +148,7 @@ class Manifest:
                 size=said["bytes"],
                 checksum=int(said["checksum"], 16),
                 parts=said["partition_by"],
-                schema=said.get("schema", ""),  # Older ones have none.
+                schema=said.get("schema", ""),  # Older manifests have none.
                 ends=said["ends"],
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -156,7 +156,7 @@ class Manifest:
             raise DamagedFileError(f"{path} is damaged ({error!r}): {_IF_DAMAGED}") from error
 
     def write(self, folder: Folder) -> None:
-        """Write it: from now on the batch is there."""
+        """Write it; from now on the batch exists."""
         document = {
             "batch": self.name.last,
             "first_batch": self.name.first,
@@ -171,7 +171,7 @@ class Manifest:
         folder.write(json.dumps(document, indent=2) + "\n", MANIFESTS, self.name.manifest)
 
     def followed_by(self, other: Manifest) -> Manifest:
-        """Return that of both together, of which the other one comes behind."""
+        """Return the manifest of both batches together; the other one is the later."""
         return replace(
             other,
             name=BatchName(self.name.first, other.name.last),
@@ -183,9 +183,9 @@ class Manifest:
 
 
 def ends_of_both(one: Any, other: Any) -> dict[str, Any]:
-    """Return where two batches end together, of which the other one comes behind.
+    """Return where two batches end together; the other one is the later.
 
-    They may be of several streams, of which each speaks of its own topics alone.
+    They may be of different streams, each of which only has its own topics.
     """
     both: dict[str, Any] = {}
     for ends in (one, other):
@@ -205,7 +205,7 @@ def batches(folder: Folder) -> list[BatchName]:
 
 
 def require_batches(folder: Folder, option: str) -> list[BatchName]:
-    """Return the batches of an archive; an `OptionError` of a folder that has none."""
+    """Return the batches of an archive; raise `OptionError` if the folder has none."""
     if found := batches(folder):
         return found
     raise OptionError(f"{option}: {folder.path} is no archive, or has nothing in it")
@@ -217,11 +217,11 @@ def while_there(
     there: list[BatchName] | None = None,
     batch: BatchName | None = None,
 ) -> _Seen:
-    """Return what is seen of the batches, all of which are still there when that is done.
+    """Return the result of `look` on the batches, all of which still exist when it is done.
 
-    Once `archive-compact` has merged some, their files go, and who looks then sees a batch with
-    fewer files or none, as if it had no more: so this looks again. `there` are the batches of an
-    earlier look, which spares one; `batch` is the only one that is looked at.
+    When `archive-compact` has merged batches, their files go, and a reader may see a batch with
+    fewer files or none, as if that were all: so this looks again. `there` are the batches of an
+    earlier look, which saves one; `batch` is given if only that one is looked at.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -240,15 +240,15 @@ def while_there(
 
 
 def archives_in(spark: SparkSession, places: Iterable[Place]) -> list[Folder]:
-    """Return the archives among some places, which `archive-compact` may be at."""
+    """Return the archives among some places, on which `archive-compact` may be at work."""
     return [Folder(spark, place.path) for place in places if place.kind == ARCHIVE]
 
 
 def again_if_merged(folders: Sequence[Folder], do: Callable[[], _Seen]) -> _Seen:
-    """Do what reads archives, and once more if it fails where some was merged meanwhile.
+    """Read archives, and try once more if that fails and batches were merged meanwhile.
 
-    A table of files that `archive-compact` has removed since is an error, and never fewer rows:
-    what is done once more finds the same messages in other files.
+    If `archive-compact` has removed files of a table, reading it fails and never returns fewer
+    rows: the second attempt finds the same messages in other files.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -264,14 +264,14 @@ def again_if_merged(folders: Sequence[Folder], do: Callable[[], _Seen]) -> _Seen
 
 
 def _are_still(folder: Folder, there: Sequence[BatchName], batch: BatchName | None) -> bool:
-    """Whether none was merged since, or not this one; `archive` may have put more behind them."""
-    if batch is not None:  # Its manifest goes before its files.
+    """Whether no batch was merged since, or not `batch`; `archive` may have added more."""
+    if batch is not None:  # Its manifest is removed before its files.
         return folder.exists(MANIFESTS, place_of(batch, there).manifest)
     return batches(folder)[: len(there)] == there
 
 
 def place_of(batch: BatchName, there: Sequence[BatchName]) -> BatchName:
-    """Return where a batch is: itself, or what it was merged into."""
+    """Return where a batch is: itself, or the one that it was merged into."""
     found = next((each for each in there if each.holds(batch)), None)
     if found is None:
         raise DamagedFileError(
@@ -281,7 +281,7 @@ def place_of(batch: BatchName, there: Sequence[BatchName]) -> BatchName:
 
 
 def knows_topic(folder: Folder, topic: str) -> bool:
-    """Whether a manifest of an archive speaks of a topic, be it of one without a message."""
+    """Whether a manifest of an archive mentions a topic, even without messages."""
     return while_there(
         folder,
         lambda there: any(topic in Manifest.read(folder, name).ends for name in reversed(there)),
@@ -289,7 +289,7 @@ def knows_topic(folder: Folder, topic: str) -> bool:
 
 
 def merged_away(folder: Folder) -> Iterator[str]:
-    """Yield what is left of batches that were merged: manifests first, their folders behind."""
+    """Yield what is left of merged batches: first manifests, then their folders."""
     there = batches(folder)
 
     def is_over(name: BatchName) -> bool:
@@ -301,8 +301,8 @@ def merged_away(folder: Folder) -> Iterator[str]:
 
 
 def lost_manifests(there: Sequence[BatchName]) -> list[BatchName]:
-    """Return the batches in front of others of which nothing says any more that they are there."""
-    in_front = BatchName(-1, -1)  # Of the first batch, which is number 0.
+    """Return batches before existing ones that no manifest mentions any more."""
+    in_front = BatchName(-1, -1)  # Before the first batch, which is number 0.
     return [
         BatchName(before.last + 1, behind.first - 1)
         for before, behind in pairwise([in_front, *there])
@@ -311,7 +311,7 @@ def lost_manifests(there: Sequence[BatchName]) -> list[BatchName]:
 
 
 def unfinished(folder: Folder) -> Iterator[BatchName]:
-    """Yield batches that have files and no manifest: a crash, or a job that is running."""
+    """Yield batches that have files but no manifest, because of a crash or a running job."""
     there = batches(folder)
     for name in _named(folder.names(), _FOLDER):
         if not any(each.holds(name) for each in there):
@@ -319,10 +319,10 @@ def unfinished(folder: Folder) -> Iterator[BatchName]:
 
 
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
-    """Return an archive as a table: the batches that have a manifest, `batch` being their number.
+    """Return an archive as a table: the batches that have a manifest, with their number as `batch`.
 
-    Of those that were merged, too: the number is that of the batch that a message came in. Of a
-    table of Delta Delta says which files are in it.
+    In merged batches, too, the number is that of a message's original batch. For a Delta table,
+    Delta says which files are in it.
     """
     folder = Folder(spark, path)
     if is_delta(folder):
@@ -338,8 +338,8 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
 
 
 def read_batches(spark: SparkSession, folder: Folder, names: Sequence[BatchName]) -> DataFrame:
-    """Return some batches of an archive, one of which has files, as a table."""
-    # Apart, for Spark takes the columns of one file for those of all.
+    """Return some batches of an archive, at least one with files, as a table."""
+    # Separately, as Spark takes the columns of one file for those of all files.
     of_kinds = [
         read_files(spark, folder.path, [folder.of(name.folder) for name in some])
         for merged in (False, True)
@@ -349,11 +349,11 @@ def read_batches(spark: SparkSession, folder: Folder, names: Sequence[BatchName]
 
 
 def read_files(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFrame:
-    """Return folders of an archive as a table; columns out of their names have their own types."""
+    """Return folders of an archive as a table; columns from folder names get their types."""
     from pyspark.sql import functions
 
     inferred = spark.conf.get(_INFERRED)
-    # Spark would take a topic of digits for a number.
+    # Spark would take a topic's name of digits for a number.
     spark.conf.set(_INFERRED, "false")
     reader = spark.read.options(**NO_PATTERNS, **_NONE_LEFT_OUT, basePath=base)
     try:

@@ -1,10 +1,10 @@
-"""`archive-vacuum`: what no manifest of an archive speaks of, removed.
+"""`archive-vacuum`: remove files that no manifest of an archive mentions.
 
 A crash can leave files behind that are in no batch: those of a batch whose manifest was not written
-yet, of one that was merged, of one that was being written. No reader that goes by manifests sees
-them. Those of a job that is running look the same, so what is younger than a day stays; and while
-`archive` writes there, that holds whatever is said. So that none begins while something is looked
-at and removed, the folder is held meanwhile.
+yet, of a merged batch, or of one that was being written. Readers that go by manifests do not see
+them. Files of a running job look the same, so anything younger than a day stays; while `archive`
+writes there, that holds whatever the settings say. The folder is held while files are looked at and
+removed, so that no job begins meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HOUR_MS: Final = 3_600_000
 _OLD_HOURS: Final = 24
-"""By then a batch that is being written is there, with its manifest."""
+"""After this time, a batch that was being written has its manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class VacuumSettings:
 
 
 def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | None = None) -> Report:
-    """Remove it, and report what was removed."""
+    """Remove such files, and report what was removed."""
     run = run or Run()
     report = run.report_of("archive-vacuum")
     folder = Folder(spark, settings.archive)
@@ -82,17 +82,17 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
 
 
 def _strays(folder: Folder, settings: VacuumSettings, run: Run, report: Report) -> Generator[str]:
-    """Yield what is to be removed next, as it is then, and stays until the next is asked for.
+    """Yield the next thing to remove; nobody else uses it until the next one is asked for.
 
-    `archive` may be at work: it replaces what a crash left of a batch, and that is there then.
+    `archive` may be at work: it may replace what a crash left of a batch, which then exists.
     """
-    yield from merged_away(folder)  # What was merged is nobody's any more.
+    yield from merged_away(folder)  # Nobody uses what was merged any more.
     under_way = [
         f"{parent}/{name}" for parent in (STAGING, COMPACTING) for name in folder.names(parent)
     ]
     there = batches(folder)
     left = [each for each in unfinished(folder) if each.is_merged or each.last > there[-1].last]
-    # A crash leaves none in front of the last one: these have lost the only thing that names them.
+    # A crash leaves none before the last batch: these have lost the manifest that mentions them.
     for each in lost_manifests(there):
         run.tell(warning=f"{folder.path} has no manifest of batches {each}; their files stay")
     for path in [*under_way, *(each.folder for each in left)]:

@@ -1,7 +1,7 @@
-"""What all ways to write an archive share: who may go on in it, and how its batches are numbered.
+"""The common part of writing archives: who may continue one, and how batches are numbered.
 
-A checkpoint and an archive belong together: a new checkpoint would begin at the beginning again.
-With `adopt` it goes on where the archive ends, with batches numbered behind those that there are.
+A checkpoint and an archive belong together: a new checkpoint would start from the beginning. With
+`adopt`, it continues where the archive ends, and numbers its batches after the existing ones.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from cometmq.pipeline.offsets import First
 
 _NUMBERS: Final = "archive.json"
-"""In the checkpoint: the number of its first batch, where the archive had others before."""
+"""The file in a checkpoint with the number of its first batch, if the archive had earlier ones."""
 _IF_DAMAGED: Final = "put it back from a copy, or go on with a new --checkpoint and --adopt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Last:
-    """What an archive says of its last batch."""
+    """What an archive says about its last batch."""
 
     number: int
     query_id: str | None
-    """Of the stream that wrote it."""
+    """The id of the stream that wrote it."""
     parts: Sequence[str]
-    """What its folders are by."""
+    """The keys of its folders."""
     schema: str
-    """What the column `value` is; empty without one."""
+    """The schema of the column `value`; empty without one."""
     ends: Any
     """Where its stream was with it: offsets by topic, broker and queue."""
 
@@ -68,17 +68,17 @@ class Archiving(ABC):
         self.parts = settings.parts
         self.guard = ExpiryGuard(settings, settings.guard, run, report)
         self.last_written = -1
-        """The last batch that was there when this run began."""
+        """The last batch that existed when this run began."""
         self._first_number = 0
         self._adopted_number: int | None = None
 
     @abstractmethod
     def last(self) -> Last | None:
-        """Look what is there, and refuse a folder of another kind; `None` of an empty one."""
+        """Return the last batch, `None` if the folder is empty; refuse another kind of folder."""
 
     @abstractmethod
     def reached(self, last: Last) -> dict[str, Any]:
-        """Return where the archive ends, of all the streams that have written to it."""
+        """Return where the archive ends, for all streams that have written to it."""
 
     @abstractmethod
     def last_messages(self) -> dict[Queue, First]:
@@ -86,19 +86,19 @@ class Archiving(ABC):
 
     @abstractmethod
     def observed(self, frame: DataFrame) -> DataFrame:
-        """Return the stream, with what is to be counted of it as a whole."""
+        """Return the stream, with what is to be counted over the whole of it."""
 
     @abstractmethod
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
-        """Write one batch, unless it is there."""
+        """Write one batch, unless it exists."""
 
     @property
     def last_noted(self) -> int:
-        """The last batch that it says anything of, be it one without rows."""
+        """The last batch that is noted, even one without rows."""
         return self.last_written
 
     def prepare(self) -> ArchiveSettings:
-        """Refuse a folder that cannot be gone on with; return the settings with where to begin."""
+        """Refuse a folder that cannot be continued; return the settings with the start."""
         if self.checkpoint.exists(_NUMBERS):
             said = self.checkpoint.read_json(
                 _NUMBERS, if_damaged=_IF_DAMAGED, fields=("first_number",)
@@ -134,10 +134,10 @@ class Archiving(ABC):
         return replace(self.settings, start=json.dumps(document_of(self._going_on(last))))
 
     def _refuse_behind(self, reached: Any) -> None:
-        """Refuse a checkpoint that comes back and is behind the archive: it would read that again.
+        """Refuse a checkpoint that is used again and lags the archive: it would read that again.
 
-        Another one has gone on with its topic; or it was killed when its last batch was there and
-        not noted as done, and would number that anew.
+        Either another checkpoint has continued its topic; or it was killed when its last batch
+        existed but was not noted as done, and would give that a new number.
         """
         done = next_batch(self.checkpoint) - 1
         said = source_end(self.checkpoint, max(done, 0))
@@ -156,9 +156,9 @@ class Archiving(ABC):
         self._refuse_again(said, reached)
 
     def _refuse_again(self, said: dict[str, Any], reached: dict[str, Any]) -> None:
-        """Refuse one whose topic was made anew, if another has put that into the archive already.
+        """Refuse a checkpoint if another has already archived its recreated topic.
 
-        It would read it from the beginning.
+        It would read the topic from the start.
         """
         if not (other := made_anew(self.settings, said)):
             return
@@ -174,8 +174,8 @@ class Archiving(ABC):
                 )
 
     def refuse_missing(self) -> None:
-        """Refuse an archive that lacks what the checkpoint says is done: it is not read again."""
-        # One that is adopted has its batches from another checkpoint.
+        """Refuse an archive without batches that the checkpoint has as done: none is read again."""
+        # An adopted archive has its batches from another checkpoint.
         if self._adopted_number is not None:
             return
         first, done = self.last_noted + 1, self._first_number + next_batch(self.checkpoint) - 1
@@ -188,7 +188,7 @@ class Archiving(ABC):
             )
 
     def _going_on(self, last: Last) -> dict[Queue, int]:
-        """Return where the archive ends, of the queues that there are: a new checkpoint goes on."""
+        """Return where the archive ends in existing queues, where a new checkpoint continues."""
         starts, lost = going_on(self.settings, self.reached(last), self.last_messages())
         if lost and self.settings.fail_on_data_loss:
             raise OptionError(
@@ -218,9 +218,9 @@ class Archiving(ABC):
         return frame
 
     def ends_elsewhere(self, batch: object) -> DamagedFileError:
-        """Return what to say of a batch that is there, and not as the checkpoint says.
+        """Make the error for a batch that exists but does not end as the checkpoint says.
 
-        What is between the two ends would be in none.
+        What is between the two ends would be in no batch.
         """
         return DamagedFileError(
             f"batch {batch} is there, and ends elsewhere than the checkpoint {self.checkpoint.path}"
@@ -229,7 +229,7 @@ class Archiving(ABC):
         )
 
     def written(self, number: int, batch_id: int) -> Last:
-        """Return what is to be said of a batch, which Spark knows before it begins."""
+        """Return what to note about a batch, which Spark knows before the batch begins."""
         return Last(
             number=number,
             query_id=query_id(self.checkpoint),

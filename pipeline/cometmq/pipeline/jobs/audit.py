@@ -1,32 +1,33 @@
-"""`audit`: whether a store is sound, without its broker.
+"""`audit`: check whether a store is sound, without its broker.
 
 ::
 
     cometmq pipeline audit --store /var/lib/cometmq/store --report audit.json
 
-What is looked at is said by `check`, of which the names are those of `CHECKS`. Nothing is written
-to the store and nothing is locked; of one that a broker has open, the state is judged that the log
-had when the job began. What stands behind the last sound record, a torn tail or a record that is
-being written, is no finding: its file is `open`, and so is the last one of a store that a broker
-has open or was killed with. Behind a clean stop each file is `sound`, or `damaged`.
+The setting `check` chooses among `CHECKS`. Nothing is written to the store and nothing is locked.
+If a broker has the store open, the log is checked as it was when the job began. Anything after the
+last sound record, such as a torn tail or a record that is being written, is no finding: its file is
+`open`. So is the last file of a store that a broker has open, or had when it was killed. After a
+clean stop, each file is `sound` or `damaged`.
 
-    log         each record is where the one before it ends, and says that it is there; the bodies
-                have the checksums that were stored with them
-    blocks      the sealed blocks of a store of CometMQ have the checksums in `integrity/`, which
-                cover what those of bodies do not; where tasks have `crc32c`
-    gaps        the offsets of a queue follow one another, from its first record to its last
-    queues      each record of a queue has its entry, each entry names its record and has the hash
-                of its tags; but for what expired, and for what is not dispatched yet: that is what
-                stands behind the last entry or, while the store is open (a broker has it, or was
-                killed), behind what the checkpoint says is complete
-    index       each item of the index names a record, and its files are as long as they must be
-    checkpoint  it says no more than the log has; with `queues`, records that have their entries by
-                what it says have them
+    log         each record begins where the previous one ends, and has that offset; the bodies have
+                their stored checksums
+    blocks      the sealed blocks of a CometMQ store have the checksums in `integrity/`, which cover
+                what those of bodies do not; only if tasks have `crc32c`
+    gaps        the offsets of a queue are consecutive, from its first record to its last
+    queues      each record of a queue has its entry; each entry names its record and has the hash
+                of its tags. Except for what has expired, and for what is not dispatched yet: that
+                is what follows the last entry or, while the store is open (a broker has it, or was
+                killed), what follows the part that the checkpoint says is complete
+    index       each item of the index names a record, and the files have the right length
+    checkpoint  it claims no more than the log has; with `queues`, records that have entries by its
+                claims do have them
 
-`since` passes over the files in front of the one in which the first record of that time may be, and
-judges the rest. `sample` is for checksums alone: all else is judged as a whole.
+`since` skips the files before the one that may have the first record of that time, and checks the
+rest. `sample` only applies to checksums: everything else is checked in full.
 
-Findings have a `kind`, a place, and say what is wrong; they end the job with status 1.
+A finding has a `kind`, a place, and a text that says what is wrong; findings end the job with
+status 1.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _NO_CRC32C: Final = (
     " verify`"
 )
 _COUNTED: Final = ("count", "size", "compared", "blocks")
-"""What is counted of each part of the log."""
+"""What is counted for each part of the log."""
 _FINDING: Final = ("kind", "file", "start", "end", "detail")
 """The columns of a finding."""
 _FINDINGS: Final = "kind string, file string, start bigint, end bigint, detail string"
@@ -73,17 +74,17 @@ _NOTHING: Final = (
     "SELECT '' AS kind, '' AS file, 0L AS start, 0L AS end, '' AS detail,"
     " 0L AS count, 0L AS size, 0L AS compared, 0L AS blocks WHERE false"
 )
-"""No findings, and none of what stands between them: the parts of the log, of which records and
-bytes are counted."""
+"""An empty table of findings, and of the rows between them: parts of the log, with their counts of
+records and bytes."""
 
 
 def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) -> Report:
-    """Judge a store; the report's outcome is FINDINGS when something is wrong."""
+    """Check a store; the report's outcome is FINDINGS if something is wrong."""
     run = run or Run()
     report = run.report_of("audit")
     with running(spark, report), settings.results.held(spark, run):
         checks = settings.checks
-        was_open = is_open(settings.store)  # Before anything is read of it.
+        was_open = is_open(settings.store)  # Before anything of it is read.
         claimed = read_claims(settings.store) if "checkpoint" in checks else None
         known = claimed or _known_claims(settings)
         log = look(settings.store)
@@ -101,21 +102,21 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
 
 
 class _Store(NamedTuple):
-    """What was known of a store when the job began."""
+    """What was known about a store when the job began."""
 
     log: Log
     first: int
-    """Where in the log the files begin that are looked at."""
+    """Where in the log the checked files begin."""
     claimed: Claimed | None
-    """What its checkpoint says, if that is to be judged."""
+    """What its checkpoint claims, if that is to be checked."""
     known: Claimed
-    """What it says, for the checks that go by it, of a local store."""
+    """What its checkpoint claims, for other checks that rely on it; only for a local store."""
     was_open: bool
     """Whether a broker may have had it open."""
 
 
 class _Audit:
-    """One store that is being judged."""
+    """The check of one store."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class _Audit:
         store: _Store,
         until: ExitStack,
     ) -> None:
-        """`until` its end Spark keeps what is looked at several times."""
+        """Prepare; at the end of `until`, Spark drops the tables that it caches."""
         self.spark = spark
         self.settings = settings
         self.run = run
@@ -144,11 +145,11 @@ class _Audit:
                 "survey",
                 checksums=str("log" in checks).lower(),
                 runs=str("gaps" in checks).lower(),
-                # Others note no blocks where they write.
+                # Other writers leave no block checksums.
                 blocks=str("blocks" in checks and self.store.known.written_by == OURS).lower(),
                 sample=self.settings.sample,
             )
-            if "gaps" in checks:  # Else it is read once.
+            if "gaps" in checks:  # Otherwise it is read only once.
                 survey = kept(survey, self.until)
                 self.found.append(self._gaps(survey))
             kinds = "'part', 'block'" + ", 'damage'" * ("log" in checks)
@@ -170,7 +171,7 @@ class _Audit:
         options = {
             "splitBytes": self.settings.split_size or 0,
             "firstOffset": self.first,
-            # What is damaged is a finding, where the log is checked; else it is told once.
+            # If the log is checked, damage is a finding; otherwise it is reported once.
             "onDamage": "silent" if self.has_told_of_damage else "skip",
             **options,
         }
@@ -187,10 +188,10 @@ class _Audit:
         return -1 if row["ms"] is None else int(row["ms"])
 
     def _gaps(self, survey: DataFrame) -> DataFrame:
-        """Compare each run of a queue's offsets with the one before it in the log.
+        """Compare each run of a queue's offsets with the previous run in the log.
 
-        A run that begins with 0 is that of a topic that was deleted and made again. Offsets of
-        batches count otherwise; those the entries tell.
+        A run that begins with 0 belongs to a topic that was deleted and made again. Offsets of
+        batches count differently; for these there are the entries.
         """
         self.until.enter_context(named(survey.where("kind = 'run'"), "cometmq_audit_runs"))
         batches = ", ".join(f"'{name}'" for name in folders_of(self.settings.store, BATCH))
@@ -198,7 +199,7 @@ class _Audit:
             "SELECT 'gap' AS kind, file, start, start AS end,"
             " format_string('queue %d of %s goes on at %d behind %d',"
             " queue_id, topic, first, expected - 1) AS detail FROM ("
-            " SELECT *, lag(try_add(first, count))"  # Of a damaged head that may be no number.
+            " SELECT *, lag(try_add(first, count))"  # With a damaged head, this may overflow.
             " OVER (PARTITION BY topic, queue_id ORDER BY start) AS expected"
             " FROM cometmq_audit_runs)"
             " WHERE expected IS NOT NULL AND first <> expected AND first <> 0"
@@ -215,7 +216,7 @@ class _Audit:
         entries = kept(entries, self.until)
         self.until.enter_context(named(entries, ENTRIES))
         dispatched = self._dispatched(entries)
-        # Behind the entries, for a topic may be deleted meanwhile.
+        # After the entries, as a topic may be deleted meanwhile.
         return wrong_entries(
             self.spark,
             self.first,
@@ -227,21 +228,21 @@ class _Audit:
         )
 
     def _dispatched(self, entries: DataFrame) -> int:
-        """Return up to where records must have their entries, those that begin there included.
+        """Return the last position in the log at which a record must have its entry.
 
-        Entries come in the order of the log: what stands behind the last is not dispatched yet, but
-        for what the checkpoint says was. A broker writes them to one queue before another, and
-        later than it has them, and queues are read one after the other: so of a store that is open
-        the last entry says nothing of other queues, and what the checkpoint said before is all.
+        Entries are made in the order of the log: a record after the last entry is not dispatched
+        yet, unless the checkpoint says so. But a broker writes entries late, one queue before
+        another, and queues are read one after the other. So if the store is open, the last entry
+        says nothing about other queues, and only the checkpoint's earlier claim counts.
         """
         (row,) = entries.selectExpr("max(physical_offset) AS last").collect()
-        if self._is_open():  # They are read by now.
+        if self._is_open():  # Asked after the entries have been read.
             return self.store.known.entries_to - 1
         claimed = self.store.claimed.entries_to - 1 if self.store.claimed is not None else -1
         return max(-1 if row["last"] is None else row["last"], claimed)
 
     def _is_open(self) -> bool:
-        """Whether a broker has had the store open since the job began, or was killed with it."""
+        """Whether a broker has had the store open since the job began, or was killed before."""
         return self.store.was_open or is_open(self.settings.store)
 
     def _index(self) -> DataFrame:
@@ -262,9 +263,9 @@ class _Audit:
         return lost
 
     def _short_index_files(self) -> list[tuple[str, str, int, int, str]]:
-        """Look for files of the index that have lost their end, behind a clean stop.
+        """Look for index files that have lost their end, after a clean stop.
 
-        A broker may be making the last ones, or have been killed at that.
+        Otherwise a broker may be making the last ones, or was killed while doing so.
         """
         from cometmq.pipeline.store_source import index_files
 
@@ -282,13 +283,13 @@ class _Audit:
         ]
 
     def _conclude(self) -> None:
-        """Collect the findings, and say of each file what it is."""
+        """Collect the findings, and note the verdict on each file."""
         report, settings = self.report, self.settings
         every = self.spark.sql(_NOTHING)
         for found in self.found:
             every = every.unionByName(found, allowMissingColumns=True)
-        # Those of the log alone are seldom any, and read again to be shown; what is written must
-        # be what was counted.
+        # Findings of the log alone are rare, and are read again to show them; but findings that are
+        # written must be the ones that were counted.
         if settings.checks != ("log",) or settings.findings:
             every = kept(every, self.until)
         kinds: dict[str, int] = {}
@@ -301,7 +302,7 @@ class _Audit:
                 report.count_bytes(row["bytes"])
                 compared += row["compared"]
                 blocks = None if row["blocks"] is None or blocks is None else blocks + row["blocks"]
-                # Its reader looked later, and so did the broker go on.
+                # Spark's reader looked later, and the broker may have continued.
                 report.details["end"] = max(report.details["end"], row["end"])
             else:
                 kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["rows"]
@@ -313,7 +314,7 @@ class _Audit:
             report.details["blocks_compared"] = blocks
             if blocks is None:
                 self.run.tell(warning=_NO_CRC32C)
-        if settings.has_survey:  # Others read none as such.
+        if settings.has_survey:  # Other checks do not read the log itself.
             report.count_bytes(0)
             self.run.tell(records=report.rows, bytes=report.size)
         findings = every.where("kind <> 'part'").select(*_FINDING).orderBy("start", "kind")
@@ -339,18 +340,18 @@ class _Audit:
         if log.end >= file.start + file.size:
             return "sound"
         if log.data_end > max(log.end, file.start):
-            return "open"  # A torn tail, or what is being written.
+            return "open"  # A torn tail, or a record that is being written.
         return "open" if is_open and log.end >= file.start else "sound"
 
 
 def _known_claims(settings: AuditSettings) -> Claimed:
-    """Return what the checkpoint says where nobody asked to have it judged, if others need it."""
+    """Return what the checkpoint claims if other checks rely on it, even if it is not checked."""
     is_asked = not {"blocks", "queues"}.isdisjoint(settings.checks) and "://" not in settings.store
     return read_claims(settings.store) if is_asked else Claimed(settings.store, None)
 
 
 def _by_file(every: DataFrame) -> list[Row]:
-    """Count what was found by kind and file; that is all, where nothing is wrong."""
+    """Count what was found by kind and file; if nothing is wrong, that is all there is."""
     from pyspark.sql.functions import expr
 
     counted = every.groupBy("kind", "file").agg(

@@ -1,4 +1,4 @@
-"""What `audit` finds where records and the entries of queues do not agree."""
+"""What `audit` finds if records and the entries of queues do not agree."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 RECORDS: Final = "cometmq_audit_records"
 ENTRIES: Final = "cometmq_audit_entries"
-"""The views that are compared."""
+"""The names of the views that are compared."""
 _DELETED: Final = "cometmq_audit_deleted"
 _LISTED: Final = "cometmq_audit_listed"
 _ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', queue_offset"
 _ENTRY_FINDINGS: Final = (
     (
         "missing entry",
-        # Half messages and those that were rolled back have none, nor has what stands in front of
-        # the mark of a deleted topic; one without any entry is deleted where nobody notes that,
-        # unless the table of topics has it.
+        # Half messages and those that were rolled back have no entry, nor have records before the
+        # mark of a deleted topic. Where deletions are not noted, a topic without any entry counts
+        # as deleted, unless the table of topics has it.
         "topic IS NULL AND (begins IS NOT NULL OR place >= noted_from OR is_listed)"
         " AND place <= dispatched"
         " AND place >= coalesce(deleted_to, 0) AND (sys_flag & 12) IN (0, 8)",
         "concat('the record of queue ', record_queue, ' of ', record_topic, ' at offset ',"
         " record_offset, ' has none')",
     ),
-    # What a broker has dispatched meanwhile stands behind the end that the log had.
+    # Records that a broker has dispatched meanwhile are after the end that the log had.
     ("dangling entry", "record_topic IS NULL AND (place < log_end OR is_closed)", f"{_ENTRY})"),
     (
         "wrong entry",
@@ -40,20 +40,20 @@ _ENTRY_FINDINGS: Final = (
     ),
     (
         "wrong tags code",
-        # Of delayed messages it is a time, and up to -2147483649 a place in an extension.
+        # For delayed messages it is a time; up to -2147483649 it is a place in an extension.
         "topic = record_topic AND NOT is_batch AND tags_code <> tag_code"
         " AND topic <> 'SCHEDULE_TOPIC_XXXX' AND tags_code > -2147483649",
         f"{_ENTRY}, ' is ', tags_code, ', the record has ', tag_code)",
     ),
 )
-"""What may be wrong about an entry, or the lack of one: its kind, when it is so, and its words."""
+"""What may be wrong about an entry, or its absence: the kind, the condition and the text."""
 _IN_FRONT: Final = "(found.kind = 'missing entry' AND start < least(begins, noted_from))"
-"""Whether a record stands in front of all entries of its topic, where no deletion was noted."""
+"""Whether a record is before all entries of its topic, and where no deletions were noted."""
 _GONE_TO: Final = f"max(CASE WHEN {_IN_FRONT} AND record_offset >= first_offset THEN start END)"
-"""The last such record with a number that its queue gave out again: its topic was made anew."""
+"""The last such record with a number that its queue gave out again: its topic was recreated."""
 _IS_GONE: Final = f"({_IN_FRONT} AND (start <= gone_to OR first_offset IS NULL AND gone_to >= 0))"
-"""Whether a record is of a topic as it was before; in a queue that has no entries as it is now,
-that is all in front of the others' entries."""
+"""Whether a record belongs to a topic's earlier life; in a queue without entries in the present
+life, these are all records before the entries of the other queues."""
 
 
 def wrong_entries(
@@ -67,13 +67,13 @@ def wrong_entries(
     *,
     is_closed: bool,
 ) -> DataFrame:
-    """Join records and entries by their place in the log, those of entries from `first` on.
+    """Join records and entries, from `first` on, by their place in the log; return the findings.
 
-    `listed` are the topics that there are by their table. `deleted` says up to where the records
-    of topics were deleted, as CometMQ notes it of what was put from `noted_from` on. Apache notes
-    nothing: a topic that was made anew there is known by its entries, which all stand behind a
-    record that has a number of theirs. Of a store that no broker has, `is_closed`, an entry may
-    lead nowhere behind the log.
+    `listed` are the topics in the table of topics. `deleted` says up to which place the records of
+    topics were deleted; CometMQ notes that for records stored from `noted_from` on. Apache notes
+    nothing: a recreated topic is recognized there by its entries, which all follow a record with
+    one of their numbers. With `is_closed`, no broker has the store open, and even an entry that
+    points past the end of the log is a finding.
     """
     marks = spark.createDataFrame([*deleted.items()], "topic string, deleted_to bigint")
     topics = spark.createDataFrame([(each,) for each in listed], "topic string")
@@ -94,7 +94,7 @@ def wrong_entries(
         f" FULL JOIN (SELECT * FROM {ENTRIES} WHERE physical_offset >= {first}) e"
         " ON r.physical_offset = e.physical_offset"
         " LEFT JOIN (SELECT topic, min(physical_offset) AS begins"
-        # An entry that leads elsewhere says nothing of where a topic begins.
+        # An entry that points past the log says nothing about where a topic begins.
         f" FROM {ENTRIES} WHERE physical_offset < {log_end} GROUP BY topic) t"
         " ON r.topic = t.topic"
         " LEFT JOIN (SELECT topic, queue_id, min(queue_offset) AS first_offset"

@@ -1,4 +1,4 @@
-"""The settings of `audit`: which store is judged, and by what."""
+"""The settings of `audit`: which store is checked, and which checks are made."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cometmq.pipeline.options import read_time_ms
 from cometmq.pipeline.store.options import store_options
 
 CHECKS: Final = ("log", "blocks", "gaps", "queues", "index", "checkpoint")
-"""What can be checked."""
+"""The possible checks."""
 _LOCAL: Final = frozenset({"index", "checkpoint"})
-"""What cannot be checked of a store by URI."""
+"""Checks that are not possible for a store given by URI."""
 _SURVEYED: Final = ("log", "blocks", "gaps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """Which store to judge, and by what."""
+    """Which store to check, and how."""
 
     store: str = setting("The store's folder, the one that contains commitlog/.", metavar="DIR")
     check: str = setting(
@@ -59,23 +59,23 @@ class AuditSettings:
             raise OptionError("sample: only `log` and `blocks` compare checksums; name one, too")
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
-        self.since_ms()  # Looks at the time.
+        self.since_ms()  # Checks the time.
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The checks by their names."""
+        """The names of the checks."""
         return tuple(listed(self.check))
 
     @property
     def has_survey(self) -> bool:
-        """Whether some check reads the log as such."""
+        """Whether a check reads the log itself."""
         return not {*_SURVEYED}.isdisjoint(self.checks)
 
     @property
     def results(self) -> Results:
-        """Where findings go."""
+        """Where findings are written."""
         return Results("findings", self.findings, "audit", (self.store,))
 
     def since_ms(self) -> int | None:
-        """Return the time from which on records matter, if only some do."""
+        """Return the time from which records are checked, or `None` for all."""
         return read_time_ms("since", self.since) if self.since else None

@@ -1,8 +1,8 @@
-"""What the checkpoint of a store says of its log, compared with the log: for `audit`.
+"""The claims of a store's checkpoint about its log, compared with the log, for `audit`.
 
-Both layouts are known: Apache's six numbers, and what CometMQ writes behind them, which counts
-while nobody else wrote since (see `cometmq.store.upkeep.checkpoint`). A checkpoint may say less
-than there is, never more: it is read before the log is looked at, to which a broker may append.
+Both layouts are known: Apache's six numbers, and what CometMQ writes after them, which is valid as
+long as nobody else has written since (see `cometmq.store.upkeep.checkpoint`). A checkpoint may
+claim less than there is, but never more: it is read before the log, to which a broker may append.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 FILE: Final = "checkpoint"
 OURS: Final = "cometmq"
-"""Who wrote a checkpoint: nobody else has had the store since."""
+"""The writer of a checkpoint if nobody else has had the store since."""
 NEVER: Final = 1 << 62
-"""A physical offset behind all that there are."""
+"""A physical offset after all real ones."""
 _KIND: Final = "wrong checkpoint"
 
 
@@ -32,18 +32,18 @@ class Claimed(NamedTuple):
 
     root: str
     checkpoint: Checkpoint | None
-    """None of a store that has none, such as a copy of the log alone."""
+    """None if the store has no checkpoint, such as a copy of the log alone."""
 
     @property
     def written_by(self) -> str:
-        """Whose layout counts; `none` without a checkpoint, or when it is damaged."""
+        """Whose layout is valid; `none` if there is no checkpoint or it is damaged."""
         if self.checkpoint is None or self.checkpoint.is_damaged:
             return "none"
         return "apache" if self.checkpoint.claims is None else OURS
 
     @property
     def entries_to(self) -> int:
-        """The physical offset in front of which all records have their entries; 0 is unknown."""
+        """The physical offset before which all records have their entries; 0 if unknown."""
         if self.checkpoint is None:
             return 0
         claims = self.checkpoint.claims
@@ -51,7 +51,7 @@ class Claimed(NamedTuple):
 
     @property
     def ours_from(self) -> int:
-        """The physical offset from which on CometMQ alone has written, and notes deletions."""
+        """The physical offset from which on only CometMQ has written, and has noted deletions."""
         claims = self.checkpoint.claims if self.checkpoint is not None else None
         return NEVER if claims is None else claims.ours_from
 
@@ -73,9 +73,9 @@ def read_claims(root: str) -> Claimed:
 
 
 def read_topics(root: str) -> tuple[dict[str, int], frozenset[str]]:
-    """Return up to where topics were deleted, as CometMQ notes it, and the topics of the table.
+    """Return up to which place topics were deleted, by CometMQ's notes, and the table's topics.
 
-    Neither is known of a store that is no folder of this machine, nor the table where it is lost.
+    For a store that is not a local folder neither is known, nor the table if it is lost.
     """
     from cometmq.store.deletions import Deletions
     from cometmq.store.disk.filesystem import RealFileSystem
@@ -96,10 +96,10 @@ def read_topics(root: str) -> tuple[dict[str, int], frozenset[str]]:
 def wrong_claims(
     claimed: Claimed, log: Log, latest_ms: Callable[[], int]
 ) -> list[tuple[str, str, int, int, str]]:
-    """Return findings: kind, file, start, end, detail; places are those of the log.
+    """Return findings: kind, file, start, end, detail; places are positions in the log.
 
-    `latest_ms` looks for the latest store time of all records, which takes a while: the last one
-    in the log has it, unless a clock went back.
+    `latest_ms` returns the latest store time of all records, which takes a while to find. Usually
+    the last record of the log has it, unless a clock went back.
     """
     checkpoint = claimed.checkpoint
     if checkpoint is None:
@@ -123,7 +123,7 @@ def _of_apache(
     last = record_at(log, log.last)
     if (last is None or store_time_ms(last) < time) and latest_ms() < time:
         yield log.end, f"it knows a record that was stored at {time} ms, later than any in the log"
-    # Of a log in which nothing was, we wrote 1, for to Apache 0 is none.
+    # For an empty log we wrote 1, as 0 means unknown to Apache.
     if longs.queues_offset > max(behind_filler(log, log.end), 1):
         yield (
             longs.queues_offset,
@@ -160,7 +160,7 @@ def _begins_something(log: Log, place: int) -> bool:
 
 
 def _of_journal(claimed: Claimed, claims: Claims) -> str:
-    """Say what is wrong with the journal that is named; nothing, if another one is by now."""
+    """Say what is wrong with the journal that is named; '' if another one is named by now."""
     from cometmq.store.queues.entry_journal import journal_path
 
     assert claims.journal is not None

@@ -1,13 +1,13 @@
-"""How jobs get into the clusters that they are given: one field of their settings for each cluster.
+"""How jobs get into clusters: their settings have one field with credentials for each cluster.
 
 ::
 
     access = Credentials(access_key="etl", secret_key=secret, tls=True, tls_ca="/etc/mq/ca.pem")
     ArchiveSettings(nameserver="mq:9876", topic="orders", to="/data/orders", credentials=access)
 
-A field that is called `credentials` has the options `--access-key`, `--secret-key-file`, `--tls`
-and `--tls-ca`, one that is called `to_credentials` has `--to-access-key` and so on. No command line
-says a secret, for all users of a machine can read that: it stands in a file, or the environment.
+A field named `credentials` has the options `--access-key`, `--secret-key-file`, `--tls` and
+`--tls-ca`; one named `to_credentials` has `--to-access-key` and so on. All users of a machine can
+read command lines, so a secret is never on one: it is in a file or in the environment.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cometmq.pipeline.option_reading import camel
 from cometmq.pipeline.wire import Settings
 
 SUFFIX: Final = "credentials"
-"""What the names of fields of settings end with that are credentials."""
+"""The end of the names of fields with credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Who asks a cluster, and how connections to it are made."""
+    """The identity towards a cluster, and how connections to it are made."""
 
     access_key: str = setting(
         "The access key that requests are signed with.", "", metavar="NAME", in_environment=True
@@ -44,18 +44,18 @@ class Credentials:
             secret_key=self.secret_key,
             tls=self.tls,
             tls_ca=self.tls_ca,
-        )  # Looks at them.
+        )  # Checks them.
 
     def at(self, nameserver: str) -> dict[str, str]:
-        """Return the options of `format("cometmq")` by which a cluster is reached."""
+        """Return the options of `format("cometmq")` for reaching a cluster."""
         given = {camel(each.name): getattr(self, each.name) for each in fields(self)}
         said = {name: str(value) for name, value in given.items() if value}
         return {"nameserver": nameserver, **said}
 
     def client_config(self) -> ClientConfig:
-        """Return the settings of a client that gets in."""
+        """Return client settings with these credentials."""
         return ClientConfig(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 NOBODY: Final = Credentials()
-"""Without signatures, and without TLS."""
+"""No signatures, and no TLS."""

@@ -1,6 +1,6 @@
-"""Archives that are tables of Delta, and how they are read and written.
+"""Archives that are Delta tables, and how they are read and written.
 
-Such an archive is read by Delta alone, for its folder has files of versions that are over, too.
+Only Delta can read such an archive, as its folder also has files of old versions.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 _LOG: Final = "_delta_log"
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
-"""The name of a commit; those of several that were put together have two numbers."""
+"""The name of a commit; the names of compacted ones have two numbers."""
 _APPENDED: Final = "WRITE"
 _RESTORED: Final = "RESTORE"
 
 
 def is_delta(folder: Folder) -> bool:
-    """Whether a folder is a table of Delta: it has a commit, in front of which a kill may come."""
+    """Whether a folder is a Delta table: it has a commit. A kill may come before the first one."""
     return folder.has_name(lambda name: name[0].isdigit(), _LOG)
 
 
 def refuse_delta(folder: Folder, instead: str) -> None:
-    """Refuse one to a job that knows Parquet alone; `instead` is the command of Delta's for it."""
+    """Refuse a Delta table for a job that only knows Parquet; `instead` is Delta's command."""
     if is_delta(folder):
         raise OptionError(
             f"archive: {folder.path} is a table of Delta, which has its own way: {instead}"
@@ -43,7 +43,7 @@ def refuse_delta(folder: Folder, instead: str) -> None:
 
 
 def read_delta(spark: SparkSession, folder: Folder) -> DataFrame:
-    """Return an archive as a table; with the columns that one of Parquet has."""
+    """Return an archive as a table, with the columns that a Parquet archive has."""
     require_delta(spark, "from")
     frame: DataFrame = spark.read.format("delta").load(folder.path)
     if "batch" not in frame.columns:
@@ -52,20 +52,20 @@ def read_delta(spark: SparkSession, folder: Folder) -> DataFrame:
 
 
 def rows_of_batches(spark: SparkSession, folder: Folder) -> DataFrame:
-    """Return what was archived: rows that somebody has inserted himself are of no batch."""
+    """Return what was archived; rows that somebody else has inserted belong to no batch."""
     rows: DataFrame = read_delta(spark, folder).where("batch IS NOT NULL")
     return rows
 
 
 def last_batch(spark: SparkSession, folder: Folder) -> int:
-    """Return the number of the last batch with rows in it; -1 if there is none."""
+    """Return the number of the last batch with rows; -1 if there is none."""
     (row,) = read_delta(spark, folder).selectExpr("max(batch) AS last").collect()
     last: int | None = row["last"]
     return -1 if last is None else last
 
 
 def was_restored(folder: Folder) -> bool:
-    """Whether somebody has put an earlier version back since the last batch was appended."""
+    """Whether somebody has restored an earlier version since the last batch was appended."""
     for number in reversed(_commits(folder)):
         operation = _operation(folder, number)
         if operation in (_APPENDED, _RESTORED):
@@ -74,9 +74,9 @@ def was_restored(folder: Folder) -> bool:
 
 
 class Restores:
-    """Looks out for versions that somebody puts back from now on.
+    """Watches for restores of earlier versions from now on.
 
-    Commit by commit: there are thousands in a table's log, and to list them takes a while.
+    It checks commit by commit: a table's log has thousands, and listing them takes a while.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -84,7 +84,7 @@ class Restores:
         self._next = max(_commits(folder), default=-1) + 1
 
     def came(self) -> bool:
-        """Whether there was one since the last look."""
+        """Whether there was a restore since the last call."""
         found = False
         while self._folder.exists(_LOG, _name(self._next)):
             found |= _operation(self._folder, self._next) == _RESTORED
@@ -93,7 +93,7 @@ class Restores:
 
 
 def _commits(folder: Folder) -> list[int]:
-    """Return the numbers of the commits, the oldest first."""
+    """Return the numbers of the commits, oldest first."""
     names = folder.names(_LOG)
     return [int(found[1]) for each in names if (found := _COMMIT.fullmatch(each))]
 
@@ -110,9 +110,9 @@ def _operation(folder: Folder, number: int) -> str:
 
 
 def ends_of_rows(spark: SparkSession, folder: Folder) -> dict[str, Any]:
-    """Return the offsets behind the last rows that there are, by topic, broker and queue.
+    """Return the offsets after the last rows, by topic, broker and queue.
 
-    Of a topic that was deleted and made anew those of the later one, which may be smaller.
+    For a topic that was deleted and recreated, these are the later topic's, which may be smaller.
     """
     from pyspark.sql import functions
 
@@ -134,7 +134,7 @@ def append_batch(
     parts: Sequence[str],
     compression: str,
 ) -> None:
-    """Append a batch, unless this stream has appended it before: Delta keeps that in its log."""
+    """Append a batch, unless this stream has appended it before, which Delta notes in its log."""
     writer = frame.write.format("delta").mode("append").option("compression", compression)
     writer = writer.options(txnAppId=f"cometmq archive {query}", txnVersion=number)
     with told_if_full(folder.path), _told_of_columns(frame, folder):
@@ -143,7 +143,7 @@ def append_batch(
 
 @contextmanager
 def _told_of_columns(frame: DataFrame, folder: Folder) -> Generator[None]:
-    """Say which columns of a batch a table has not: Delta says that there are some, and no more."""
+    """Say which columns of a batch a table does not have; Delta only says that there are some."""
     from pyspark.errors import PySparkException
 
     try:

@@ -1,13 +1,13 @@
-"""`dlq`: dead letters put together by what they have in common, and some of them sent again.
+"""`dlq`: group dead letters by what they have in common, and send some of them again.
 
-Nothing leaves the topic of dead letters by being read. What `redrive` says is sent again, each
-message once. To where it came from, by what `cometmq dlq redrive` does, with the same record: what
-one of them has sent the other does not send again. To another topic it is a copy, of which that
-record says nothing: it is known by where it is among the dead letters, and since when, so another
-run, after a crash or with more of them, copies none of them twice (to brokers of CometMQ; to
-Apache's at least once). What is there already is counted as `earlier`.
+Reading removes nothing from the topic of dead letters. The letters that `redrive` selects are sent
+again, each once. To the topic that they came from, they are sent as by `cometmq dlq redrive`, with
+the same record, so neither of the two sends again what the other has sent. To another topic, copies
+are sent, which that record does not cover. A copy is identified by the place and time of its dead
+letter, so another run, after a crash or with more letters, copies none twice (to CometMQ's brokers;
+to Apache's at least once). What is there already is counted as `earlier`.
 
-`receipts` has each message that was sent once, however often the job was killed or run.
+`receipts` lists each message that was sent once, however often the job was killed or run.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = ("JOB", "DlqSettings", "dlq")
 
 _GROUPS_MAX: Final = 100
 _TELL_SECONDS: Final = 1.0
-"""How often it says how far it is, where messages go one by one."""
+"""How often it reports progress if messages are sent one by one."""
 _RATE_WITHOUT: Final = 100_000
-"""Messages of a write, where no rate is asked for."""
+"""How many messages a write has if there is no rate."""
 
 
 def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> Report:
@@ -47,7 +47,7 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
     letters = Letters(spark, settings)
     with running(spark, report):
         if settings.redrive:
-            letters.wanted()  # Of SQL that is wrong nothing shall be read.
+            letters.wanted()  # With wrong SQL, nothing is to be read.
             if not run.dry_run:
                 try_file("receipts", settings.receipts)
         clusters = letters.clusters()
@@ -67,11 +67,11 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
 
 
 class _StoppedError(Exception):
-    """The job shall end."""
+    """The job is to stop."""
 
 
 def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, report: Report) -> None:
-    """Send the chosen ones to where they came from, as `cometmq dlq redrive --to topic` does."""
+    """Send the chosen letters to the topics they came from, as `cometmq dlq redrive --to topic`."""
     topic = PREFIX + settings.group
     places = {
         (Queue(topic, each["broker"], each["queue_id"]), each["queue_offset"]): each
@@ -85,7 +85,7 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
     def watch(now: Redriven) -> None:
         nonlocal redriven, sent, earlier, told
         redriven = now
-        # A run that was killed may have sent one that it wrote nothing of.
+        # A run that was killed may have sent letters without writing their receipts.
         there = [*now.sent_places[sent:], *now.earlier_places[earlier:]]
         receipts.write(places[each] for each in there)
         sent, earlier = len(now.sent_places), len(now.earlier_places)
@@ -107,7 +107,7 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
                     rate=settings.rate or None,
                     watch=watch,
                 )
-    except ClientError as error:  # Most often a broker that goes away.
+    except ClientError as error:  # Most often because a broker goes away.
         raise PipelineError(str(error)) from error
     finally:
         report.details["redriven"] = redriven.sent
@@ -128,7 +128,7 @@ def _copy(
     run: Run,
     report: Report,
 ) -> None:
-    """Send the chosen ones to another topic, as many at a time as the rate allows."""
+    """Send the chosen letters to another topic, as many at a time as the rate allows."""
     pace = Pace(settings.rate, run)
     step = settings.rate or _RATE_WITHOUT
     receipts = Receipts(settings.receipts)

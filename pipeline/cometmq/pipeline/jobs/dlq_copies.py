@@ -1,4 +1,4 @@
-"""Copies of dead letters in another topic: which are there, and how more are sent."""
+"""Copies of dead letters in another topic: finding existing ones and sending more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BY_TIME: Final = " by time"
 
 
 class Copies:
-    """Those of the messages of one topic in another."""
+    """The copies of one topic's messages in another topic."""
 
     def __init__(self, spark: SparkSession, where: Mapping[str, str], topic: str, to: str) -> None:
         self._spark = spark
@@ -26,14 +26,14 @@ class Copies:
         self._topic = topic
         self._to = to
         self._sink_id = f"dlq {topic} {to}"
-        """What copies are known by, with `_BY_TIME` behind it; without that by earlier versions."""
+        """The name for copies' ids, followed by `_BY_TIME`; earlier versions did not add that."""
 
     def apart(
         self, chosen: list[dict[str, Any]]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return those that the topic to copy to does not have, and those that it has.
+        """Return the letters that have no copy in the target topic, and those that have one.
 
-        Brokers of Apache's store copies without the id that would tell.
+        Apache's brokers store copies without the id that would tell.
         """
         from pyspark.sql import functions
 
@@ -61,13 +61,13 @@ class Copies:
         left: list[dict[str, Any]] = []
         sent: list[dict[str, Any]] = []
         for each, own, untimed in zip(chosen, *ids, strict=True):
-            # One that was copied before this one died was another, of a topic that was made anew.
+            # A copy older than this letter is of another letter, before the topic was recreated.
             is_there = own in found or found.get(untimed, 0) >= died_ms(each) - CLOCKS_MS
             (sent if is_there else left).append(each)
         return left, sent
 
     def send(self, letters: DataFrame, few: list[dict[str, Any]]) -> None:
-        """Copy some of the dead letters; an error where some are not there any more."""
+        """Copy some of the dead letters; raise if some of them are gone."""
         from pyspark.sql import Observation, functions
 
         places = self._spark.createDataFrame(
@@ -107,7 +107,7 @@ class Copies:
 
 
 def died_ms(letter: dict[str, Any]) -> int:
-    """Return when a dead letter was stored; a broker keeps no more of a time than this."""
+    """Return when a dead letter was stored, in the ms that a broker stores."""
     seconds: float = letter["died"].timestamp()
     return round(seconds * 1000)
 
@@ -115,9 +115,9 @@ def died_ms(letter: dict[str, Any]) -> int:
 def copy_ids(
     sink_id: str, topic: str, letters: list[dict[str, Any]], to: str, *, timed: bool
 ) -> list[str]:
-    """Return the ids that the sink gives to copies of messages of a topic.
+    """Return the ids that the sink gives to copies of a topic's messages.
 
-    They are `timed` where it is told when these were stored.
+    They are `timed` if the sink is told when the messages were stored.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""The dead letters of one group, as tables: what they have in common, and which are sent again."""
+"""The dead letters of one group as tables: their groups, and which ones are sent again."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _COLUMNS: Final = (
     "body",
 )
 _COUNTED: Final = {"bad_bodies": "count_if(body IS NULL)", "empty_bodies": NO_BODY}
-"""What the report counts besides, and how SQL says it."""
+"""What the report also counts, with its SQL."""
 _SQL_STATES: Final = ("22", "P0001")
-"""What the states of errors begin with that are about data: of division by 0, of `raise_error`."""
+"""Prefixes of SQL states of errors about data, such as division by 0 or `raise_error`."""
 
 
 def has_letters(settings: DlqSettings) -> bool:
-    """Whether the group has a topic of dead letters; an `OptionError` if there is no such group."""
+    """Whether the group has a topic of dead letters; `OptionError` if there is no such group."""
     group = settings.group
     if has_topics(settings.where, PREFIX + group):
         return True
@@ -67,10 +67,10 @@ class Letters:
         self.topic = PREFIX + settings.group
         self.names = settings.names
         self.are_there = has_letters(settings)
-        """Whether there ever were any; else not even their topic is there."""
+        """Whether there ever were any; if not, even their topic does not exist."""
 
     def table(self) -> DataFrame:
-        """Return them with the topic that each was sent to at first."""
+        """Return them, each with the topic that it was originally sent to."""
         frame = (
             topic_table(
                 self.spark,
@@ -88,7 +88,7 @@ class Letters:
         return letters
 
     def clusters(self) -> list[dict[str, Any]]:
-        """Return what they have in common, the most frequent first."""
+        """Return their groups, the most frequent first."""
         from pyspark.sql import functions
 
         grouped = self.table().groupBy(
@@ -105,7 +105,7 @@ class Letters:
         return rows_as_dicts(frame.orderBy(functions.desc("count"), *self.names))
 
     def count(self, report: Report) -> None:
-        """Note in the report where they are, how many bytes, and how many have no body to send."""
+        """Note in the report where they are, their bytes, and how many have no valid body."""
         from pyspark.sql import functions
 
         sums = {"bytes": "coalesce(sum(length(body)), 0)", **_COUNTED}
@@ -124,7 +124,7 @@ class Letters:
         report.details |= found
 
     def wanted(self) -> DataFrame:
-        """Return the table of those that are to be sent again; `OptionError` for wrong SQL."""
+        """Return the table of letters to send again; raise `OptionError` for wrong SQL."""
         with self._told_sql():
             return self.table().where("body IS NOT NULL").where(f"({self.settings.redrive})")
 
@@ -140,9 +140,9 @@ class Letters:
             raise OptionError(f"redrive: {first_line(error)}") from None
 
     def chosen(self) -> list[dict[str, Any]]:
-        """Return the places of those that are to be sent again, in their order.
+        """Return the places of the letters to send again, in order.
 
-        A body that was skipped is null, and nobody can send it.
+        A body that was skipped is null, and cannot be sent.
         """
         from pyspark.sql import functions
 
@@ -165,7 +165,7 @@ class Letters:
 
 
 def _is_of_sql(error: Any) -> bool:
-    """Whether it is about SQL or what this makes of some row, and not about reading the topic."""
+    """Whether an error is about the SQL or its result for a row, and not about reading."""
     from pyspark.errors import AnalysisException
 
     state: str = error.getSqlState() or ""

@@ -1,4 +1,4 @@
-"""The settings of `dlq`: whose dead letters, by what they are put together, and where they go."""
+"""The settings of `dlq`: whose dead letters, how they are grouped, and where they are sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLUSTER_BY: Final = {
     "tag": "tag",
     "host": "regexp_replace(born_host, ':[0-9]+$', '')",
 }
-"""By what dead letters can be put together, and how a row says it."""
+"""The ways to group dead letters, with their SQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class DlqSettings:
         check_written("to", self.to, is_needed=True)
         if self.to == PREFIX + self.group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
-        stored_between(self)  # Looks at the times.
+        stored_between(self)  # Checks the times.
         require_file("receipts", self.receipts, is_read=True)
         if not self.redrive and (self.to != ORIGIN or self.receipts):
             raise OptionError(
@@ -79,10 +79,10 @@ class DlqSettings:
 
     @property
     def where(self) -> dict[str, str]:
-        """How the cluster is reached."""
+        """The options for reaching the cluster."""
         return self.credentials.at(self.nameserver)
 
     @property
     def names(self) -> list[str]:
-        """By what they are put together."""
+        """The ways in which they are grouped."""
         return listed(self.cluster_by)

@@ -1,8 +1,8 @@
-"""Files of this machine that outlast a power cut.
+"""Local files that survive a power cut.
 
-What was written and closed is in the kernel's memory for up to half a minute, while a removal may
-be on the disk within seconds. So what takes the place of something, or says that something is
-there, is put on the disk before; other file systems (HDFS, S3) keep what was closed.
+A file that was written and closed is only in the kernel's memory for up to half a minute, while a
+removal may be on the disk within seconds. So a file that replaces something, or that says that
+something exists, is synced first; other file systems (HDFS, S3) keep closed files.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _SYSTEM: Final = "/dev/"
-"""Where names are of something else."""
+"""Names there are not ordinary files."""
 _OPEN: Final = "/proc/"
-"""And of what is open, as a shell has opened it for us."""
+"""Names there may be open files, as a shell has opened for us."""
 _LINKS_MAX: Final = 40
-"""That lead to another: as many as Linux follows."""
+"""How many links in a row are followed, as many as Linux follows."""
 _CANNOT: Final = (errno.EINVAL, errno.ENOTSUP)
-"""What file systems say that do not sync folders: some of those over a network."""
+"""The errors of file systems that cannot sync folders, such as some network file systems."""
 
 
 def sync(path: Path) -> None:
-    """Put a file, or all that is in a folder, on the disk; and Hadoop's checksum of a file."""
+    """Sync a file with Hadoop's checksum of it, or everything in a folder, to the disk."""
     if path.is_dir():
         for folder, _, names in os.walk(path, topdown=False):
             for name in names:
@@ -46,16 +46,16 @@ def sync(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file of which all that was there before stays until all of the new is on the disk.
+    """Write a file whose old contents stay until all of the new contents are on the disk.
 
-    What is no file, such as a pipe, is written to as it is; and so is one that cannot be replaced,
-    as in a folder that is closed to us, or that is of somebody else, or a mount point.
+    Anything but a file, such as a pipe, is written to directly. So is a file that cannot be
+    replaced: in a folder that is closed to us, of another owner, or a mount point.
     """
     if (name := _of_system(path)) or (path.exists() and not path.is_file()):
         with _opened(name or path) as there:
             there.write(text)
         return
-    file = Path(realpath(path))  # Not a link that leads to it.
+    file = Path(realpath(path))  # Not a link to it.
     new = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         new.write_text(text, "utf-8")
@@ -73,7 +73,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _of_system(path: Path) -> Path | None:
-    """Return the name of the system's that a path is, or leads to; `None` of any other."""
+    """Return the name in the system's folders that a path is or links to, or `None`."""
     found = None
     for _ in range(_LINKS_MAX):
         path = Path(realpath(path.parent), path.name)
@@ -88,10 +88,10 @@ def _of_system(path: Path) -> Path | None:
 
 
 def _opened(path: Path) -> TextIO:
-    """Open what is to be written to as it is; what a process has open is gone on with.
+    """Open something for direct writing; if a process has it open, continue after its output.
 
-    What was written there before stays. What this process has open, as stdout, is not opened again:
-    in a file that would be another place, and what goes to stdout next would stand over the text.
+    What was written there before stays. If this process has it open, as stdout, it is not opened
+    again: in a file that would be another position, and later output would overwrite the text.
     """
     if own := re.fullmatch(rf"/proc/{os.getpid()}/fd/([0-9]+)", str(path)):
         return os.fdopen(os.dup(int(own[1])), "w", encoding="utf-8")
@@ -99,7 +99,7 @@ def _opened(path: Path) -> TextIO:
 
 
 def _make_alike(new: Path, old: Path) -> None:
-    """Have a new file belong to whom the old one does, and closed as that is, if there is one."""
+    """Give a new file the owner and permissions of the old one, if there is one."""
     if old.exists():
         is_now, was = new.stat(), old.stat()
         if (is_now.st_uid, is_now.st_gid) != (was.st_uid, was.st_gid):
@@ -108,9 +108,9 @@ def _make_alike(new: Path, old: Path) -> None:
 
 
 class Growing:
-    """A folder into which others write files, each of which is put on the disk once.
+    """A folder into which others write files, each of which is synced once.
 
-    `None` is one of another file system.
+    `None` stands for a folder on another file system.
     """
 
     def __init__(self, root: Path | None) -> None:
@@ -118,14 +118,14 @@ class Growing:
         self._there: set[tuple[Path, int, int]] = set()
 
     def sync(self) -> None:
-        """Put on the disk what was not there when this was done last, or is another one."""
+        """Sync the files that are new since the last call, or were replaced."""
         if self._root is None or not self._root.is_dir():
             return
         before, self._there = self._there, set()
         for folder, _, names in os.walk(self._root, topdown=False):
             here = Path(folder)
             for name in names:
-                # What is old is removed meanwhile, and what has no name yet gets one.
+                # Old files may be removed meanwhile, and temporary ones renamed.
                 with suppress(FileNotFoundError):
                     self._sync(here / name, before)
             self._sync(here, before)
@@ -141,9 +141,9 @@ class Growing:
 
 
 def sync_name(path: Path) -> None:
-    """Put on the disk that something has its name, in its folder and in all those above.
+    """Sync the name of something, in its folder and all folders above.
 
-    They may have been made for it; one in which nothing has changed costs nothing.
+    These may have been created for it; an unchanged one costs nothing.
     """
     for folder in path.absolute().parents:
         _sync_folder(folder)
@@ -160,7 +160,7 @@ def _sync_file(path: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    # One far above may be closed to us.
+    # A folder far above may be closed to us.
     with suppress(PermissionError):
         try:
             _sync_file(path)

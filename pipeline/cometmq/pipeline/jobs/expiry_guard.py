@@ -1,4 +1,4 @@
-"""Whether a stream is about to lose messages that expire before it comes to them."""
+"""Warnings that messages are about to expire before a stream reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_SECONDS: Final = 60.0
 
 
 class ExpiryGuard:
-    """Looks now and then how far a stream is from what its brokers delete next, and warns."""
+    """Checks at times how far a stream is from what its brokers delete next, and warns."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ExpiryGuard:
         report: Report,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """It warns of the oldest `percent` of what a broker has of a queue; never, if that is 0."""
+        """Warn if the stream is within the oldest `percent` of a queue's messages; never if 0."""
         self._settings = settings
         self._percent = percent
         self._run = run
@@ -39,14 +39,14 @@ class ExpiryGuard:
         self._next_look = clock()
 
     def look(self, reached: Any) -> None:
-        """Look, unless it is not a minute since; `reached`: offsets by topic, broker and queue."""
+        """Check, at most once a minute; `reached` has offsets by topic, broker and queue."""
         if not self._percent or self._clock() < self._next_look:
             return
         self._next_look = self._clock() + _LOOK_SECONDS
         try:
             there = still_there(self._settings)
         except PipelineError:
-            return  # The stream itself says so, or goes on when they are there again.
+            return  # The stream itself reports it, or continues when the servers are back.
         if not (shares := _shares(there, reached)):
             return
         queue, percent = min(shares.items(), key=lambda item: item[1])
@@ -62,9 +62,9 @@ class ExpiryGuard:
 
 
 def _shares(there: dict[Queue, Bounds], reached: Any) -> dict[Queue, float]:
-    """Return how far each queue is from its oldest message to its newest, in percent.
+    """Return the position in each queue between its oldest and newest message, in percent.
 
-    Of those that are behind, on brokers that have begun to delete.
+    Only for queues with unread messages, on brokers that have begun to delete.
     """
     shares: dict[Queue, float] = {}
     for queue, (first, end) in there.items():

@@ -1,4 +1,4 @@
-"""A folder where Spark keeps files, on whichever file system."""
+"""A folder where Spark keeps files, on any file system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STAGING: Final = "_staging"
-"""Where a table is until all of it is written. Readers pass over names that begin so."""
+"""The folder for a table until all of it is written; readers ignore names that begin with `_`."""
 
 
 _BATCH: Final = "batch="
@@ -28,8 +28,8 @@ _NO_PATH: Final = re.compile(
     r"No FileSystem for scheme .+|Class \S+ not found"
     r"|(?<=URISyntaxException: ).+|.+ an empty string"
 )
-"""What Hadoop says of a scheme that nobody knows, or whose JAR is not there, and of what is no
-path; but not of a host that is not there, for it may be soon."""
+"""Hadoop's errors for an unknown scheme, one whose JAR is missing, or an invalid path; but not for
+a host that is down, as it may be up soon."""
 _NOT_REACHED: Final = re.compile(
     r"\b(?:Connect|UnknownHost|NoRouteToHost|SocketTimeout|ConnectTimeout)Exception\b"
 )
@@ -38,12 +38,12 @@ _NOT_ALLOWED: Final = re.compile(
     r"|\bMkdirs failed to create\b"
 )
 _CLASSES: Final = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*: ?|;? *For more details see: .*")
-"""What of Hadoop's errors says nothing to who reads them: a class, and a page for authors."""
+"""The parts of Hadoop's errors that are useless to users: a class, and a page for authors."""
 
 
 @contextmanager
 def _told(path: str) -> Generator[None]:
-    """Say of what Hadoop raises which path it is about, and what to do about it, in one line."""
+    """Turn Hadoop's errors into one line with the path and what to do."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -66,9 +66,9 @@ def _told(path: str) -> Generator[None]:
 
 
 def refuse_batches(folder: Folder) -> None:
-    """Refuse a folder that nobody has begun and that has what a batch would take the place of.
+    """Refuse a folder that no job has begun and that contains something a batch would replace.
 
-    What a run leaves that is killed in its first batch is none: no reader sees it.
+    What a run leaves that was killed in its first batch does not count: no reader sees it.
     """
     for name in folder.names():
         is_taken = name == STAGING and not all(
@@ -82,30 +82,30 @@ def refuse_batches(folder: Folder) -> None:
 
 
 def last_batch(folder: Folder) -> int:
-    """Return the last batch that a folder has a table of; -1 without one."""
+    """Return the last batch of which a folder has a table; -1 without one."""
     numbers = (name.removeprefix(_BATCH) for name in folder.names() if name.startswith(_BATCH))
     return max((int(each) for each in numbers if each.isdigit()), default=-1)
 
 
 def stranger_in(folder: Folder) -> str:
-    """Return a name that readers of a table would take for a part of it; empty without one."""
+    """Return a name that readers of a table would take for part of it; '' without one."""
     names = (name for name in folder.names() if not name.startswith((_BATCH, "_", ".")))
     return next(names, "")
 
 
 class Folder:
-    """A folder where Spark keeps files, on whichever file system, by Hadoop's own hands."""
+    """A folder where Spark keeps files, on any file system, accessed through Hadoop."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm = jvm_of(spark)
         self._path_class = jvm.org.apache.hadoop.fs.Path
-        self._io = jvm.org.apache.commons.io.IOUtils  # Spark has it.
+        self._io = jvm.org.apache.commons.io.IOUtils  # Spark brings it.
         self._conf = spark.sparkContext._jsc.hadoopConfiguration()  # As above.
         self.path = path
         self._system = self._filesystem()
 
     def _filesystem(self) -> Any:
-        """Return its file system; an `OptionError` for one that Spark does not have."""
+        """Return its file system; raise `OptionError` if Spark does not have it."""
         try:
             with _told(self.path):
                 return self._path_class(self.path).getFileSystem(self._conf)
@@ -116,14 +116,14 @@ class Folder:
 
     @property
     def local_path(self) -> str | None:
-        """Where it is among this machine's files; `None` of one on another file system."""
+        """Its local path; `None` if it is on another file system."""
         if self._system.getScheme() != "file":
             return None
         path: str = self._path_class(self.path).toUri().getPath()
         return path
 
     def require_writable(self) -> None:
-        """Refuse one that could not be written to, as far as that can be told."""
+        """Refuse a folder that cannot be written to, as far as that can be told."""
         if (path := self.local_path) is not None:
             require_folder("path", path)
 
@@ -136,28 +136,28 @@ class Folder:
         )
 
     def exists(self, *names: str) -> bool:
-        """Whether something is there."""
+        """Whether something exists in it."""
         with _told(self.path):
             found: bool = self._system.exists(self._path_class(self.of(*names)))
         return found
 
     def names(self, *names: str) -> list[str]:
-        """Return the names in a folder, sorted; none of one that is not there."""
+        """Return the names in a folder, sorted; none if it does not exist."""
         return sorted(self._listed(*names))
 
     def has_name(self, is_such: Callable[[str], bool], *names: str) -> bool:
-        """Whether there is such a name in a folder; behind the first one no more are looked at."""
+        """Whether there is such a name in a folder; stop at the first one."""
         return any(map(is_such, self._listed(*names)))
 
     def _listed(self, *names: str) -> Iterator[str]:
-        """Yield the names in a folder, if it is there; each costs a call to Java."""
+        """Yield the names in a folder, if it exists; each costs a call to Java."""
         if self.exists(*names):
             with _told(self.path):
                 for each in self._system.listStatus(self._path_class(self.of(*names))):
                     yield each.getPath().getName()
 
     def files(self, *names: str) -> list[tuple[str, int]]:
-        """Return all files below a folder, each with its bytes; none of one that is not there."""
+        """Return all files below a folder with their sizes; none if it does not exist."""
         if not self.exists(*names):
             return []
         root = self._path_class(self.of(*names))
@@ -177,7 +177,7 @@ class Folder:
             return bool(self._system.exists(path) and self._system.listFiles(path, True).hasNext())
 
     def modified_ms(self, *names: str) -> int | None:
-        """Return when something was changed last; `None` of what is not there, or goes just now."""
+        """Return when something was last modified; `None` if it does not exist, or no longer."""
         try:
             with _told(self.path):
                 found = self._system.getFileStatus(self._path_class(self.of(*names)))
@@ -189,7 +189,7 @@ class Folder:
         return milliseconds
 
     def remove(self, *names: str) -> None:
-        """Remove something, and all that is in it."""
+        """Remove something, with everything in it."""
         with _told(self.path):
             self._system.delete(self._path_class(self.of(*names)), True)
 
@@ -200,16 +200,16 @@ class Folder:
                 self._system.delete(self._path_class(self.path), False)
 
     def sync(self, *names: str) -> None:
-        """Have a file, or all below a folder, outlast a power cut; others do so once closed."""
+        """Make a local file, or all files below a folder, survive a power cut."""
         if (root := self.local_path) is not None:
             with told_if_full(self.path):
                 sync(Path(root, *names))
                 sync_name(Path(root, *names))
 
     def rename(self, old: str, new: str) -> None:
-        """Give something another place; in one step, where the file system can do that.
+        """Move something; in one step, if the file system can do that.
 
-        What it was given in place of, or is said to be there for, may go then: it is on the disk.
+        After this it is on the disk, so what it replaces may be removed.
         """
         self.sync(old)
         target = self._path_class(self.of(new))
@@ -233,9 +233,9 @@ class Folder:
     def read_json(
         self, *names: str, if_damaged: str, fields: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Return what a file of JSON says, which has these fields.
+        """Return the contents of a JSON file, which must have these fields.
 
-        An error says what to do if it is none any more.
+        If the file is damaged, an error says what to do.
         """
         try:
             said: Any = json.loads(self.read(*names))
@@ -249,7 +249,7 @@ class Folder:
         return cast("dict[str, Any]", said)
 
     def write(self, text: str, *names: str) -> None:
-        """Write a file as a whole: who looks sees all of it, or none, be it behind a power cut."""
+        """Write a file atomically: readers see all of it or nothing, even after a power cut."""
         with _told(self.path):
             self._write(text, *names)
 
@@ -259,7 +259,7 @@ class Folder:
         source, target = self._path_class(hidden), self._path_class(self.of(*names))
         system = self._system
         if system.getScheme() == "file":
-            # Its checksum would be another file: killed between the two, nobody could read it.
+            # No checksum file: after a kill between the two, nobody could read the file.
             system = system.getRawFileSystem()
             system.delete(self._path_class(self.of(*names[:-1], f".{names[-1]}.crc")), False)
         stream = system.create(source, True)
@@ -281,9 +281,9 @@ class Folder:
     def write_table(
         self, frame: DataFrame, name: str, *, parts: Sequence[str] = (), compression: str = "zstd"
     ) -> None:
-        """Write a table as Parquet into a folder of this name, which is there as a whole or not.
+        """Write a table as Parquet into a folder of this name, as a whole or not at all.
 
-        Whatever was there is replaced.
+        It replaces whatever was there.
         """
         staged = f"{STAGING}/{name}"
         writer = frame.write.mode("overwrite").option("compression", compression)

@@ -1,7 +1,7 @@
-"""A disk that is full, told with the folder that is on it: Spark says neither which one nor where.
+"""Errors for a full disk that name the folder on it, which Spark does not say.
 
-What is written may be in the folder that a job was given, or among Spark's own files: those of a
-shuffle, of a sort, of the state that a task works on. By who wrote they are told apart.
+The file may be in the folder that a job was given, or one of Spark's own files, of a shuffle, a
+sort, or a task's state. The writer tells these apart.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _NUMBERS: Final = (errno.ENOSPC, errno.EDQUOT)
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
 _CALL: Final = re.compile(r"\s+at (?:[\w.@-]+//?)?([\w.$]+)")
 _JAVA: Final = ("java.", "jdk.", "sun.")
-"""What calls of Java's own library begin with, by which alone files are written."""
+"""Prefixes of calls in Java's own library, which does all writing of files."""
 _WRITTEN: Final = re.compile(r"while writing rows to (?:file:)?(\S+?)\.?(?:\s|$)")
 
 
 def about_full(error: Exception | str, path: str = "") -> str:
-    """Return what to say where a full disk is the cause; else nothing.
+    """Return the error text if a full disk is the cause; otherwise ''.
 
-    `path` is that of what was being written to, if it was in no error that Spark names it in.
+    `path` is the folder that was being written to, as Spark's error may not name it.
     """
     text = f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
-    *_, cause = _FULL.split(text)  # What stands behind the last time that it is said.
+    *_, cause = _FULL.split(text)  # What follows its last occurrence.
     if cause == text and getattr(error, "errno", None) not in _NUMBERS:
         return ""
     if _is_by_spark(cause):
@@ -48,8 +48,8 @@ def about_full(error: Exception | str, path: str = "") -> str:
 def _is_by_spark(cause: str) -> bool:
     """Whether Spark was writing for itself, by the innermost calls of the stack that follows.
 
-    Into folders of others it writes by Hadoop's hands. A stack that begins neither in Java's
-    library nor in RocksDB is of an error that came from Python.
+    Into other folders it writes through Hadoop. If a stack begins neither in Java's library nor in
+    RocksDB, the error came from Python.
     """
     lines = takewhile(bool, map(_CALL.match, cause.splitlines()[1:]))
     calls = [each[1] for each in lines if each]
@@ -61,7 +61,7 @@ def _is_by_spark(cause: str) -> bool:
 
 @contextmanager
 def told_if_full(path: str) -> Generator[None]:
-    """Say of a disk that is full which folder is on it, and nothing else of an error."""
+    """If a disk is full, raise an error that only names the folder on it."""
     try:
         yield
     except PipelineError:

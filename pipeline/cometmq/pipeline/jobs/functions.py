@@ -8,11 +8,11 @@
 
     cometmq pipeline transform --udf prices:gross --sql 'SELECT ..., gross(value.net) ...'
 
-A function has the type that its annotation says, or is a `pyspark.sql.functions.udf` (or a
-`pandas_udf`), which has one of its own. It is called by its name. The module is imported here, from
-the working directory or the `PYTHONPATH`. Executors are sent what its functions need of it, and not
-the module: there it could not be imported, when it has a `udf` whose type is a text. What the
-module imports itself must be there.
+A function has the return type of its annotation, or is a `pyspark.sql.functions.udf` (or a
+`pandas_udf`), which has a type. SQL calls it by its name. The module is imported here, from the
+working directory or the `PYTHONPATH`. Executors get what its functions need from it, but not the
+module: they could not import one that has a `udf` whose type is given as text. Modules that it
+imports must be installed there.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _TYPES: Final[dict[Any, str]] = {
     int: "LongType",
     str: "StringType",
 }
-"""Types of Python, and the classes of Spark's."""
+"""Python's types, and Spark's classes for them."""
 _DIGITS: Final = (38, 18)
-"""Of a decimal number, and how many of them are behind the point."""
+"""The digits of a decimal number, and how many of them follow the point."""
 
 
 def check_names(named: Iterable[str]) -> None:
-    """Refuse what names no function, or two by one name."""
+    """Refuse what is not the name of a function, and two functions with one name."""
     names: dict[str, str] = {}
     for each in named:
         module, _, name = each.partition(":")
@@ -62,7 +62,7 @@ def check_names(named: Iterable[str]) -> None:
 
 
 def look_for_modules(named: Iterable[str]) -> None:
-    """Refuse what is in no module. None is run: to make a function, a module may need Spark."""
+    """Refuse names of missing modules; do not run modules, as one may need Spark for a function."""
     for each in named:
         module = each.partition(":")[0]
         with _found_here(module):
@@ -71,7 +71,7 @@ def look_for_modules(named: Iterable[str]) -> None:
 
 
 def load(named: Iterable[str]) -> dict[str, Any]:
-    """Return functions by their names, each as Spark takes it."""
+    """Return functions by their names, each in a form that Spark accepts."""
     from pyspark import cloudpickle
     from pyspark.sql.functions import udf
 
@@ -86,8 +86,8 @@ def load(named: Iterable[str]) -> dict[str, Any]:
         if not callable(function):
             raise OptionError(f"udf: there is no function {name} in {module}")
         if not hasattr(function, "returnType"):
-            # By Arrow: else Spark makes a null of whatever is not just the type that was said, as
-            # of a whole number where a float is.
+            # With Arrow: otherwise Spark makes null of any value that does not have exactly the
+            # declared type, such as a whole number instead of a float.
             function = udf(function, _type_of(each, function), useArrow=True)
         found[name] = function
     return found
@@ -95,7 +95,7 @@ def load(named: Iterable[str]) -> dict[str, Any]:
 
 @contextmanager
 def known(spark: SparkSession, named: Iterable[str]) -> Generator[None]:
-    """Make functions known to the SQL of a session meanwhile, those that it has not of its own."""
+    """Register functions in a session for the block, except those that it already has."""
     found = load(named)
     new = [name for name in found if not spark.catalog.functionExists(name)]
     for name, function in found.items():
@@ -109,7 +109,7 @@ def known(spark: SparkSession, named: Iterable[str]) -> Generator[None]:
 
 @contextmanager
 def _found_here(module: str) -> Generator[None]:
-    """Look in the working directory, too, and say of a module what is wrong with it."""
+    """Also look in the working directory, and say what is wrong with a module."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # As for `python -m`, and for Spark's workers.
     try:
@@ -127,7 +127,7 @@ def _found_here(module: str) -> Generator[None]:
 
 
 def _type_of(named: str, function: Any) -> Any:
-    """Return the type that a function says it returns, as Spark has it."""
+    """Return the type that a function declares to return, as Spark's."""
     try:
         said = typing.get_type_hints(function).get("return")
     except (NameError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Whether there is a consumer group: for jobs that would find nothing of one that is misspelt."""
+"""Checks that a consumer group exists, for jobs that would find nothing for a misspelt one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def require_group(nameserver: str, credentials: Credentials, group: str, option: str) -> None:
-    """Refuse a group that no broker knows; `option` is the one that names it."""
+    """Refuse a group that no broker knows; `option` is the option that names it."""
     try:
         with SyncClient(nameserver, credentials.client_config()) as mq:
             mq.admin.dead_letters.show(group, count=1)

@@ -1,9 +1,9 @@
-"""Files of the working directory that hide modules of Python's own library from Spark.
+"""Files in the working directory that hide modules of Python's standard library from Spark.
 
-Spark starts its Python processes as `python -m`, which looks for modules in the working directory
-first: a `copy.py` there is taken for Python's, and they end. A job has no need of what is there,
-so its processes do not look; only those of a job with functions of the user's do, for what these
-import may be there.
+Spark starts its Python processes with `python -m`, which looks for modules in the working directory
+first: a `copy.py` there is taken for Python's, and the processes fail. Jobs do not need that
+folder, so their processes ignore it. Only jobs with user functions look there, as the functions'
+imports may be there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SAFE_PATH: Final = "PYTHONSAFEPATH"
 
 @contextmanager
 def processes_for(settings: Any) -> Generator[None]:
-    """Keep the working directory out of the Python processes of the Java that is started now."""
+    """Keep the working directory from the Python processes of the Java that is started now."""
     before = os.environ.get(_SAFE_PATH)
     if not getattr(settings, "udf", ()):
         os.environ[_SAFE_PATH] = "1"
@@ -35,7 +35,7 @@ def processes_for(settings: Any) -> Generator[None]:
 
 
 def about_hidden(text: str) -> str:
-    """Return what to do about an error that speaks of a hidden module; else nothing."""
+    """Return what to do about an error caused by a hidden module; otherwise ''."""
     here = Path.cwd()
     for path in (*here.glob("*.py"), *here.glob("*/__init__.py")):
         name = path.relative_to(here).parts[0].removesuffix(".py")

@@ -1,16 +1,16 @@
-"""One run at a time on a folder: it holds the folder, and any other is refused at once.
+"""One run at a time on a folder: it holds the folder, and any other run is refused at once.
 
-Two streams on one checkpoint, or in one archive, read the same messages and put their files into
-the same places. Spark notices when a batch is noted; by then one has replaced the other's files.
+Two streams on one checkpoint, or in one archive, would read the same messages and put their files
+into the same places. Spark notices only when a batch is noted; by then one stream has replaced the
+other's files.
 
-A run locks a file in the folder (`flock`), so the kernel itself gives the folder up when the
-process dies, however it dies, and a file that a kill left behind holds nothing. Who holds it stands
-in the file. Its holder removes it at the end, so what was locked may be a file whose name is gone
-or another's by then: that is looked at, and begun anew. On file systems other than this machine's
-there is no such lock.
+A run locks a file in the folder (`flock`). So the kernel releases the folder when the process dies,
+however it dies, and a file that a kill left behind holds nothing. The file names its holder, who
+removes it at the end. So a file that was just locked may have lost its name, or another file may
+have it: that is checked, and locking starts again. There is no such lock on non-local file systems.
 
-Which file system a path is on, Spark knows. Before it is started, `refuse_held` looks for such a
-file under the path as it is, and makes none.
+Only Spark knows which file system a path is on. Before Spark is started, `refuse_held` looks for
+such a file under the path as given, and creates none.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.job import Run
 
 STREAM: Final = "_cometmq-stream.lock"
-"""In a checkpoint, while a stream goes on from it."""
+"""The lock in a checkpoint while a stream uses it."""
 BATCHES: Final = "_cometmq-batches.lock"
-"""In a folder, while a stream writes batches into it."""
+"""The lock in a folder while a stream writes batches into it."""
 UPKEEP: Final = "_cometmq-upkeep.lock"
-"""In an archive, while its batches are merged or what is left of some is removed. A stream may
-write to it meanwhile. Readers of tables pass over names that begin so."""
+"""The lock in an archive while batches are merged or leftovers removed. A stream may write to the
+archive meanwhile. Readers of tables ignore names that begin with `_`."""
 RESULTS: Final = "_cometmq-results.lock"
-"""In a folder of findings or tables, while a run replaces what an earlier one wrote there."""
+"""The lock in a folder of findings or tables while a run replaces what an earlier one wrote."""
 _LOOK_SECONDS: Final = 0.05
-"""For how long at most who only looks has a lock, which takes it some microseconds."""
+"""The longest time for which a mere check has a lock, which takes it some microseconds."""
 
 Places = tuple[tuple[str, str], ...]
-"""Folders that a job holds, each with the name of the file by which it does."""
+"""Folders that a job holds, each with the name of its lock file."""
 
 
 def in_folders(spark: SparkSession, places: Places) -> list[tuple[Folder, str]]:
-    """Return folders by their paths, for `held`."""
+    """Turn paths into folders, for `held`."""
     return [(Folder(spark, path), name) for path, name in places]
 
 
 def refuse_held(places: Iterable[tuple[str, str]]) -> None:
-    """Refuse folders that another run holds, as far as it can be told without Spark.
+    """Refuse folders that another run holds, as far as that can be told without Spark.
 
-    That run may begin later, too, and other things may be wrong: it is `held` that counts.
+    Another run may also begin later, and other things may be wrong: `held` is decisive.
     """
     for said, name in places:
         if not said or (folder := local_path(said)) is None:
             continue
         try:
             lock = os.open(folder / name, os.O_RDWR)
-        except OSError:  # Most often there is none; what else is wrong is said in its place.
+        except OSError:  # Most often there is none; other problems are reported elsewhere.
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ def refuse_held(places: Iterable[tuple[str, str]]) -> None:
 
 @contextmanager
 def held(run: Run, job: str, *places: tuple[Folder, str]) -> Generator[None]:
-    """Hold folders, each by a file of this name; a dry run changes nothing, and holds none."""
+    """Hold folders, each by its lock file; a dry run changes nothing and holds none."""
     with ExitStack() as stack:
         for folder, name in places:
             if not run.dry_run and (path := folder.local_path) is not None:
@@ -92,7 +92,7 @@ def held(run: Run, job: str, *places: tuple[Folder, str]) -> Generator[None]:
 
 @contextmanager
 def held_if_free(run: Run, job: str, folder: Folder, name: str) -> Generator[bool]:
-    """Hold a folder for a moment, unless another run does; say whether that is so."""
+    """Hold a folder in the block, unless another run does; yield whether it is held."""
     with ExitStack() as stack:
         is_free = True
         try:
@@ -115,24 +115,24 @@ def _held(run: Run, job: str, said: str, path: Path, name: str) -> Generator[Non
             f"path: {said}: nothing can be written there ({error.strerror}); choose another folder"
         ) from None
     try:
-        with suppress(OSError):  # On a full disk, where vacuum makes room, nobody is named.
+        with suppress(OSError):  # On a full disk, where vacuum makes room, the holder is not named.
             _sign(lock, job)
         yield
     finally:
-        with suppress(OSError):  # What is left holds nothing once it is closed.
+        with suppress(OSError):  # A file that is left holds nothing once it is closed.
             file.unlink()
-            for each in made:  # Only those that still have nothing in them.
+            for each in made:  # Only removes folders that are still empty.
                 each.rmdir()
         os.close(lock)
 
 
 def _locked(run: Run, said: str, file: Path) -> int:
-    """Return a descriptor of the file that is there by this name, locked."""
+    """Lock the file that has this name, and return its descriptor."""
     while True:
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:  # Who held it has removed its folder just now.
+        except FileNotFoundError:  # The previous holder has just removed the folder.
             continue
         try:
             _lock(run, said, lock)
@@ -148,12 +148,12 @@ def _lock(run: Run, said: str, lock: int) -> None:
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # It may be somebody who only looks.
+        except BlockingIOError:  # It may be a mere check.
             time.sleep(_LOOK_SECONDS)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise _is_held(said, lock) from None
-    except OSError as error:  # Some file systems of networks know no locks.
+    except OSError as error:  # Some network file systems have no locks.
         run.tell(
             warning=f"{said} cannot be locked ({error.strerror}): nothing keeps a second run out;"
             " see to it that there is one at a time"
@@ -168,7 +168,7 @@ def _is_held(said: str, lock: int) -> HeldError:
 
 
 def _is(file: Path, lock: int) -> bool:
-    """Whether the name still is that of the open file."""
+    """Whether the open file still has this name."""
     try:
         return os.path.samestat(file.stat(), os.fstat(lock))
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def _is(file: Path, lock: int) -> bool:
 
 
 def _sign(lock: int, job: str) -> None:
-    """Say in the file who holds it."""
+    """Write into the file who holds it."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     holder = {"job": job, "process": os.getpid(), "host": socket.gethostname(), "since": since}
     os.ftruncate(lock, 0)
@@ -184,7 +184,7 @@ def _sign(lock: int, job: str) -> None:
 
 
 def _holder(lock: int) -> str:
-    """Return who holds it, as far as it has said so yet."""
+    """Return who holds it, if that is written yet."""
     try:
         said: Any = json.loads(os.pread(lock, 4096, 0))
         return f"{said['job']} (process {said['process']} on {said['host']}, since {said['since']})"

@@ -1,4 +1,4 @@
-"""A job in a Spark that is started for it, and ended behind it."""
+"""Running a job in a Spark session that is started for it and ended after it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.report import Report
 
 _REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers of PySpark that say as JSON what the error says that is raised."""
+"""PySpark's loggers that repeat a raised error as JSON."""
 
 
 def run_in_session(
@@ -30,7 +30,7 @@ def run_in_session(
     if find_spec("pyspark") is None:
         raise OptionError(f"Spark is not installed: {INSTALL}")
     os.environ[LOG_VARIABLE] = spark_log.upper()
-    with run.starting():  # To import it alone takes a while.
+    with run.starting():  # Importing it alone takes a while.
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger

@@ -1,9 +1,8 @@
-"""What a job is: settings, a function, a report; and what goes on around it while it runs.
+"""What a job is: settings, a function and a report; and the framework around it while it runs.
 
-A job's settings are a frozen dataclass; each field that has `setting(...)` is an option of the
-command line, too, its name with dashes. The function takes the session, the settings and a `Run`,
-and returns a `Report`. It raises an `OptionError` for settings that cannot be, before it changes
-anything.
+A job's settings are a frozen dataclass. Each field with `setting(...)` is also an option of the
+command line, with dashes in its name. The function takes the session, the settings and a `Run`, and
+returns a `Report`. For invalid settings it raises an `OptionError` before it changes anything.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
     "bool": (bool, "True or False"),
     "tuple[str, ...]": (tuple, "a tuple of texts"),
 }
-"""What a setting must be, by the type of its field."""
+"""The valid values of a setting, by the type of its field."""
 _OF_ROWS: Final = ("examples", "shown")
 _ROWS_MAX: Final = (1 << 31) - 1
-"""What Java can count."""
+"""The largest number in Java's `int`."""
 _METAVARS: Final = {
     **dict.fromkeys(("since", "until"), "TIME"),
     **dict.fromkeys(("to_topic", "dead_letter", "trace_topic"), "TOPIC"),
@@ -55,15 +54,15 @@ _METAVARS: Final = {
     "sql": "SQL|@FILE",
     "trigger": "once|DURATION",
 }
-"""What the value of a setting of this name is called, in whichever job."""
+"""The name of a setting's value in the help, by the setting's name, for all jobs."""
 
 
-class StoppedEarly(BaseException):  # Py4J would take an Exception for its own.
-    """The job was asked to end before there was anything that it would have to finish."""
+class StoppedEarly(BaseException):  # Py4J would handle an Exception itself.
+    """The job was asked to end before there was anything to finish."""
 
 
 class Run:
-    """One run of a job: whether it is a dry one, whom it tells its progress, and when to stop."""
+    """One run of a job: whether it is a dry run, how it reports progress, and when to stop."""
 
     def __init__(
         self,
@@ -74,47 +73,47 @@ class Run:
         self.dry_run = dry_run
         """Whether to say what would be done, and to change nothing."""
         self.is_early = False
-        """Whether there is nothing yet that must be whole: servers are asked, Spark is started."""
+        """Whether there is nothing to finish yet: servers are asked, or Spark is started."""
         self.start_seconds: float | None = None
-        """How long that took."""
+        """How long the start of Spark took."""
         self.report: Report | None = None
         """What the job has done so far; `None` before it begins."""
         self.last_batch: LastBatch | None = None
-        """What is known of the last batch of its stream."""
+        """The last batch of its stream."""
         self._progress = progress
         self._stop = threading.Event()
         self._has_refused = False
 
     def report_of(self, job: str, *, counts_bytes: bool = False) -> Report:
-        """Begin the report of a job; who runs it has it also when the job fails."""
+        """Begin the report of a job; the caller has it even if the job fails."""
         self.report = Report(job, dry_run=self.dry_run, start_seconds=self.start_seconds)
         if counts_bytes:
             self.report.count_bytes(0)
         return self.report
 
     def report_so_far(self, job: str) -> Report:
-        """Return the report of a job as it is, or one that says nothing yet."""
+        """Return the current report of a job, or an empty one."""
         return self.report or self.report_of(job)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the job shall end as soon as what it is at is whole."""
+        """Whether the job is to end as soon as its current step is complete."""
         return self._stop.is_set()
 
     @contextmanager
     def early(self) -> Generator[None]:
-        """Let the wish to stop end the job at once: there is nothing yet that it has to finish."""
+        """Have a request to stop end the job at once in the block: there is nothing to finish."""
         self.is_early = True
         try:
             yield
-        except KeyboardInterrupt:  # Of the handler that Spark sets when it starts.
+        except KeyboardInterrupt:  # From the handler that Spark installs when it starts.
             raise StoppedEarly from None
         finally:
             self.is_early = False
 
     @contextmanager
     def starting(self) -> Generator[None]:
-        """Tell that Spark is being started, which takes a while, and how long it took."""
+        """Report that Spark is being started, which takes a while, and how long it took."""
         began = time.monotonic()
         self.tell(starting="Spark")
         try:
@@ -125,26 +124,26 @@ class Run:
         self.tell(started="Spark", seconds=round(self.start_seconds, 1))
 
     def stop(self) -> None:
-        """Ask the job to end so; from any thread, or a signal's handler."""
+        """Ask the job to stop; from any thread or a signal handler."""
         self._stop.set()
 
     def begin_batch(self) -> None:
-        """Refuse to begin a batch once the job shall end, and so end its stream.
+        """Refuse to begin a batch if the job is to stop, which ends its stream.
 
-        Spark would begin one behind another, and one that is stopped in its middle tells of it in
-        a thousand lines.
+        Spark would begin one batch after another, and stopping it within a batch prints a thousand
+        lines.
         """
         if self.is_stopping:
             self._has_refused = True
             raise PipelineError("the job shall end")
 
     def tell(self, **news: Any) -> None:
-        """Tell how far it is."""
+        """Report progress."""
         if self._progress is not None:
             self._progress(news)
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless it shall end."""
+        """Wait, but no longer than until the job is to stop."""
         self._stop.wait(seconds)
 
     def watch(
@@ -157,10 +156,10 @@ class Run:
     ) -> None:
         """Wait for the end of a stream, and note its batches in the report.
 
-        When the job shall stop, the batch that is running is waited for; where the next one is
-        refused (`begin_batch`), Spark is not interrupted on its way to it. A stream that fails is a
-        `PipelineError` with what Spark says; started again it goes on. It is no `OptionError`, for
-        that says that nothing was changed: a stream has begun its checkpoint, and maybe a batch.
+        If the job is to stop, wait for the running batch; if the next batch is refused
+        (`begin_batch`), do not interrupt Spark on its way to it. If the stream fails, raise a
+        `PipelineError` with what Spark says; a restart continues. It is never an `OptionError`,
+        which would say that nothing was changed: a stream has begun its checkpoint, maybe a batch.
         """
         seen = -1
         said = Said(query)
@@ -181,10 +180,10 @@ class Run:
                 is_behind = seen > stopping_at and not refuses_batches
                 is_idle = not query.status["isTriggerActive"]
                 if is_behind or is_idle:
-                    if is_idle and (lost := untold()):  # Else the next batch tells of it.
+                    if is_idle and (lost := untold()):  # Otherwise the next batch reports them.
                         report.count("lost", lost)
                     query.stop()
-                    note(said.news(), report, seen, self)  # It may have ended just now.
+                    note(said.news(), report, seen, self)  # A batch may just have ended.
                     report.stopped = True
                     return
 
@@ -205,23 +204,23 @@ def _nothing(_settings: Any) -> Places:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the command line knows it."""
+    """A job, as the command line knows it."""
 
     name: str
     settings: type[Any]
     function: Callable[[SparkSession, Any, Run], Report]
     summary: str
-    """What the list of jobs says of it, in one line."""
+    """Its line in the list of jobs."""
     about: str = ""
-    """What its `--help` says beside that."""
+    """The rest of its `--help`."""
     goes_on: bool = True
-    """Whether one that failed and is started again goes on where it was; else it begins anew."""
+    """Whether a restart after a failure continues where it was; otherwise it starts over."""
     examples: tuple[str, ...] = ()
-    """Command lines that `--help` shows, from the job's name on."""
+    """Command lines for `--help`, starting with the job's name."""
     holds: Callable[[Any], Places] = _nothing
-    """Which folders are its own while it runs, by its settings."""
+    """Returns the folders that it holds while it runs, by its settings."""
     look: Callable[[Any], object] | None = None
-    """Looks whether what the settings name is there, before Spark is started for it."""
+    """Checks, before Spark is started, that what the settings name exists."""
 
 
 def setting(
@@ -232,10 +231,10 @@ def setting(
     in_environment: bool = False,
     secret: bool = False,
 ) -> Any:
-    """Declare a field of a job's settings; without a default it must be given.
+    """Declare a field of a job's settings; without a default, it is required.
 
-    The environment may say it, too, where that is said of it. A secret is not shown, and the
-    command line names no more than a file with it.
+    With `in_environment`, an environment variable may give it, too. A `secret` is never shown, and
+    the command line only names a file that contains it.
     """
     metadata = {
         "meaning": meaning,
@@ -247,15 +246,15 @@ def setting(
 
 
 def check_types(settings: DataclassInstance) -> None:
-    """Refuse settings of other types than they are declared with: the text "false" would be true.
+    """Refuse settings of wrong types: the text "false" would be true.
 
-    The command line makes them by their types, and others may have them from a file.
+    The command line makes the right types, but other callers may read settings from a file.
     """
     for each in fields(settings):
         value = getattr(settings, each.name)
         kind, must_be = _KINDS.get(str(each.type), (object, ""))
         if each.type == "Credentials" and not isinstance(value, type(each.default)):
-            # Without the value, which may have a secret in it.
+            # Without the value, which may contain a secret.
             raise OptionError(f"{each.name}: it is no Credentials, but {type(value).__name__}")
         if (
             not isinstance(value, kind)
@@ -270,9 +269,9 @@ def check_types(settings: DataclassInstance) -> None:
 
 
 def check_settings(settings: DataclassInstance) -> None:
-    """Refuse settings of other types, and texts that say nothing, as where a variable is not set.
+    """Refuse settings of wrong types, and empty texts, as from a variable that is not set.
 
-    Empty is only what need not be said; what that means where there is a default is the job's.
+    Only optional settings may be empty; if such a setting has a default, the job decides.
     """
     check_types(settings)
     for each in fields(settings):
@@ -292,7 +291,7 @@ def _are_texts(values: Any) -> bool:
 
 
 def metavar_of(declared: Field[Any]) -> str:
-    """Return what the value of a setting is called; empty where the help says it."""
+    """Return the name of a setting's value in the help; empty if the help text says it."""
     return declared.metadata.get("metavar") or _METAVARS.get(declared.name, "")
 
 
@@ -302,7 +301,7 @@ def _named(declared: Field[Any]) -> str:
 
 @contextmanager
 def running(spark: SparkSession, report: Report) -> Generator[None]:
-    """Let a job write with the session from this thread, and note how long it takes."""
+    """Let a job write with the session from this thread, and note how long the job takes."""
     from cometmq.pipeline.spark_session import make_active
 
     make_active(spark)

@@ -1,10 +1,9 @@
-"""JSON bodies read by a schema, and told apart from those that do not fit it.
+"""Parsing JSON bodies by a schema, and detecting those that do not fit it.
 
-A body fits when it is one JSON value of that shape: an object, each of whose fields is null, or not
-there, or can be read as its type. Fields of which the schema says nothing are passed over, a STRING
-takes any JSON, and of a name that is there twice the last one counts. Of all others the value is
-null, as a whole: Spark would make a row of nulls of them, which nobody can tell from a body that
-says so.
+A body fits if it is one JSON value of that shape: an object in which each field is null, missing,
+or valid for its type. Fields that are not in the schema are ignored, a STRING accepts any JSON, and
+of a duplicate name the last one counts. For all other bodies, the value is null as a whole: Spark
+would make a row of nulls, which nobody could tell from a body with nulls.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _MISFIT: Final = "misfit"
 
 
 def with_text(frame: DataFrame) -> DataFrame:
-    """Add the body as `text`; null of bytes that are no UTF-8, which is no error."""
+    """Add the body as `text`; null, without an error, if it is not UTF-8."""
     from pyspark.sql import functions
 
     found: DataFrame = frame.withColumn(
@@ -30,11 +29,11 @@ def with_text(frame: DataFrame) -> DataFrame:
 
 
 def with_value(frame: DataFrame, schema: str) -> DataFrame:
-    """Add what is in `text` as `value`; null where that does not fit the schema.
+    """Add the contents of `text` as `value`; null if they do not fit the schema.
 
-    The text is put into an object, beside which Spark says what it could not read: it says so for
-    fields that it sets to null, and there is no other place for a JSON that is no object. What
-    follows the end of a text it does not look at: that is found by an array of one.
+    The text is wrapped in an object, so that Spark reports what it could not read: it does so for
+    fields that it sets to null, and this is the only way for JSON that is not an object. Spark
+    ignores what follows the end of a text, so that is detected with an array of one element.
     """
     from pyspark.sql import functions
     from pyspark.sql.types import DataType, StringType, StructField, StructType

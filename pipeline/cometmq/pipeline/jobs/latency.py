@@ -1,14 +1,14 @@
-"""`latency`: how long messages take, and who waits for how many.
+"""`latency`: how long messages take, and how far consumer groups lag.
 
-* From born to stored, of a topic or a store: by time, producing host and queue. Clocks of hosts
-  differ; the share of messages that were stored before they were born says of which ones.
-* How far consumer groups are behind, in messages and in seconds.
-* From the traces of clients (`trace_topic`): how long sends took, from sent to delivered and to
-  consumed, how long consuming took, what failed, and how often it was tried.
+* From born to stored, for a topic or a store: by time, producing host and queue. Hosts whose clocks
+  are wrong show by the share of messages that were stored before they were born.
+* The lag of consumer groups, in messages and in seconds.
+* From the traces of clients (`trace_topic`): the time of sends, from sent to delivered and to
+  consumed, the time of consuming, failures, and the number of attempts.
 
-`html` makes a page of it, to be looked at (see `latency_page`).
+`html` makes a page of it for a browser (see `latency_page`).
 
-Bodies are not read, but for traces. Percentiles are approximate.
+Bodies are only read for traces. Percentiles are approximate.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ _BY: Final = {
     "hosts": ("topic", "regexp_replace(born_host, ':[0-9]+$', '') AS host"),
     "queues": ("topic", "broker", "queue_id"),
 }
-"""The tables of a report, and what each row of them is of."""
+"""The tables of a report, and the keys of their rows."""
 _TABLES: Final = ("total", *_BY, "heat", "lag", *TRACED)
 _MEASURED: Final = (
     *("topic", "broker", "queue_id", "queue_offset", "store_time", "born_host"),
     "unix_millis(store_time) - unix_millis(born_time) AS ms",
 )
-"""What is kept of each message, so that all tables are of the same ones, read once."""
+"""What is cached of each message, so that all tables use the same messages, read once."""
 _CLASS: Final = (
     "CASE WHEN ms < 0 THEN -1 WHEN ms < 1 THEN 0"
     " ELSE cast(pow(2, floor(log2(ms))) AS bigint) END AS from_ms"
@@ -77,7 +77,7 @@ _CLASS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySettings:
-    """What to look at, and how closely."""
+    """What to measure, and in what detail."""
 
     nameserver: str = setting(
         "The name servers of the cluster; not needed with --store.", "", metavar="HOST:PORT[;...]"
@@ -112,11 +112,11 @@ class LatencySettings:
             raise OptionError("groups: their lag is that of a topic: say it")
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
-        _ = stored_between(self), self.bucket_us  # Looks at the times.
+        _ = stored_between(self), self.bucket_us  # Checks the times.
         require_file("html", self.html)
 
     def facts(self) -> list[str]:
-        """Say what was looked at, for who reads the report elsewhere."""
+        """Return what was measured, for readers of the report."""
         named = {
             "topics": self.topic,
             "store": self.store,
@@ -128,7 +128,7 @@ class LatencySettings:
 
     @property
     def bucket_us(self) -> int:
-        """How long a bucket is."""
+        """The length of a bucket."""
         seconds = read_interval("bucket", self.bucket)
         if seconds < 0.001:
             raise OptionError(f"bucket: {self.bucket} is less than a millisecond")
@@ -136,18 +136,18 @@ class LatencySettings:
 
     @property
     def group_names(self) -> list[str]:
-        """The groups, each once."""
+        """The groups, without duplicates."""
         return list(dict.fromkeys(listed(self.groups)))
 
     @property
     def results(self) -> Results:
-        """Where tables go."""
+        """Where tables are written."""
         read = (self.store,) if self.store else ()
         return Results("tables", self.tables, "latency", read, _TABLES)
 
     @property
     def where(self) -> dict[str, str]:
-        """How the cluster is reached."""
+        """The options for reaching the cluster."""
         return self.credentials.at(self.nameserver)
 
 
@@ -200,25 +200,25 @@ def _surveyed(settings: LatencySettings) -> tuple[Cluster, Survey]:
 
 
 class _Measuring:
-    """What is measured."""
+    """One measurement."""
 
     def __init__(self, spark: SparkSession, settings: LatencySettings) -> None:
         self.spark = spark
         self.settings = settings
         self.not_read: list[dict[str, str]] = []
-        """Groups, each with a topic of which it never read anything."""
+        """Groups, each with a topic that it has never read."""
         self.kept: DataFrame | None = None
-        """What was measured of each message."""
+        """The cached measurements of each message."""
         self.heat: Heat | None = None
-        """What is drawn."""
+        """The heat maps."""
 
     def close(self) -> None:
-        """Let go of what is kept."""
+        """Drop the cached table."""
         if self.kept is not None:
             self.kept.unpersist()
 
     def count(self, report: Report) -> None:
-        """Note in the report how much there is to be read, of a topic or a store."""
+        """Note in the report how much there is to read, of a topic or a store."""
         if self.settings.topic or self.settings.store:
             queues = by_queue(self._head()).collect()
             report.cover(map(span, queues))
@@ -246,7 +246,7 @@ class _Measuring:
         return found
 
     def note(self, name: str, frame: DataFrame, report: Report, run: Run) -> None:
-        """Note a table in the report, and write it where it is to be."""
+        """Note a table in the report, and write it to its folder, if any."""
         settings = self.settings
         if name == "total":
             rows = rows_as_dicts(frame)
@@ -255,7 +255,7 @@ class _Measuring:
                 report.cover(map(span, by_queue(self.kept).collect()))
         if settings.tables:
             settings.results.write(frame, name)
-        if name == "hosts":  # The slowest are others: what these send seems to be quick.
+        if name == "hosts":  # Not among the slowest: messages of such hosts seem to be fast.
             wrong = frame.where("min_ms < 0").orderBy("min_ms").limit(settings.shown)
             report.details["clocks"] = rows_as_dicts(
                 wrong.select("topic", "host", "count", "negative", "min_ms")
@@ -266,7 +266,7 @@ class _Measuring:
         run.tell(table=name, rows=frame.count())
 
     def drawn(self, heat: DataFrame) -> Heat | None:
-        """Return the cells of the heat maps, of so many columns as can be looked at."""
+        """Return the cells of the heat maps, with as many columns as can be shown."""
         from pyspark.sql import functions
 
         when = "unix_millis(bucket)"
@@ -296,7 +296,7 @@ class _Measuring:
         return topic_table(self.spark, self.settings.where, self.settings.topic, _HEAD, **more)
 
     def _lag(self, measured: DataFrame) -> DataFrame:
-        """Return how far groups are behind, and how long the first message has waited."""
+        """Return the lag of groups, and how long the first message has waited."""
         from pyspark.sql import functions
 
         cluster, survey = _surveyed(self.settings)
@@ -310,16 +310,16 @@ class _Measuring:
             self.not_read += [{"group": group, "topic": topic} for topic in unread]
             for queue, each in survey.queues.items():
                 if queue.topic not in read:
-                    continue  # It may never want to, and would be behind by all that there is.
+                    continue  # It may never read it, and would lag by everything there is.
                 at = max(committed.get(queue, each.first), each.first)
                 rows.append((group, *queue, at, each.end, queue in committed))
                 waits_from[queue] = min(waits_from[queue], at)
         schema = "group string, topic string, broker string, queue_id int, at bigint, end bigint,"
         there = self.spark.createDataFrame(rows, f"{schema} has_begun boolean")
-        # Of some time, what is measured lacks what has waited since before, or came behind it.
+        # A time range excludes messages that have waited longer, or came later.
         if self.settings.since or self.settings.until:
             begin = json.dumps(document_of(waits_from))
-            # The first may expire meanwhile; then the next one waits the longest.
+            # The first message may expire meanwhile; then the next one has waited longest.
             measured = self._topics(startingOffsets=begin, failOnDataLoss="false")
         waiting = measured.join(functions.broadcast(there), ["topic", "broker", "queue_id"]).where(
             "queue_offset >= at AND queue_offset < end"
@@ -338,7 +338,7 @@ class _Measuring:
         return ordered
 
     def _traced(self) -> dict[str, DataFrame]:
-        """Return what traces say: of sends, and of consumptions."""
+        """Return the tables of traces, about sends and consumptions."""
         settings = self.settings
         frame = topic_table(self.spark, settings.where, settings.trace_topic, "store_time, body")
         return traced(frame.where(stored_between(settings)))

@@ -1,4 +1,4 @@
-"""How long something took, as the tables of `latency` say it."""
+"""The figures of durations in the tables of `latency`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHARES: Final = (0.5, 0.9, 0.99, 0.999)
 
 
 def summed(frame: DataFrame, by: tuple[str, ...], *more: str) -> DataFrame:
-    """Return how long it took, for each of what `by` says, the slowest first."""
+    """Return the figures of durations, grouped by `by`, slowest first."""
     from pyspark.sql import functions
 
     shares = ", ".join(map(str, _SHARES))

@@ -1,8 +1,8 @@
-"""The page of `latency --html`: its tables and a heat map, in one file.
+"""The page of `latency --html`: its tables and heat maps in one file.
 
-Nothing is fetched and nothing runs: the page is markup and style alone, and says so to the browser
-(`Content-Security-Policy`). Every text is escaped, for names of topics, groups and hosts are what
-somebody sent.
+It fetches and runs nothing: the page is only markup and style, and tells the browser so
+(`Content-Security-Policy`). Every text is escaped, as names of topics, groups and hosts come from
+anybody.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 COLUMNS_MAX: Final = 96
-"""Columns of a heat map; where there are more buckets, several are put together."""
+"""The most columns of a heat map; more buckets are combined."""
 MAPS_MAX: Final = 12
-"""Topics that have a heat map: the slowest."""
+"""How many topics have a heat map: the slowest ones."""
 
 _SECTIONS: Final = {
     "total": ("From born to stored", "Topics, the slowest first."),
@@ -36,9 +36,9 @@ _SECTIONS: Final = {
     "acknowledgements": ("Acknowledgements", "From sent to consumed with success, by traces."),
     "consumptions": ("Consumers", "How long consuming took, by traces, the slowest first."),
 }
-"""Tables by their headings, in the order of the page. The heat map stands behind the first."""
+"""The headings of the tables, in the order of the page. The heat maps follow the first table."""
 _SELDOM: Final = ("clocks", "not_read")
-"""Those that are not on the page when they have no rows."""
+"""Tables that are omitted from the page if they have no rows."""
 
 _CELL_WIDTH: Final = 9
 _CELL_HEIGHT: Final = 16
@@ -67,18 +67,18 @@ svg rect { fill: var(--heat) } svg rect.none { fill: var(--none) }
 
 
 class Heat(NamedTuple):
-    """How many messages took how long when: the cells of the heat maps of all topics."""
+    """The cells of the heat maps of all topics: how many messages took how long, and when."""
 
     first: datetime
-    """When the first column begins."""
+    """The start of the first column."""
     step: timedelta
-    """The time of a column."""
+    """The time span of a column."""
     cells: Sequence[tuple[str, int, int, int]]
-    """Topic, number of the column, from how many ms on (-1: below 0), and messages."""
+    """Topic, column number, lower limit in ms (-1: below 0), and number of messages."""
 
 
 def page(title: str, facts: Iterable[str], tables: Mapping[str, Any], heat: Heat | None) -> str:
-    """Return the whole page; `tables` are the rows of the report's tables by their names."""
+    """Return the whole page; `tables` has the rows of the report's tables by name."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -146,7 +146,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        # Spark gives times without a zone, in that of this process.
+        # Spark returns times without a zone, in that of this process.
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     if _is_number(value) and name != "queue_id":
         return f"{value:,}"
@@ -154,7 +154,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _maps(heat: Heat, topics: Sequence[str]) -> list[str]:
-    """Return a map for each of the slowest topics: time to the right, upwards how long it took."""
+    """Return a map for each of the slowest topics: time to the right, durations upwards."""
     parts = [
         "<h2>How long when</h2>",
         f"<p>Each column is {_span(heat.step)}, in UTC; the fuller a cell, the more messages."
@@ -185,7 +185,7 @@ def _map(heat: Heat, cells: Mapping[tuple[int, int], int]) -> str:
         for column in range(columns):
             if count := cells.get((column, low)):
                 at = heat.first + column * heat.step
-                # By the root: a cell that has a hundredth of the fullest can still be seen.
+                # By the square root: a cell with a hundredth of the maximum can still be seen.
                 drawn.append(
                     f'<rect x="{_LEFT + column * _CELL_WIDTH}" y="{y}" width="{_CELL_WIDTH - 1}"'
                     f' height="{_CELL_HEIGHT - 1}" fill-opacity="{_opacity(count, most)}">'
@@ -204,7 +204,7 @@ def _opacity(count: int, most: int) -> str:
 
 
 def _classes(lows: Iterable[int]) -> list[int]:
-    """Return the classes from the lowest to the highest that there is, without a gap."""
+    """Return the classes from the lowest to the highest that occurs, without gaps."""
     there = set(lows)
     found = [low for low in (-1, 0) if low in there or low > min(there)]
     low = 1
@@ -239,5 +239,5 @@ def _span(step: timedelta) -> str:
 
 
 def now() -> str:
-    """Return when the page was made."""
+    """Return the current time, for the page."""
     return _when(datetime.now(UTC)) + " UTC"

@@ -1,4 +1,4 @@
-"""What the traces of clients say of sends, deliveries and consumptions, for `latency`."""
+"""What clients' traces say about sends, deliveries and consumptions, for `latency`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FROM cometmq_trace_consumed c JOIN cometmq_trace_sends s ON s.id = c.id WHERE c.
 
 
 def traced(messages: DataFrame) -> dict[str, DataFrame]:
-    """Return the tables of traces, by the messages that these are in."""
+    """Return the tables of traces, from the messages that contain the traces."""
     spark = messages.sparkSession
     records = messages.selectExpr("explode(split(cast(body AS string), '\\u0002')) AS record")
     fields = records.selectExpr("split(record, '\\u0001') AS f").where("size(f) > 5")

@@ -1,4 +1,4 @@
-"""A property that a job gives to each message that it sends: `--mark NAME=VALUE`."""
+"""A property that a job adds to each message that it sends: `--mark NAME=VALUE`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from cometmq.pipeline.rows import RESERVED
 
 
 def read_mark(text: str) -> tuple[str, str]:
-    """Return its name and its value; refuse one that no message would have."""
+    """Parse its name and value; refuse a property that no message can have."""
     name, _, value = text.partition("=")
-    if not name or not value:  # Of an empty value Apache's clients see no property.
+    if not name or not value:  # Apache's clients do not see a property with an empty value.
         raise OptionError(f"mark: {text!r}: write NAME=VALUE")
     if name in RESERVED:
         raise OptionError(

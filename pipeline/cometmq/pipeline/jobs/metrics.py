@@ -1,7 +1,7 @@
-"""The metrics page of a job that runs, for Prometheus: `--metrics-port`.
+"""The metrics page of a running job, for Prometheus: `--metrics-port`.
 
-Nothing is counted for it: a scrape reads the report that the job writes anyway, and what Spark said
-of the last batch.
+Nothing is counted specially: a scrape reads the report that the job keeps anyway, and what Spark
+said about the last batch.
 
 ===============================================  ========================================
 `cometmq_pipeline_rows_total`                    rows read or written since the job began
@@ -40,7 +40,7 @@ _HOST: Final = "127.0.0.1"
 
 
 class LastBatch(NamedTuple):
-    """What is known of the last batch of a stream."""
+    """The last batch of a stream."""
 
     number: int
     rows: int
@@ -53,7 +53,7 @@ class LastBatch(NamedTuple):
 
     @classmethod
     def of(cls, progress: Any, lags: dict[tuple[str, str, str], int]) -> LastBatch:
-        """Take it out of what Spark says of a query."""
+        """Read it from Spark's progress of a query."""
         return cls(
             number=int(progress["batchId"]),
             rows=int(progress["numInputRows"]),
@@ -65,13 +65,13 @@ class LastBatch(NamedTuple):
 
 
 class JobMetrics:
-    """A collector of what a run of a job says of itself."""
+    """A collector of the metrics of a job's run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def collect(self) -> Iterator[Metric]:
-        """Give all families that there is something to say of."""
+        """Yield all families that have values."""
         report, last = self._run.report, self._run.last_batch
         if report is None:
             return
@@ -114,9 +114,9 @@ def _family(name: str, kind: str, meaning: str) -> Metric:
 
 @contextmanager
 def served(run: Run, port: int | None) -> Generator[int | None]:
-    """Serve the page of a run meanwhile, on this host alone, and give its port; 0 is any free one.
+    """Serve the page of a run in the block, only on this host; yield its port. 0 is any free one.
 
-    Nothing is served without a port.
+    Without a port, serve nothing.
     """
     if port is None:
         yield None

@@ -1,8 +1,8 @@
-"""`mirror`: topics of one cluster kept in another, whichever of the two are Apache's.
+"""`mirror`: copy topics of one cluster to another; either may be Apache's.
 
-A message keeps its body, keys, tag and properties; messages of one queue stay in order, for they go
-to one queue there. To a cluster of CometMQ each goes once, however often the job is ended and
-started again; to Apache's brokers at least once.
+A message keeps its body, keys, tag and properties. Messages of one queue stay in order, as they go
+to one queue there. A CometMQ cluster gets each message once, however often the job is stopped and
+restarted; Apache's brokers get it at least once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _COPIED: Final = (
     "topic, broker, queue_id, queue_offset, store_time, key, tag, flag, properties, body"
 )
-"""The columns of a message that its copy is made of, and knows it by."""
+"""The columns of a message from which its copy and the copy's identity are made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,35 +70,35 @@ class MirrorSettings(CopySettings):
         StreamSettings.__post_init__(self)
         read_nameservers(self.to_nameserver, "to-nameserver")
         write_options({**self.written, "delivery": self.delivery})
-        # Those that a pattern matches are looked at when it is known which there are.
+        # Topics that match a pattern are checked when they are known.
         self.check_copies(self.sources or ("T",) * bool(self.prefix))
         if self.nameserver == self.to_nameserver and not self.prefix:
             raise _is_read(self.to_nameserver)
 
     @property
     def in_order(self) -> bool:
-        """Tasks that had parts of one queue would send them side by side."""
+        """True: tasks with parts of one queue would send them concurrently."""
         return True
 
     @property
     def begins_there_again(self) -> bool:
-        """Whether a stream that begins anew leaves nothing out that another one would have read."""
+        """Whether a stream that starts over skips nothing that the old one would have read."""
         return self.start != LATEST and not self.start.startswith(GROUP_PREFIX)
 
     def check_copies(self, topics: Iterable[str]) -> None:
-        """Refuse topics whose copies would have names that cannot be."""
+        """Refuse topics whose copies would have invalid names."""
         option = "prefix" if self.prefix else "topic"
         for topic in topics:
             check_written(option, self.prefix + topic)
 
     @property
     def written(self) -> dict[str, str]:
-        """How the cluster to write to is reached."""
+        """The options for reaching the cluster to write to."""
         return self.to_credentials.at(self.to_nameserver)
 
 
 def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None) -> Report:
-    """Copy what there is, or on and on, as `trigger` says."""
+    """Copy once or continuously, as `trigger` says."""
     from pyspark.sql import functions
 
     run = run or Run()
@@ -107,7 +107,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         _refuse_promise(settings)
         _refuse_copies(settings)
-        refuse_others(checkpoint, report)  # To go back is right for copies alone.
+        refuse_others(checkpoint, report)  # Going back is only right for copies.
         how = {"repeats": True, "from_start": settings.begins_there_again}
         if not run.dry_run:
             mend(checkpoint, run, **how)
@@ -134,14 +134,14 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
 
 
 def _refuse_promise(settings: MirrorSettings) -> None:
-    """Refuse to promise what the brokers there cannot keep."""
+    """Refuse a promise that the brokers there cannot keep."""
     if settings.delivery == "idempotent":
         written = write_options(settings.written)
         require_cometmq(_brokers(written), written.settings())
 
 
 def _refuse_copies(settings: MirrorSettings) -> None:
-    """Refuse to copy topics onto themselves, to read copies, too, and names of none."""
+    """Refuse to copy topics onto themselves, to read copies as well, and invalid names."""
     pattern, prefix = settings.topic_pattern, settings.prefix
     read, written = read_options(source_options(settings)), write_options(settings.written)
     names = read.topics

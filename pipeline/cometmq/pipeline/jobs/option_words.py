@@ -1,4 +1,4 @@
-"""Options of the data source, as errors name them, in the words of the command line."""
+"""Rewording of errors that name options of the data source, for the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS: Final = {
     "fail_on_data_loss": "failOnDataLoss",
     "on_bad_body": "onBadBody",
 }
-"""Settings by the option of the source that they become."""
+"""Settings, and the options of the source that they become."""
 _NAMES: Final = {
     **{option: name for name, option in OPTIONS.items()},
     **{camel(each.name): each.name for each in fields(Credentials)},
@@ -33,12 +33,12 @@ _NAMES: Final = {
     "splitBytes": "split_size",
     "onDamage": "on_damage",
 }
-"""Names of settings by the option of a source that they become."""
+"""Options of sources, and the names of the settings for them."""
 _CALLED: Final = re.compile(
     r"failOnDataLoss=false"
-    # At the beginning, where settings have no dashes in front, or marked as what is to be written.
+    # At the beginning, where settings have no dashes before them, or quoted as something to write.
     rf"|^({'|'.join(_NAMES)})(?=: )"
-    # Not of a column, as Spark names one, nor in a list of them.
+    # Not a column, as Spark names one, nor in a list of columns.
     rf"|(?<!\[)(?<!`, )(?<!column )(?<!name )`({'|'.join(_NAMES)})`"
     rf"|\b({'|'.join(each for each in _NAMES if not each.islower())})\b"
 )
@@ -47,13 +47,13 @@ _FOLDERS: Final = (
     *("store", "archive", "from_", "from_dir", "left", "right"),
     *("to", "checkpoint", "findings", "tables"),
 )
-"""Settings that name a folder, or a place that is one."""
+"""Settings that name a folder, or a place that is a folder."""
 _OF_READERS: Final = ("path: ", "from: ")
-"""What is in front of an error about a folder where it is read, whichever setting named it."""
+"""Prefixes of errors about a folder that is read, whichever setting named it."""
 
 
 def in_words_of_the_command(text: str, prefix: str = "") -> str:
-    """Return an error with options that the command has; `prefix` is that of a second cluster."""
+    """Return an error in terms of the command's options; `prefix` is that of a second cluster."""
 
     def name(found: re.Match[str]) -> str:
         if found[0] == "failOnDataLoss=false":
@@ -66,13 +66,13 @@ def in_words_of_the_command(text: str, prefix: str = "") -> str:
 
 
 def with_the_option_of_a_folder(text: str, given: Mapping[str, Any]) -> str:
-    """Return an error about a folder with the option that named it, of those that were given."""
+    """Return an error about a folder with the given option that named it."""
     if not text.startswith(_OF_READERS):
         return text
     about = text.partition(": ")[2]
     said = {name: str(given.get(name) or "") for name in _FOLDERS}
     folders = {name: [text, _folder(text)] for name, text in said.items() if text}
-    # One may be in another: the longest is meant.
+    # One folder may be in another: the longest name is meant.
     named = max(
         (
             (len(folder), name)

@@ -1,4 +1,4 @@
-"""How fast jobs go that have Spark write some messages at a time."""
+"""The pace of jobs that have Spark write some messages at a time."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Pace:
-    """Lets pieces through, each of which is what a second has of messages, or less.
+    """Lets pieces through, each of which has at most the messages of one second.
 
-    A smaller piece would be smoother and cost more: each is a job of Spark, of a third of a second.
+    Smaller pieces would be smoother but cost more: each is a Spark job of a third of a second.
     """
 
     rate: int
-    """Messages a second; 0 is no limit."""
+    """Messages per second; 0 is no limit."""
     run: Run
     _due: float = field(default=0.0, init=False)
 
     def wait(self, count: int) -> bool:
-        """Return when a piece of `count` messages may go; `False` when the job shall end first."""
+        """Wait until a piece of `count` messages may go; `False` if the job is to stop first."""
         if self.rate:
             self.run.pause(max(self._due - time.monotonic(), 0))
             self._due = max(time.monotonic(), self._due) + count / self.rate
@@ -32,22 +32,22 @@ class Pace:
 
 @dataclass(slots=True)
 class Tempo:
-    """Lets pieces through as far apart as their messages were stored, or so many times as fast."""
+    """Lets pieces through at the intervals at which they were stored, or `speed` times as fast."""
 
     speed: float
     run: Run
     _began: tuple[float, int] | None = field(default=None, init=False)
-    """When the first one went, and when its first message was stored."""
+    """When the first piece went, and when its first message was stored."""
 
     @property
     def second_us(self) -> int:
-        """How many microseconds of then are a second of now."""
+        """How many microseconds of store time pass in one second."""
         return max(int(self.speed * 1_000_000), 1)
 
     def wait(self, stored_us: int) -> bool:
-        """Return when a piece may go whose first message was stored then; `False` as `Pace`.
+        """Wait until a piece may go whose first message was stored then; `False` as for `Pace`.
 
-        One at 0, of which nobody knows when it was stored, does not wait.
+        A piece at 0, whose store time is unknown, does not wait.
         """
         if not stored_us:
             return not self.run.is_stopping

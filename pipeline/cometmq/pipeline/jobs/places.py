@@ -1,4 +1,4 @@
-"""Where jobs find messages, as their settings say it: a topic, an archive, a store."""
+"""The places of messages in the settings of jobs: a topic, an archive or a store."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ KINDS: Final = (TOPIC, ARCHIVE, STORE)
 
 
 class Place(NamedTuple):
-    """Where messages are."""
+    """A place of messages."""
 
     kind: str
     """One of `KINDS`."""
     path: str
-    """A folder; of a topic, its name servers."""
+    """A folder; for a topic, its name servers."""
     topic: str
-    """The only topic that counts; empty where all do."""
+    """The only topic that counts; empty for all."""
 
 
 def read_place(text: str) -> Place | None:
-    """Read `topic:NAME@HOST:PORT`, `archive:DIR[#TOPIC]` or `store:DIR[#TOPIC]`; else `None`."""
+    """Parse `topic:NAME@HOST:PORT`, `archive:DIR[#TOPIC]` or `store:DIR[#TOPIC]`; else `None`."""
     kind, _, rest = text.partition(":")
     if kind == TOPIC:
         topic, _, path = rest.partition("@")
         return Place(kind, path, topic) if topic and path else None
     path, mark, topic = rest.rpartition("#")
-    if not mark or "/" in topic:  # Folders may have a # in their names, topics neither of both.
+    if not mark or "/" in topic:  # Names of folders may have a #; those of topics neither # nor /.
         path, topic = rest, ""
     return Place(kind, path, topic) if kind in KINDS and path else None

@@ -1,4 +1,4 @@
-"""What Spark says of the batches of a stream, noted in the report of its job."""
+"""Spark's progress of the batches of a stream, noted in the report of its job."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     """As Spark says them: as what they are, or as text where it cannot read them."""
 
 _SHOWN: Final = ("lost", "late_rows", "windows", "windows_open")
-"""What a stream says in its progress besides: how many messages had expired before they were read;
-of one with windows, what came too late for them, how many came out, and are kept."""
+"""What else a stream reports: how many messages had expired before they were read; with windows,
+also the late rows, and how many windows came out or are kept."""
 _IF_ANY: Final = ("empty_bodies", "untimed")
-"""What is counted, and told of where there is some."""
+"""Counts that are only reported if they are not 0."""
 
 
 class Said:
-    """What Spark says of the batches of a stream, each once.
+    """Spark's progress of the batches of a stream, each returned once.
 
-    It keeps the last hundred. With thousands of queues one of them is a megabyte of JSON, and takes
-    a tenth of a second and more, so what was there at the last look is not read again.
+    Spark keeps the last hundred. With thousands of queues, each is a megabyte of JSON that takes a
+    tenth of a second or more to read, so none is read twice.
     """
 
     def __init__(self, query: StreamingQuery) -> None:
-        self._java: Any = query._jsq  # PySpark reads all of them, or the last one.
+        self._java: Any = query._jsq  # PySpark can only read all of them, or the last one.
         self._last: tuple[str, int] | None = None
 
     def news(self) -> list[Mapping[str, Any]]:
-        """Return what it has said since the last look, in order."""
+        """Return the progress since the last call, in order."""
         said = self._java.recentProgress()
         found: list[Mapping[str, Any]] = []
         for index in reversed(range(len(said))):
@@ -52,16 +52,16 @@ class Said:
 
 
 def note(news: Iterable[Mapping[str, Any]], report: Report, seen: int, run: Run) -> int:
-    """Add the batches behind `seen` to a report, and tell of them; return the last one."""
+    """Add the batches after `seen` to a report, and report them; return the last one."""
     for progress in news:
         batch_id = int(progress["batchId"])
         rows = int(progress["numInputRows"])
-        if progress["stateOperators"]:  # Batches without a message end windows, too.
+        if progress["stateOperators"]:  # Batches without messages also end windows.
             kept = sum(int(each["numRowsTotal"]) for each in progress["stateOperators"])
             report.details["windows_open"] = kept
         spans = [(each.get("startOffset"), each["endOffset"]) for each in progress["sources"]]
         lost = sum(_lost(end) - _lost(begin) for begin, end in spans)
-        # What Spark need not read, as of `WHERE 1 = 0`, is passed all the same.
+        # Messages that Spark need not read, as with `WHERE 1 = 0`, are passed all the same.
         passed = [each for begin, end in spans for each in _passed(begin, end)]
         if batch_id <= seen or not (rows or lost or any(each.first < each.end for each in passed)):
             continue
@@ -96,26 +96,26 @@ def note(news: Iterable[Mapping[str, Any]], report: Report, seen: int, run: Run)
 
 
 def _observed(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return what a job has Spark count beside its rows, by `DataFrame.observe`."""
+    """Return what a job has Spark count besides rows, with `DataFrame.observe`."""
     rows: Mapping[str, Mapping[str, int]] = progress.get("observedMetrics") or {}
     return {name: int(count) for row in rows.values() for name, count in row.items()}
 
 
 def _lost(offsets: _Offsets) -> int:
-    """Return how many messages had expired unread up to one of the source's offsets."""
+    """Return how many messages had expired unread, by one of the source's offsets."""
     return int(_members(offsets).get("lost", 0))
 
 
 def _members(offsets: _Offsets) -> Mapping[str, Any]:
-    """Return what one of the source's offsets has; before the first batch there is none."""
+    """Return the members of one of the source's offsets; none before the first batch."""
     return (json.loads(offsets) if isinstance(offsets, str) else offsets) or {}
 
 
 def _lags(progress: Any) -> dict[tuple[str, str, str], int] | None:
-    """Return how many messages of each queue are behind where a batch ends.
+    """Return how many messages of each queue follow the end of a batch.
 
-    `None` where nobody knows: for a batch that is repeated behind a stop or a crash Spark does not
-    ask how many there are.
+    `None` if unknown: for a batch that is repeated after a stop or a crash, Spark does not ask how
+    many there are.
     """
     found: dict[tuple[str, str, str], int] = {}
     for source in progress["sources"]:
@@ -136,9 +136,9 @@ def _by_queue(offsets: _Offsets) -> dict[tuple[str, str, str], int]:
 
 
 def _passed(start: _Offsets, end: _Offsets) -> Iterator[Span]:
-    """Yield what a batch read: from where its end says that it begins, or from the end before.
+    """Yield what a batch read: from where its end says that it begins, or from the previous end.
 
-    With no news both are the same, which says where the last batch began.
+    Without anything new, both are the same; it still says where the last batch began.
     """
     if start == end:
         return

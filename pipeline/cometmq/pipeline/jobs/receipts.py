@@ -1,4 +1,4 @@
-"""A file with a line of JSON for each message that was sent again; each is in it once."""
+"""A file with one line of JSON for each message that was sent again; each is in it once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PLACE: Final = ("group", "broker", "queue_id", "queue_offset", "to_topic", "died")
-"""What tells one from another: a topic of dead letters that was made anew has old places again."""
+"""What identifies a receipt; in a recreated topic of dead letters, old places occur again."""
 
 
 class Receipts:
@@ -21,23 +21,23 @@ class Receipts:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
-        is_there = self._path is not None and self._path.is_file()  # To read a terminal is to wait.
+        is_there = self._path is not None and self._path.is_file()  # Reading a terminal would wait.
         with told_of_file("receipts", path):
             data = self._path.read_bytes() if self._path and is_there else b""
         self._end = data.rpartition(b"\n")[2]
-        """Behind the last line that is whole."""
-        # What is no text is no receipt, and stays.
+        """What follows the last complete line."""
+        # A line that is not text is not a receipt, and stays.
         lines = data.decode("utf-8", "replace").splitlines()
         self._there = {_place(each) for each in map(_read, lines)}
 
     def write(self, sent: Iterable[dict[str, Any]]) -> None:
-        """Add those that are not there, as of a run that was killed before it wrote them."""
+        """Add the receipts that are missing, also those of a run that was killed before writing."""
         new = [each for each in sent if _place(each) not in self._there]
         if self._path is None or not new:
             return
         with told_of_file("receipts", str(self._path)), self._path.open("a") as file:
             if self._end.startswith(b"{") and not _read(self._end):
-                file.truncate(file.tell() - len(self._end))  # Who reads lines of JSON stops there.
+                file.truncate(file.tell() - len(self._end))  # Readers of JSON would stop there.
             elif self._end:
                 file.write("\n")
             file.writelines(as_json(each) + "\n" for each in new)
@@ -48,7 +48,7 @@ class Receipts:
 def _read(line: str | bytes) -> dict[str, Any]:
     try:
         said: Any = json.loads(line)
-    except ValueError:  # The end of a run that was killed, or whose disk was full.
+    except ValueError:  # Cut off by a kill or a full disk.
         return {}
     return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
 
@@ -58,5 +58,5 @@ def _place(receipt: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _said(value: Any) -> Any:
-    """Return a value as the file has it."""
+    """Return a value in the form of the file."""
     return json.loads(as_json(value))

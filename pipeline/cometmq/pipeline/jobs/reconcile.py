@@ -1,15 +1,15 @@
-"""`reconcile`: whether two places hold the same messages: topics, archives, stores.
+"""`reconcile`: check whether two places (topics, archives or stores) have the same messages.
 
-Messages are put into blocks, by their place (queue and offset) or, where places differ as in
-another cluster, by what they are. Of each block both sides say how many messages it has and a
-checksum that does not depend on their order; only blocks that differ are looked at message by
+Messages are divided into blocks by their place (queue and offset) or, if places differ as in
+another cluster, by their content. For each block, both sides compute the number of messages and a
+checksum that does not depend on their order; only blocks that differ are compared message by
 message. A message is
 
-* **missing** when the left side has it and the right one does not,
-* **extra** the other way round,
-* **changed** when both have one at its place, and it is another.
+* **missing** if only the left side has it,
+* **extra** if only the right side has it,
+* **changed** if both sides have a message at its place, and the two differ.
 
-What of a message is compared, `reconcile_sides` says.
+`reconcile_sides` says which parts of a message are compared.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class ReconcileSettings:
         for side in SIDES:
             if (place := self.place(side)).kind == TOPIC:
                 read_nameservers(place.path, side)
-        stored_between(self)  # Looks at the times.
+        stored_between(self)  # Checks the times.
 
     def place(self, side: str) -> Place:
-        """Return where the messages of a side are."""
+        """Return the place of the messages of a side."""
         text: str = getattr(self, side)
         if (found := read_place(text)) is None:
             raise OptionError(
@@ -108,26 +108,26 @@ class ReconcileSettings:
         return found
 
     def where(self, side: str) -> dict[str, str]:
-        """Return how the cluster of a side is reached that is a topic."""
+        """Return the options for reaching the cluster of a side that is a topic."""
         credentials: Credentials = getattr(self, f"{side}_credentials")
         return credentials.at(self.place(side).path)
 
     @property
     def are_one_place(self) -> bool:
-        """Whether both sides are called alike, or are one folder."""
+        """Whether both sides have the same name, or are the same folder."""
         left, right = map(self.place, SIDES)
         named_alike = left._replace(path=right.path) == right
         return named_alike and path_within(left.path, right.path) == ()
 
     @property
     def results(self) -> Results:
-        """Where findings go."""
+        """Where findings are written."""
         read = tuple(each.path for each in map(self.place, SIDES) if each.kind != TOPIC)
         return Results("findings", self.findings, "reconcile", read)
 
 
 def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None = None) -> Report:
-    """Compare two places; the report's outcome is FINDINGS when they differ."""
+    """Compare two places; the report's outcome is FINDINGS if they differ."""
     run = run or Run()
     report = run.report_of("reconcile")
     if settings.are_one_place:
@@ -167,7 +167,7 @@ def _look(settings: ReconcileSettings) -> None:
 
 
 class _Reconciling:
-    """Two places that are compared."""
+    """The comparison of two places."""
 
     def __init__(
         self, spark: SparkSession, settings: ReconcileSettings, report: Report, until: ExitStack
@@ -176,20 +176,20 @@ class _Reconciling:
         self.settings = settings
         self.report = report
         self.until = until
-        """Until when Spark keeps what is looked at several times."""
+        """At its end, Spark drops the tables that it caches for repeated use."""
         self.sides = Sides(spark, settings, report)
 
     def refuse_nothing(self) -> None:
-        """Refuse to find nothing where nothing was compared."""
+        """Raise if nothing was compared, instead of reporting no findings."""
         self.sides.refuse_nothing({side: self.report.details[f"{side}_rows"] for side in SIDES})
 
     @property
     def _of_block(self) -> tuple[str, ...]:
-        """The columns that name a block; of messages by what they are, queues are none."""
+        """The columns that identify a block; by content, the queue is not one of them."""
         return (*QUEUE, "block") if self.settings.by == "place" else ("block",)
 
     def count(self) -> None:
-        """Note in the report how much there is on each side."""
+        """Note in the report how many messages each side has."""
         for side, frame in self.sides.at_first.items():
             queues = by_queue(frame).collect()
             self.report.details[f"{side}_rows"] = sum(each["rows"] for each in queues)
@@ -198,7 +198,7 @@ class _Reconciling:
                 self._cover(queues)
 
     def blocks(self, run: Run) -> DataFrame | None:
-        """Compare block by block; return those that differ, `None` where none does."""
+        """Compare block by block; return those that differ, or `None`."""
         from pyspark.sql import functions
 
         of_queues = {
@@ -224,20 +224,20 @@ class _Reconciling:
         return differing if row["differing"] else None
 
     def _of_blocks(self, side: str, of_queues: DataFrame) -> DataFrame:
-        """Return the sums of the blocks of a side, of those that each of its queues has."""
+        """Return the sums of a side's blocks, from those of its queues."""
         if self.settings.by == "place":
             return of_queues
         summed: DataFrame = of_queues.groupBy("block").agg(*_sums_of_sums(side))
         return summed
 
     def _cover(self, queues: Iterable[Row]) -> None:
-        """Note from where to where the left side was read."""
+        """Note which ranges of the left side were read."""
         for row in queues:
             topic = row["topic"] or self.sides.places["left"].topic
             self.report.cover([span(row)._replace(topic=topic)])
 
     def drill_down(self, differing: DataFrame, run: Run) -> None:
-        """Look at the messages of the blocks that differ."""
+        """Compare the messages of the blocks that differ."""
         settings, report = self.settings, self.report
         by_place = settings.by == "place"
         key = PLACE if by_place else ("mark",)
@@ -271,7 +271,7 @@ class _Reconciling:
 
 
 def _sums(side: str) -> list[Column]:
-    """Return the sums of a block: of two halves of the checksums, so that none runs over."""
+    """Return the sums of a block, of two halves of the checksums, so that neither overflows."""
     from pyspark.sql import functions
 
     return [
@@ -290,7 +290,7 @@ def _sums_of_sums(side: str) -> list[Column]:
 
 
 def _found(side: str, *, by_place: bool) -> list[Column]:
-    """Return what there is of a message: how often, and what."""
+    """Return how often a message occurs, and its content."""
     from pyspark.sql import functions
 
     many = functions.expr("count(*)").alias(f"{side}_many")

@@ -1,13 +1,13 @@
 """The two sides of `reconcile`: what of their messages is compared, and whether there are any.
 
-What a message is does not depend on how its record keeps it: a copy may be compressed otherwise. By
-place, the first look at level `checksum` goes by the checksums of bodies as they are stored, which
-costs no bodies; of blocks that differ by that the bodies themselves are looked at. By content there
-is no place that would say which two messages to look at, so bodies are read at once.
+The identity of a message does not depend on how its record is stored: a copy may be compressed
+differently. By place, at level `checksum`, the first look uses the checksums of bodies as stored,
+so that no bodies are read; for blocks that then differ, the bodies themselves are compared. By
+content there is no place that says which two messages to compare, so bodies are read at once.
 
-Two places that both have nothing would be the same. Whether a cluster has a topic it says itself,
-before Spark starts. An archive or a store that is asked for a topic which it has never heard of has
-no rows, as one that has lost them.
+Two places without any messages would be equal. A cluster says itself, before Spark starts, whether
+it has a topic. But an archive or a store without a topic has no rows of it, like one that has lost
+them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ QUEUE: Final = ("topic", "broker", "queue_id")
 PLACE: Final = (*QUEUE, "queue_offset")
 _HEAD: Final = ("key", "tag", "flag")
 _WHICH: Final = "key IS NULL"
-"""A hash passes over nulls: a tag without a key would be the same as a key without a tag."""
+"""A hash ignores nulls: a tag without a key would equal a key without a tag."""
 _STORED: Final = ("body_crc", "body_size")
-"""Of a body as its record has it, maybe compressed: those of one message may differ."""
+"""The body as stored, maybe compressed: copies of one message may differ."""
 _SENT: Final = (
     "coalesce(crc32(cast(body AS binary)), body_crc)",
     "coalesce(length(cast(body AS binary)), body_size)",
 )
-"""The same of the body that was sent; of one that nobody can decompress it is what is stored."""
+"""The same for the body as sent; if it cannot be decompressed, as stored."""
 _SET_BY_OTHERS: Final = ", ".join(f"'{name}'" for name in sorted(RESERVED - set(KEPT_RESERVED)))
 _PROPERTIES: Final = (
     "array_join(array_sort(transform(map_entries(map_filter(properties,"
@@ -53,17 +53,17 @@ LEVELS: Final = {
     "checksum": (*_HEAD, _WHICH, *_SENT),
     "full": (*_HEAD, _WHICH, "body", *_SENT, _PROPERTIES),
 }
-"""What of a message is compared, beside its place."""
+"""What is compared of a message, besides its place."""
 _COLUMNS: Final = {
     "count": (),
     "checksum": (*_HEAD, *_STORED, "body"),
     "full": (*_HEAD, *_STORED, "body", "properties"),
 }
-"""What is read for that."""
+"""The columns that are read for that."""
 
 
 class Sides:
-    """The messages of both: of each its place, its block, and as `mark` a checksum."""
+    """The messages of both sides: the place and block of each, and a checksum as `mark`."""
 
     def __init__(self, spark: SparkSession, settings: ReconcileSettings, report: Report) -> None:
         self._spark = spark
@@ -75,12 +75,12 @@ class Sides:
             each.kind != STORE for each in self.places.values()
         )
         self._goes_by_records = settings.level == "checksum" and settings.by == "place"
-        """Whether the first look is at how bodies are stored."""
+        """Whether the first look uses bodies as stored."""
         self.at_first = self._marked(by_records=self._goes_by_records)
-        """By side, as a first look costs least."""
+        """The messages by side, for a cheap first look."""
 
     def closely(self) -> dict[str, DataFrame]:
-        """Return them by what was sent, if the first look was at anything else."""
+        """Return the messages by side, compared by bodies as sent."""
         return self._marked() if self._goes_by_records else self.at_first
 
     def _marked(self, *, by_records: bool = False) -> dict[str, DataFrame]:
@@ -92,9 +92,9 @@ class Sides:
         return self._in_common(frames) if settings.common else frames
 
     def _in_common(self, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return what lies between the first and the last offset of a queue that both have.
+        """Return the messages in the range of offsets of a queue that both sides have.
 
-        Where there is no such queue nothing would be compared, and nothing be found.
+        Raise if there is no such queue, as nothing would be compared, and nothing found.
         """
         left, right = (frame.groupBy(*QUEUE).agg(*ends_of(side)) for side, frame in frames.items())
         ends = left.join(right, list(QUEUE), "full_outer").selectExpr(
@@ -120,7 +120,7 @@ class Sides:
         }
 
     def _side(self, side: str, read: tuple[str, ...], compared: tuple[str, ...]) -> DataFrame:
-        """Return of each message its place, its block and its checksum."""
+        """Return the place, block and checksum of each message of a side."""
         settings = self._settings
         place_texts = (
             "'' AS topic" if self._is_one_topic else "topic",
@@ -151,9 +151,9 @@ class Sides:
         return frame.where(frame["topic"] == place.topic) if place.topic else frame
 
     def refuse_nothing(self, rows: Mapping[str, int]) -> None:
-        """Refuse a side that has not the topic which is compared, and two without a message.
+        """Refuse a side without the topic that is compared, and two sides without any message.
 
-        `rows` is how many each side has of what is compared.
+        `rows` is how many compared messages each side has.
         """
         for side, place in self.places.items():
             if rows[side] or not place.topic or place.kind == TOPIC:

@@ -1,12 +1,12 @@
-"""Whether SQL chooses the same rows, and sends them to the same places, each time it is run.
+"""Whether SQL chooses the same rows, and sends them to the same places, each time it runs.
 
-A batch that is repeated, after a crash, sends its rows again, and what is there already is known by
-where its message was. So what a row *says* may be another the second time, for the first one stays:
-a time, a random number in the body. But *which* rows there are and *where to* they go must be the
-same: else a message would be in two topics, or in two queues of one.
+A batch that is repeated after a crash sends its rows again, and rows that are there already are
+recognized by the places of their messages. So the *contents* of a row may differ the second time,
+such as a time or a random number in the body: the first row stays. But *which* rows there are, and
+*where* they go, must be the same; otherwise a message would be in two topics, or in two queues.
 
-The plan is walked from the tables upwards. A column is loose when it may be another the next time;
-loose columns may be sent, but nothing may be chosen by them.
+The plan is walked from the tables upwards. A column is loose if it may differ the next time; loose
+columns may be sent, but nothing may be chosen by them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TIMES: Final = ("CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now")
-"""Expressions that Spark takes for the same all the time, which they are within one batch."""
+"""Expressions that Spark considers constant, which they are only within one batch."""
 _NOT_NOTED: Final = ("CurrentTime", "Now")
-"""Those of which a stream does not note what they were in a batch, as it does of the others."""
+"""Those whose values in a batch a stream does not record, as it does for the others."""
 _PLACED_BY: Final = ("topic", "broker", "queue_id", "queue_offset", "to_topic", "sharding_key")
-"""Columns that say which row it is, and where it goes to."""
+"""Columns that identify a row, and say where it goes."""
 
 _CHANGES: Final = "is another when a batch is repeated"
 _INSTEAD: Final = "go by what the message says, such as store_time or crc32(key)"
 
 
 def require_repeatable(selected: DataFrame) -> None:
-    """Refuse what was selected, if rows are chosen or placed by what may change."""
-    plan = selected._jdf.queryExecution().analyzed()  # PySpark shows no plan.
+    """Refuse a query if rows are chosen or placed by what may change."""
+    plan = selected._jdf.queryExecution().analyzed()  # PySpark gives no access to plans.
     loose = _loose(plan)
     for column in _listed(plan.output()):
         if column.name() in _PLACED_BY and column.exprId().id() in loose:
@@ -44,11 +44,11 @@ def require_repeatable(selected: DataFrame) -> None:
 
 
 def require_same(selected: DataFrame, option: str) -> None:
-    """Refuse an expression of an option, the only column of a stream, if it may change.
+    """Refuse an option's expression, the only column of a stream, if it may change.
 
-    Times may be in it, such as `current_timestamp()`: Spark notes that of each batch of a stream,
-    and repeats it. But not for `now()` and `current_time()`. What makes rows is refused, too: a
-    message would count more than once, and what may change would not be seen here.
+    It may use times such as `current_timestamp()`, which Spark records for each batch of a stream
+    and repeats, but not `now()` and `current_time()`. An expression that makes rows is also
+    refused: a message would count more than once, and what may change would not be seen here.
     """
     plan = selected._jdf.queryExecution().analyzed()  # As above.
     below = plan.children().apply(0)
@@ -68,9 +68,9 @@ def require_same(selected: DataFrame, option: str) -> None:
 
 
 def require_same_rows(filtered: DataFrame, option: str) -> None:
-    """Refuse the condition that a frame was filtered by last, if it chooses at random.
+    """Refuse the condition by which a frame was last filtered, if it chooses at random.
 
-    Times may be in it: what they choose is another the next time, and that is what they are for.
+    It may use times: they are meant to choose other rows the next time.
     """
     condition = filtered._jdf.queryExecution().analyzed().expressions().apply(0)  # As above.
     if why := _why(condition, {}, ()):
@@ -81,7 +81,7 @@ def require_same_rows(filtered: DataFrame, option: str) -> None:
 
 
 def _loose(plan: Any) -> dict[int, str]:
-    """Return the ids of loose columns below a node and of it, with what makes them so."""
+    """Return the ids of the loose columns of a node and below it, with what makes them loose."""
     loose: dict[int, str] = {}
     for child in _listed(plan.children()):
         loose |= _loose(child)
@@ -103,7 +103,7 @@ def _loose(plan: Any) -> dict[int, str]:
 
 
 def _united(plan: Any, loose: dict[int, str]) -> dict[int, str]:
-    """Return the columns of a union of which some part is loose: they have ids of the first."""
+    """Return the columns of a union that are loose in some part; the ids are of the first part."""
     found: dict[int, str] = {}
     outputs = _listed(plan.output())
     for child in _listed(plan.children()):
@@ -114,7 +114,7 @@ def _united(plan: Any, loose: dict[int, str]) -> dict[int, str]:
 
 
 def _why(expression: Any, loose: dict[int, str], times: Collection[str] = _TIMES) -> str:
-    """Return what makes an expression loose; nothing if it is none."""
+    """Return what makes an expression loose; '' if it is not."""
     for column in _listed(expression.references().toSeq()):
         if why := loose.get(column.exprId().id()):
             return why

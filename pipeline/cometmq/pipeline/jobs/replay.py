@@ -1,12 +1,12 @@
-"""`replay`: an archive, or a topic in the files of a store, back into a topic.
+"""`replay`: send an archive, or a topic in the files of a store, to a topic.
 
-Part by part, the oldest first: of an archive these are its batches, of a store the files of its log
-(`replay_sources`). A row keeps the identity that its message had in the source, so one that is
-replayed again, after a crash or by another run with the same `name`, is stored once, be it from the
-store or from an archive. What is done is noted, in the archive or a checkpoint's folder, so another
-run goes on behind it.
+It works part by part, oldest first: the batches of an archive, or the files of a store's log
+(`replay_sources`). A row keeps the identity that its message had in the source. So a row that is
+replayed again, after a crash or by another run with the same `name`, is stored once, whether it
+comes from the store or from an archive. Progress is noted in the archive or in a checkpoint folder,
+so another run continues after it.
 
-At a rate, a part goes in pieces of a second (`replay_pieces`); the last message of each is noted.
+With a rate, a part is sent in pieces of one second (`replay_pieces`); each one's end is noted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _NAMES: Final = {
     "source_offset": "queue_offset",
 }
 _STORED: Final = ("store_time", "store_host")
-"""When and by whom: a topic that is made anew, or of another cluster, has the same places."""
+"""When and by whom: a recreated topic, or one of another cluster, has the same places."""
 _SENT: Final = ("body", "key", "tag", "properties", "flag")
 _COUNTED: Final = {
     "rows": "count(body)",
@@ -68,18 +68,18 @@ _COUNTED: Final = {
     "bad_bodies": "count_if(body IS NULL)",
     "empty_bodies": NO_BODY,
 }
-"""What is told of messages that are sent: those without a body go as they came."""
+"""What is counted of messages that are sent; empty bodies are sent unchanged."""
 _PLACE: Final = tuple(_NAMES.values())
-"""Columns that say where a message was."""
+"""The columns that say where a message was."""
 _AT: Final = (
     "coalesce(unix_micros(max(store_time) OVER"
     " (PARTITION BY topic, broker, queue_id ORDER BY {order})), 0)"
 )
-"""When a message was stored, but not before one in front of it in its queue: clocks go back."""
+"""A message's store time, or a later one of an earlier message in its queue: clocks go back."""
 
 
 def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None) -> Report:
-    """Write what an archive holds to a topic, but what an earlier run of this name wrote."""
+    """Send an archive or a store's topic, except what an earlier run of this name has sent."""
     run = run or Run()
     report = run.report_of("replay", counts_bytes=True)
     replaying = _Replaying(spark, settings)
@@ -89,16 +89,16 @@ def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None
 
 
 class _Piece(NamedTuple):
-    """Rows of a part that go at once."""
+    """Rows of a part that are sent together."""
 
     frame: DataFrame
     rows: int
     stored_us: int
-    """When the first of them was stored, of a piece that is one second's of then."""
+    """The store time of the first row, if the piece is cut by `speed`."""
     reached: dict[str, list[Any]]
-    """What is to be noted behind them; nothing of a part that goes as a whole."""
+    """The progress to note after them; empty if the part is sent as a whole."""
     spans: list[Span]
-    """From where to where they have the queues."""
+    """The ranges of queues that they cover."""
 
 
 class _Replaying:
@@ -111,7 +111,7 @@ class _Replaying:
         self.source: Source = _source(spark, settings)
         self.condition = condition(settings)
         self.began = 0.0
-        """When the first piece went."""
+        """When the first piece was sent."""
         self.where_to = settings.credentials.at(settings.nameserver)
         self.notes = Notes(
             Folder(spark, settings.notes_folder),
@@ -123,7 +123,7 @@ class _Replaying:
 
     @property
     def _origin(self) -> str:
-        """What the notes are about; nothing in an archive's own."""
+        """What the notes are about; '' if they are in the archive itself."""
         place = self.settings.place
         if not self.settings.checkpoint:
             return ""
@@ -131,7 +131,7 @@ class _Replaying:
         return f"{place.kind}:{place.path.rstrip('/')}" + f"#{topic}" * bool(topic)
 
     def replay(self, run: Run, report: Report) -> None:
-        """Replay what is not done yet, until the job shall stop."""
+        """Replay what is not done yet, until the job is to stop."""
         notes = self.notes
         if not run.dry_run:
             notes.folder.require_writable()
@@ -157,7 +157,7 @@ class _Replaying:
                 notes.reached = {}
                 notes.write()
         if notes.done and not notes.firsts and not run.dry_run:
-            notes.write()  # An earlier version noted none.
+            notes.write()  # An earlier version did not note first messages.
         if report.rows and notes.target.is_other(notes.firsts):
             raise PipelineError(
                 f"to-topic: {self.settings.to_topic} was made anew while this wrote to it, so it"
@@ -172,7 +172,7 @@ class _Replaying:
             )
 
     def _replay_part(self, part: Part, pace: Pace | Tempo, run: Run, report: Report) -> None:
-        """Replay what is left of a part, until the job shall stop."""
+        """Replay the rest of a part, until the job is to stop."""
         with closing(self._pieces(part, pace)) as pieces:
             for piece in pieces:
                 if not pace.wait(piece.stored_us if isinstance(pace, Tempo) else piece.rows):
@@ -191,7 +191,7 @@ class _Replaying:
                 run.tell(batch=part.number, rows=piece.rows, total=report.rows, **reached)
 
     def _look_at_notes(self, run: Run, report: Report) -> None:
-        """Look whether what an earlier run has done can be gone on from."""
+        """Check whether this run can continue from what an earlier run has done."""
         if self.notes.is_of_another_topic():
             report.details["made_anew"] = True
             run.tell(warning=f"{self.settings.to_topic} was made anew since; all is sent again")
@@ -203,7 +203,7 @@ class _Replaying:
             )
 
     def _look_for_damage(self, run: Run, report: Report) -> None:
-        """Refuse what has lost files: what is left would be sent, and noted as all of it."""
+        """Refuse a source that has lost files: the rest would be sent and noted as complete."""
         if not (lost := self.source.lacks(self.notes.done)):
             return
         if self.settings.on_damage == "fail":
@@ -217,7 +217,7 @@ class _Replaying:
             run.tell(warning=f"{self.settings.place.path} {each}")
 
     def _place_of_two(self) -> str | None:
-        """Return a place that two messages had, one after the other; `None` of no such place."""
+        """Return a place that two messages had, one after the other, or `None`."""
         from pyspark.sql import functions
 
         frame = self.source.everything()
@@ -231,14 +231,14 @@ class _Replaying:
         )
 
     def _rate(self, rows: int) -> int:
-        """Return how many went in a second: a piece of what a second has takes one, if not more."""
+        """Return how many were sent per second; a piece of one second counts as at least that."""
         seconds = time.monotonic() - self.began
         if self.settings.rate:
             seconds = max(seconds, rows / self.settings.rate)
         return round(rows / seconds)
 
     def _tell_of_loss(self, run: Run, report: Report, part: Part | None = None) -> None:
-        """Tell what expired before this run, or of a part of which it has found nothing."""
+        """Report what expired before this run, or of a part in which nothing was found."""
         notes, source = self.notes, self.source
         if not isinstance(source, StoreSource):
             return
@@ -248,7 +248,7 @@ class _Replaying:
             run.tell(warning=f"{lost} bytes of the log expired before they were replayed")
 
     def _pieces(self, part: Part, pace: Pace | Tempo) -> Generator[_Piece]:
-        """Yield what is left of a part, a second's worth at a time."""
+        """Yield the rest of a part, in pieces of one second if there is a rate or speed."""
         is_whole = isinstance(pace, Pace) and not pace.rate
         frame = self._rows_of(part, in_order=not is_whole)
         if is_whole:
@@ -256,7 +256,7 @@ class _Replaying:
             if count := sum(row["rows"] for row in queues):
                 yield _Piece(frame, count, 0, {}, [span(row) for row in queues])
             return
-        # In order, so that a piece is in few of the blocks of rows that Spark keeps.
+        # In order, so that a piece is in few of the blocks of rows that Spark caches.
         columns = dict.fromkeys((*_PLACE, self.source.order, *_STORED, *_SENT))
         kept = frame.select("at", *columns)
         kept = kept.repartitionByRange(*ORDER).sortWithinPartitions(*ORDER).persist()
@@ -270,10 +270,10 @@ class _Replaying:
             kept.unpersist()
 
     def _rows_of(self, part: Part, *, in_order: bool) -> DataFrame:
-        """Return what is left of a part."""
+        """Return the rest of a part."""
         frame = self.source.rows(part)
         reached = self.notes.reached.get(part.key)
-        if in_order or reached:  # Of all: where it is does not change.
+        if in_order or reached:  # Before filtering, so that places do not change.
             frame = frame.selectExpr("*", f"{_AT.format(order=self.source.order)} AS at")
         if self.condition:
             with told_as("where"):
@@ -283,7 +283,7 @@ class _Replaying:
         return between(frame, reached, None)
 
     def _send(self, piece: _Piece, report: Report) -> int:
-        """Send a piece; return how many messages that were: bodies may be skipped, files expire."""
+        """Send a piece; return how many messages were sent: bodies may be skipped, files expire."""
         from pyspark.sql import Observation, functions
 
         seen = Observation()
@@ -303,7 +303,7 @@ class _Replaying:
         return sent
 
     def _write(self, rows: DataFrame) -> int:
-        """Write rows; return how many of them were there before."""
+        """Write rows; return how many of them were stored before."""
         with TemporaryDirectory(prefix="cometmq-replay-") as folder:
             note = Path(folder, "again")
             writer = rows.write.format("cometmq").mode("append")
@@ -366,12 +366,12 @@ def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
 
 
 def _holds(settings: ReplaySettings) -> Places:
-    """Return where its notes are, of which a folder may have those of several replays."""
+    """Return where its notes are; a folder may have the notes of several replays."""
     return ((settings.notes_folder, f"{settings.notes_name}.lock"),)
 
 
 def _look(settings: ReplaySettings) -> None:
-    """Look at a store as far as that can be done without reading its log, and at the cluster."""
+    """Check the store, as far as that is possible without reading its log, and the cluster."""
     place = settings.place
     if place.kind == STORE:
         check_store(place.path)

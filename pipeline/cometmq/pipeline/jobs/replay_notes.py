@@ -1,12 +1,13 @@
-"""What a replay has done, noted under its name in the archive, or in a checkpoint's folder.
+"""A replay's progress, noted under its name in the archive or in a checkpoint folder.
 
-Notes speak of the topic that was written to as it was. When it was deleted and made anew, nothing
-of what they call done is there. So they have its first messages, and who goes on with them asks
-whether they still are (`first_messages`).
+Notes are about the target topic as it was. If it was deleted and recreated, it has nothing of what
+the notes call done. So they have its first messages, and a run that continues asks whether these
+are still the same (`first_messages`).
 
-Earlier versions knew messages by their places alone. What they sent is known by these still, so a
-replay that one of them began does not send it again. Notes say `by_time` of replays that were not
-begun so. Later ones did not look at the address of the broker; notes say `by_host` of what does.
+Earlier versions identified messages only by their places. What they sent is still recognized by
+these, so a replay that one of them began does not send it again. Notes have `by_time` for replays
+that were not begun in this way. Later versions ignored the address of the broker; notes have
+`by_host` for replays that use it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _DAMAGED: Final = (
 
 
 def found_there(count: int, name: str) -> str:
-    """Say that messages were not sent: some of their places, times and addresses were there."""
+    """Say that messages were not sent because their places, times and addresses were there."""
     return (
         f"{count} messages were there before, sent by a replay called {name}: an earlier run, or"
         " one from a store or an archive of the same. If it was of another cluster, whose brokers"
@@ -58,7 +59,7 @@ class Target:
         self._cluster = self._options.cluster()
 
     def firsts(self) -> dict[Queue, First]:
-        """Return the first messages of its queues, as far as it can be told just now."""
+        """Return the first messages of its queues, as far as known at the moment."""
         try:
             found = self._survey()
             masters = [each for each in found.queues if each.broker not in found.slaves]
@@ -68,7 +69,7 @@ class Target:
         return {queue: First(found.queues[queue].first, at) for queue, at in stored.items()}
 
     def is_other(self, before: Mapping[Queue, First]) -> bool:
-        """Whether it was made anew since it had these, of which nothing can be there then."""
+        """Whether it was recreated since it had these first messages, and so has none of them."""
         if not before:
             return False
         found = self._survey()
@@ -78,7 +79,7 @@ class Target:
                 " not there. If its broker is away, wait for it; if the topic was deleted, make it"
                 " (`cometmq topic create`), and the replay begins anew"
             )
-        # A slave may be behind, and of a broker that is away nothing is known.
+        # A slave may lag, and nothing is known of a broker that is away.
         queues = {
             queue: there
             for queue, there in found.queues.items()
@@ -94,9 +95,9 @@ class Target:
         ) or self._lacks_one(before, before.keys() - queues.keys(), found)
 
     def _lacks_one(self, before: Mapping[Queue, First], hidden: Set[Queue], found: Survey) -> bool:
-        """Whether one of those that nobody reads ends in front of what was its first message.
+        """Whether a queue that is no longer readable ends before its noted first message.
 
-        A topic that was given fewer queues still has the messages of the others.
+        A topic that was reduced to fewer queues still has the messages of the others.
         """
         known = found.addresses.keys() - found.slaves - found.missing.keys()
         asked = [queue for queue in hidden if queue.broker in known]
@@ -114,32 +115,32 @@ class Notes:
     folder: Folder
     name: str
     origin: str
-    """What they are about; nothing in an archive's own."""
+    """What the notes are about; '' if they are in the archive itself."""
     where: str
-    """Which rows are replayed."""
+    """The condition for rows to replay."""
     target: Target
     done: list[str] = field(default_factory=list[str])
-    """The keys of parts that were replayed."""
+    """The keys of the parts that are done."""
     reached: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
-    """The place of the last message that was replayed of a part that is not done, by its key."""
+    """By key of an unfinished part, the place of its last replayed message."""
     source: str = ""
-    """The identity of what they are about, as far as it has one."""
+    """The identity of the source, if it has one."""
     by_time: bool = True
     """Whether no earlier version has sent anything."""
     by_host: bool = True
-    """Whether what was sent is known by the addresses of its brokers, too."""
+    """Whether what was sent is also identified by the addresses of brokers."""
     firsts: dict[Queue, First] = field(default_factory=dict[Queue, First])
-    """First messages of the topic that is written to."""
+    """The first messages of the target topic."""
 
     def read(self) -> None:
-        """Read what there is; an `OptionError` if it is of another replay."""
+        """Read the notes, if any; raise `OptionError` if they are of another replay."""
         if not self.folder.exists(f"{self.name}.json"):
             return
         said = self.folder.read_json(
             f"{self.name}.json", if_damaged=_DAMAGED, fields=("to_topic", "where", "done")
         )
         origin = said.get("from", "")
-        # Earlier versions wrote a path as it was given.
+        # Earlier versions wrote the path as given.
         if origin != self.origin and re.sub("/+(?=#|$)", "", origin) != self.origin:
             raise OptionError(
                 f"name: {self.name} was another replay, from {origin}; choose another"
@@ -160,7 +161,7 @@ class Notes:
         }
 
     def require_source(self, identity: str) -> None:
-        """Refuse what was made anew at the place of what they are about: it has the same names."""
+        """Refuse another source at the same place, as it has parts with the same names."""
         if self.source and identity and self.source != identity:
             raise OptionError(
                 f"name: {self.name} was the replay of another archive that was at this place, and"
@@ -169,7 +170,7 @@ class Notes:
         self.source = identity or self.source
 
     def is_of_another_topic(self) -> bool:
-        """Whether the topic was made anew since; then they say that nothing is done."""
+        """Whether the topic was recreated since; if so, reset the notes to nothing done."""
         if not self.target.is_other(self.firsts):
             return False
         self.done, self.reached, self.firsts = [], {}, {}
@@ -177,7 +178,7 @@ class Notes:
         return True
 
     def write(self) -> None:
-        """Write them, behind what was sent."""
+        """Write the notes; call this after sending."""
         self.firsts = self.firsts or self.target.firsts()
         document = {
             "from": self.origin,

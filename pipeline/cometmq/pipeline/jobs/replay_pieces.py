@@ -1,8 +1,8 @@
-"""Where `replay` cuts a part into pieces of what a second has: by a place in an order of rows.
+"""Where `replay` cuts a part into pieces of one second: at places in an order of rows.
 
-The order is always the same: by when a message was stored, and those of a queue by their offset. A
-piece ends at the place of a row, and not behind so many of them, for another run may be given
-another rate, or find a `where` to hold for other rows.
+The order is always the same: by store time, and within a queue by offset. A piece ends at the place
+of a row and not after a number of rows, as another run may have another rate, or a `where` that
+holds for other rows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Cut(NamedTuple):
     """The place of its last row."""
     rows: int
     stored_us: int
-    """When the first of them was stored, of a piece that is one second's of then; else 0."""
+    """The store time of the first row, if the piece is cut by `speed`; otherwise 0."""
     spans: list[Span]
-    """From where to where it has the queues."""
+    """The ranges of queues that it covers."""
 
 
 def cut(frame: DataFrame, pace: Pace | Tempo) -> list[Cut]:
-    """Cut into what a second has."""
+    """Cut a part into pieces of one second."""
     from pyspark.sql import Window, functions
 
     if isinstance(pace, Tempo):
@@ -57,7 +57,7 @@ def cut(frame: DataFrame, pace: Pace | Tempo) -> list[Cut]:
 
 
 def _cut(rows: list[Any], *, is_second: bool) -> Cut:
-    """Put together what the queues have of a piece."""
+    """Combine the queues' parts of a piece."""
     return Cut(
         last=max([row["last"][name] for name in ORDER] for row in rows),
         rows=sum(row["rows"] for row in rows),
@@ -67,12 +67,12 @@ def _cut(rows: list[Any], *, is_second: bool) -> Cut:
 
 
 def between(frame: DataFrame, before: list[Any] | None, last: list[Any] | None) -> DataFrame:
-    """Return the rows behind one place, up to another."""
+    """Return the rows after one place, up to another."""
     from pyspark.sql import functions
 
     place = functions.struct(*ORDER)
     if before is not None:
-        # The time alone is what Spark keeps the least and the greatest of, and passes over rows by.
+        # Only for the time does Spark keep minimum and maximum, by which it skips rows.
         frame = frame.where(functions.col("at") >= before[0]).where(place > _place(before))
     if last is not None:
         frame = frame.where(functions.col("at") <= last[0]).where(place <= _place(last))

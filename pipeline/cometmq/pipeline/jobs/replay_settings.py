@@ -1,4 +1,4 @@
-"""What `replay` is told: what to replay, where to, and how fast."""
+"""The settings of `replay`: what to replay, where to, and how fast."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.store.files import check_store
 
 _KIND: Final = re.compile(r"[a-z]+:(?!//)", re.IGNORECASE)
-"""What no path begins with."""
+"""A prefix that no path has."""
 _REPLAYS: Final = "_replays"
-"""In an archive: a folder of notes."""
+"""The folder of notes in an archive."""
 _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
 
 
@@ -78,7 +78,7 @@ class ReplaySettings:
             raise OptionError("rate, speed: say one of them")
         if self.speed and self.times_as_fast <= 0:
             raise OptionError(f"speed: {self.speed!r}: write such as 1x, 10x or 0.5x")
-        condition(self)  # Looks at the times.
+        condition(self)  # Checks the times.
 
     def _check_place(self) -> None:
         place = self.place
@@ -92,7 +92,7 @@ class ReplaySettings:
                 raise OptionError("broker: is of stores only")
             return
         if not (self.broker and self.checkpoint):
-            check_store(place.path)  # Nobody is asked about a store that is none.
+            check_store(place.path)  # An error about a wrong path comes first.
         if not self.broker:
             raise OptionError(
                 "broker: say how the store's broker is called, such as broker-a: its files do not"
@@ -117,28 +117,28 @@ class ReplaySettings:
 
     @property
     def notes_folder(self) -> str:
-        """Where what is done is noted."""
+        """The folder for notes of progress."""
         return self.checkpoint or f"{self.place.path.rstrip('/')}/{_REPLAYS}"
 
     @property
     def notes_name(self) -> str:
-        """The name under which it is: who says it again goes on."""
+        """The name of the notes; a run with the same name continues."""
         return self.name or f"to-{self.to_topic}"
 
     @property
     def chosen_topic(self) -> str:
-        """The only topic that is replayed; nothing where none is named."""
+        """The only topic to replay; '' if none is named."""
         return self.topic or self.place.topic
 
     @property
     def times_as_fast(self) -> float:
-        """What `speed` says; 0 if that is no speed."""
+        """The factor of `speed`; 0 if it is invalid."""
         match = _SPEED.fullmatch(self.speed)
         return float(match[1]) if match else 0.0
 
 
 def condition(settings: ReplaySettings) -> str:
-    """Return the SQL that says which rows are replayed; nothing where all are."""
+    """Return the SQL condition for the rows to replay; '' for all rows."""
     parts = [f"({settings.where})"] if settings.where else []
     if settings.place.kind == ARCHIVE and settings.chosen_topic:
         parts.append(f"topic = '{settings.chosen_topic}'")

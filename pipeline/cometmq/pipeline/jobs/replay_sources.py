@@ -1,7 +1,7 @@
-"""What `replay` takes messages from, in parts that are replayed one after the other.
+"""The sources of `replay`, in parts that are replayed one after the other.
 
-Of an archive a part is a batch. Of a store it is what stands in one file of the log, up to where
-the log ends just now: what a running broker appends afterwards is the next run's first part.
+A part of an archive is a batch. A part of a store is one file of the log, up to the current end of
+the log: what a running broker appends later is the next run's first part.
 """
 
 from __future__ import annotations
@@ -43,49 +43,49 @@ class Part(NamedTuple):
     """What is replayed at once, or in pieces."""
 
     key: str
-    """Names it in the notes of what is done, for good."""
+    """Its permanent name in the notes."""
     number: int
-    """What the report calls it."""
+    """Its number in the report."""
 
 
 class Source(Protocol):
-    """Where messages are taken from."""
+    """A source of messages."""
 
     @property
     def order(self) -> str:
-        """The column by which the messages of a queue stand in their order."""
+        """The column that orders the messages of a queue."""
         ...
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
-        """Yield what is to be replayed: parts that are done may be among them, and are not read.
+        """Yield the parts to replay; parts that are done may be among them, but are not read.
 
-        What was begun is the same part again.
+        A part that was begun is the same part again.
         """
         ...
 
     def rows(self, part: Part) -> DataFrame:
-        """Return the messages of a part, all of them."""
+        """Return all messages of a part."""
         ...
 
     def everything(self) -> DataFrame:
-        """Return all that there is, what is done included."""
+        """Return everything there is, including what is done."""
         ...
 
     def holds(self, frame: DataFrame, topic: str) -> bool:
-        """Whether there are messages of a topic in the rows of a part."""
+        """Whether the rows of a part include messages of a topic."""
         ...
 
     def lacks(self, done: Collection[str]) -> list[str]:
-        """Say what was lost of parts that are not done, and nobody would miss as they are read."""
+        """Describe what unfinished parts have lost that reading them would not reveal."""
         ...
 
     def identity(self) -> str:
-        """Return what tells it from another that is made at its place; empty if nothing does."""
+        """Return what distinguishes it from another one made at its place; '' if nothing does."""
         ...
 
 
 class ArchiveSource:
-    """An archive of Parquet, batch by batch."""
+    """A Parquet archive, batch by batch."""
 
     order = "queue_offset"
 
@@ -93,11 +93,11 @@ class ArchiveSource:
         self._spark = spark
         self._folder = folder
         self._there = require_batches(folder, "from")
-        """As they were at the last look: `archive-compact` may merge them meanwhile."""
+        """The batches at the last look; `archive-compact` may merge them meanwhile."""
         self._batches = [BatchName(n, n) for each in self._there for n in each.numbers]
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
-        """Yield the batches, the oldest first."""
+        """Yield the batches, oldest first."""
         del begun
         for batch in self._batches:
             if batch.manifest not in done and self._has_files(batch):
@@ -117,7 +117,7 @@ class ArchiveSource:
         return while_there(self._folder, self._read)
 
     def lacks(self, done: Collection[str]) -> list[str]:
-        """Compare the files with the manifests, by how many rows both say that there are."""
+        """Compare the numbers of rows in the files with those in the manifests."""
 
         def look(there: list[BatchName]) -> list[str]:
             lost = [f"has no manifest of batches {each}" for each in lost_manifests(there)]
@@ -126,7 +126,7 @@ class ArchiveSource:
         return while_there(self._folder, look)
 
     def identity(self) -> str:
-        """Return which stream wrote the first batch, as long as that is not merged with others."""
+        """Return the stream that wrote the first batch, as long as that is not merged."""
 
         def look(there: list[BatchName]) -> str:
             if there[:1] != [BatchName(0, 0)]:
@@ -136,7 +136,7 @@ class ArchiveSource:
         return while_there(self._folder, look)
 
     def _other_rows(self, places: list[BatchName]) -> list[str]:
-        """Say which batches have other numbers of rows than their manifests say."""
+        """Describe batches whose numbers of rows differ from their manifests."""
         manifests = [Manifest.read(self._folder, each) for each in places]
         filled = [each for each in places if self._folder.has_files(each.folder)]
         rows: dict[int, int] = {}
@@ -153,7 +153,7 @@ class ArchiveSource:
         return read_batches(self._spark, self._folder, places)
 
     def _seen(self, batch: BatchName, look: Callable[[BatchName], _Seen]) -> _Seen:
-        """Return what is seen of a batch, where it is by then."""
+        """Return the result of looking at a batch, wherever it is by then."""
 
         def looking(there: list[BatchName]) -> _Seen:
             self._there = there
@@ -166,12 +166,12 @@ class ArchiveSource:
         return _has_topic(frame, topic)
 
     def knows(self, topic: str) -> bool:
-        """Ask the manifests, which know of a topic without a message as well."""
+        """Ask the manifests, which also know topics without messages."""
         return knows_topic(self._folder, topic)
 
 
 class DeltaSource:
-    """An archive that is a table of Delta, batch by batch."""
+    """An archive that is a Delta table, batch by batch."""
 
     order = "queue_offset"
 
@@ -181,7 +181,7 @@ class DeltaSource:
         self._frame = rows_of_batches(spark, folder)
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
-        """Yield the batches, the oldest first, under the names that they have in Parquet."""
+        """Yield the batches, oldest first, with the names that they have in Parquet."""
         del begun
         for row in self._frame.select("batch").distinct().orderBy("batch").collect():
             batch = BatchName(row["batch"], row["batch"])
@@ -205,21 +205,21 @@ class DeltaSource:
         return _has_topic(self._frame, topic)
 
     def lacks(self, done: Collection[str]) -> list[str]:
-        """Say nothing: Delta itself misses files."""
+        """Return nothing: Delta itself notices missing files."""
         del done
         return []
 
     def identity(self) -> str:
-        """Return Delta's own name for the table."""
+        """Return Delta's id of the table."""
         (detail,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._path}`").collect()
         name: str = detail["id"]
         return name
 
 
 def archive_source(spark: SparkSession, folder: Folder, topic: str) -> ArchiveSource | DeltaSource:
-    """Return an archive, of whichever format; an `OptionError` if it knows nothing of a topic."""
+    """Return an archive of either format; raise `OptionError` if it does not know the topic."""
     source = (DeltaSource if is_delta(folder) else ArchiveSource)(spark, folder)
-    if topic and not source.knows(topic):  # All would be noted as done.
+    if topic and not source.knows(topic):  # All parts would be noted as done.
         raise OptionError(f"topic: {folder.path} has nothing of a topic {topic}")
     return source
 
@@ -235,15 +235,15 @@ class StoreSource:
     columns: str
     on_damage: str
     log: Log
-    """As it was when the run began."""
+    """The log as it was when the run began."""
 
     @property
     def order(self) -> str:
-        """By offsets two lives of a topic would be mixed that was deleted and made anew."""
+        """The physical offset: queue offsets would mix two lives of a recreated topic."""
         return "physical_offset"
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
-        """Yield what was begun and is still there, and what stands behind all that is done."""
+        """Yield the parts that were begun and still exist, and those after everything done."""
         reached = max((_range(key)[1] for key in (*done, *begun)), default=self.log.first)
         if reached > self.log.end:
             raise OptionError(
@@ -260,12 +260,12 @@ class StoreSource:
                 yield Part(f"{start}-{end}", start)
 
     def expired(self, done: Collection[str], begun: Iterable[str]) -> int:
-        """Return how many bytes of the log behind what is done are not there any more."""
+        """Return how many bytes of the log after everything done no longer exist."""
         places = [_range(key)[1] for key in done] + [_range(key)[0] for key in begun]
         return max(self.log.first - max(places, default=self.log.first), 0)
 
     def expired_since(self, part: Part) -> int:
-        """Return how many bytes a part had that has expired since the run began; 0 of others."""
+        """Return the size of a part if it has expired since the run began; otherwise 0."""
         start, end = _range(part.key)
         there = log_files(self.path)
         return 0 if there and there[0].start <= start else end - start
@@ -291,39 +291,39 @@ class StoreSource:
         return frame.where(f"physical_offset >= {start} AND physical_offset < {end}")
 
     def holds(self, frame: DataFrame, topic: str) -> bool:
-        """Compare it with the one that is read."""
+        """Compare it with the topic that is read."""
         del frame
         return topic == self.topic
 
     def lacks(self, done: Collection[str]) -> list[str]:
-        """Say nothing: the records themselves are looked at as they are read."""
+        """Return nothing: the records are checked when they are read."""
         del done
         return []
 
     def identity(self) -> str:
-        """Say nothing: a log that ends in front of what was replayed is another one."""
+        """Return nothing: a log that ends before what was replayed is another one."""
         return ""
 
 
 def store_source(
     spark: SparkSession, path: str, topic: str, broker: str, columns: str, on_damage: str
 ) -> StoreSource:
-    """Return a source of one topic: of the one that is named, or the only one of users.
+    """Return a source of one topic: the one that is named, or the only user's topic.
 
-    An `OptionError` says which topics there are, when that is none of them, or not one.
+    If the topic does not exist, or there is not exactly one, an `OptionError` lists the topics.
     """
     log = look(path)
     frame = store_table(spark, path, "topic", topic, on_damage)
     if not topic:
         topic = only_topic(path, _topics_in(frame))
-    elif not frame.take(1):  # `isEmpty` has a task for each part of the log.
+    elif not frame.take(1):  # `isEmpty` would run a task for each part of the log.
         there = _topics_in(store_table(spark, path, "topic", "", on_damage))
         raise OptionError(f"topic: {path} has no message of {topic}; it has {_listed(there)}")
     return StoreSource(spark, path, topic, broker, columns, on_damage, log)
 
 
 def only_topic(path: str, topics: Collection[str]) -> str:
-    """Return the one topic of users; refuse to choose between several."""
+    """Return the only user's topic; refuse to choose between several."""
     of_users = [each for each in topics if is_users(each)]
     if len(of_users) != 1:
         raise OptionError(f"topic: say which one of {path}: it has {_listed(topics)}")
@@ -331,9 +331,9 @@ def only_topic(path: str, topics: Collection[str]) -> str:
 
 
 def named_topics(path: str) -> list[str]:
-    """Return the topics that a store has folders of queues of.
+    """Return the topics for which a store has folders of queues.
 
-    A copy of the log alone has none, and of a running broker they may not be made yet.
+    A copy of the log alone has none, and a running broker may not have created them yet.
     """
     return sorted({each for folder in (SIMPLE, BATCH) for each in folders_of(path, folder)})
 
@@ -343,7 +343,7 @@ def _topics_in(frame: DataFrame) -> list[str]:
 
 
 def _listed(topics: Collection[str]) -> str:
-    """Return topics for a message: those of users alone, if there are any."""
+    """List topics for an error text: only users' topics, if there are any."""
     shown = [each for each in topics if is_users(each)] or [*topics]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return (", ".join(shown[:_SHOWN]) or "none") + more

@@ -20,11 +20,11 @@ class Outcome(IntEnum):
 
     DONE = 0
     FINDINGS = 1
-    """It ran to its end, and found what it looks for: damage, differences."""
+    """It ran to its end and found what it looks for, such as damage or differences."""
     USAGE = 2
-    """Settings that cannot be; nothing was changed."""
+    """The settings are invalid; nothing was changed."""
     FAILED = 3
-    """It can be started again as it was, and goes on."""
+    """It can be started again unchanged, and continues."""
 
 
 class Span(NamedTuple):
@@ -35,7 +35,7 @@ class Span(NamedTuple):
     queue: int | str
     first: int
     end: int
-    """Behind the last message."""
+    """The offset after the last message."""
 
 
 @dataclass(slots=True)
@@ -46,21 +46,21 @@ class Report:
     outcome: Outcome = Outcome.DONE
     rows: int = 0
     size: int | None = None
-    """Bytes of bodies; `None` of a job that does not count them."""
+    """The size of the bodies in bytes; `None` for a job that does not count it."""
     seconds: float = 0.0
-    """What it took with Spark running."""
+    """The time it took, once Spark was running."""
     start_seconds: float | None = None
-    """What the start of Spark took before; `None` where who runs the job had it running."""
+    """The time that the start of Spark took; `None` if the caller had Spark running."""
     batches: list[int] = field(default_factory=list[int])
     """The numbers of a stream's batches."""
     offsets: dict[str, Any] = field(default_factory=dict[str, Any])
-    """From where to where each queue was read: topic, broker, queue, `[first, end]`. Not all that
-    is between them need be there: a filter passes some over."""
+    """The range that was read of each queue: topic, broker, queue, `[first, end]`. It may have
+    gaps, as a filter skips messages."""
     stopped: bool = False
     """Whether it was asked to stop, and there is more to do."""
     dry_run: bool = False
     details: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What only this job has to say."""
+    """What is specific to this job."""
 
     def cover(self, spans: Iterable[Span]) -> None:
         """Note that parts of queues were read."""
@@ -70,15 +70,15 @@ class Report:
             queues[str(queue)] = [min(before[0], first), max(before[1], end)]
 
     def count_bytes(self, size: int | None) -> None:
-        """Add bytes of bodies; Spark says `None` of no rows."""
+        """Add a size of bodies; Spark returns `None` for no rows."""
         self.size = (self.size or 0) + (size or 0)
 
     def count(self, name: str, number: int) -> None:
-        """Add to a number that only this job has to say."""
+        """Add to a number that is specific to this job."""
         self.details[name] = self.details.get(name, 0) + number
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it as a JSON document."""
         return {
             "job": self.job,
             "outcome": self.outcome.name.lower(),
@@ -94,12 +94,12 @@ class Report:
         }
 
     def write(self, path: str) -> None:
-        """Write it to a file; that of an earlier run stays until all of it is written."""
+        """Write it to a file; an earlier run's file stays until all of it is written."""
         write_whole(Path(path), as_json(self.document(), indent=2) + "\n")
 
 
 def _in_order(offsets: dict[str, Any]) -> dict[str, Any]:
-    """Return offsets by topic, broker and queue, however they came."""
+    """Return offsets sorted by topic, broker and queue."""
     return {
         topic: {
             broker: dict(sorted(queues.items(), key=lambda each: (len(each[0]), each[0])))
@@ -110,10 +110,10 @@ def _in_order(offsets: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_json(document: Any, indent: int | None = None) -> str:
-    """Write what a job says; times are in ISO 8601, with their zone."""
+    """Encode a job's output; times are in ISO 8601, with their zone."""
     return json.dumps(document, indent=indent, default=_said)
 
 
 def _said(value: object) -> str:
-    # Spark gives times without a zone, in that of this process.
+    # Spark returns times without a zone, in that of this process.
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)

@@ -1,12 +1,12 @@
-"""Folders that jobs write results to, as Parquet: `--findings`, `--tables`.
+"""Folders into which jobs write results as Parquet: `--findings`, `--tables`.
 
-A run replaces what an earlier run of its job wrote, and never anything else; there is one at a
-time. It does so at its end, when all of the new is written: until then this is in a folder of its
-own in there, and where the run fails, or the disk is full, what the earlier run wrote stays as it
-was. A run that is killed while it puts the new in its place leaves no mark that a table is whole,
-and the next run goes on with that first. A folder that a job has begun has a file in it that says
-so, which Spark does not read; any other must be empty, and none may have what is read in it, or be
-in it. A run removes only files by the names that Spark gives them.
+A run replaces what an earlier run of its job wrote, and never anything else; only one run uses a
+folder at a time. It replaces the old results at its end, when all new ones are written. Until then,
+these are in a subfolder, and if the run fails, or the disk is full, the old results stay unchanged.
+A run that is killed while it moves the new results leaves tables without Spark's mark that they are
+whole, and the next run first finishes that. A folder that a job has begun has a file that says so,
+which Spark does not read. Any other folder must be empty, and none may contain, or be in, a folder
+that is read. A run removes only files with names that Spark gives.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ _OF_SPARK: Final = re.compile(
     r"|_temporary"
 )
 _WHOLE: Final = "_SUCCESS"
-"""By Spark, in a table that is whole."""
+"""Spark's mark in a table that is whole."""
 _SOLE: Final = "findings"
-"""Where a table that is the only one is until its end."""
+"""The subfolder for an only table, until the run's end."""
 _MOVING: Final = "_moving.json"
-"""Beside it, once all is written: the names of each table's files, while they get their place."""
+"""The file beside them, once all is written: the names of each table's files while they move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where a job writes results to; without a path nowhere."""
+    """Where a job writes results; without a path, nowhere."""
 
     option: str
-    """The setting that says so."""
+    """The setting that names the folder."""
     path: str
     job: str
     read: tuple[str, ...]
     """Folders that the job reads."""
     tables: tuple[str, ...] = ()
-    """Folders in it, one for each table; none where it is one table itself."""
+    """Subfolders, one for each table; none if the folder is itself the only table."""
 
     def look(self) -> None:
-        """Refuse a folder that may not be written to, as far as it can be told without Spark."""
+        """Refuse a folder that must not be written to, as far as that can be told without Spark."""
         if not self.path:
             return
         for each in self.read:
@@ -78,12 +78,12 @@ class Results:
 
     @property
     def places(self) -> Places:
-        """The folder that is for one run at a time, if there is one."""
+        """The folder that a run holds, if there is one."""
         return ((self.path, RESULTS),) if self.path else ()
 
     @contextmanager
     def held(self, spark: SparkSession, run: Run) -> Generator[None]:
-        """Have the folder, of which it is known that it may be written to, for this run alone."""
+        """Hold the folder for this run, after checking that it may be written to."""
         self.look()
         with held(run, self.job, *in_folders(spark, self.places)):
             self.require(spark, dry_run=run.dry_run)
@@ -91,18 +91,18 @@ class Results:
                 yield
                 return
             folder = Folder(spark, self.path)
-            self._finish(spark, folder)  # What a run began that was killed.
+            self._finish(spark, folder)  # Finish the work of a run that was killed.
             try:
                 yield
                 self._note(folder)
             except BaseException:
-                with suppress(PipelineError, OSError):  # Else the next run does so.
+                with suppress(PipelineError, OSError):  # Otherwise the next run removes it.
                     folder.remove(STAGING)
                 raise
             self._finish(spark, folder)
 
     def require(self, spark: SparkSession, *, dry_run: bool = False) -> None:
-        """Look wherever the folder is, and by writing there, unless nothing shall be changed."""
+        """Check the folder on any file system, and except in a dry run also by writing there."""
         if not self.path:
             return
         folder = Folder(spark, self.path)
@@ -112,9 +112,9 @@ class Results:
             self._try(folder)
 
     def _try(self, folder: Folder) -> None:
-        """Write what is written first, for much that cannot be written to does not say so.
+        """Try to write the first file, as many folders that cannot be written to do not say so.
 
-        It is taken back, for it may turn out that there is nothing to write.
+        Undo it afterwards, as there may turn out to be nothing to write.
         """
         was_there, was_begun = folder.exists(), self._is_begun(folder)
         self._begin(folder)
@@ -127,7 +127,7 @@ class Results:
         folder.write(json.dumps({"job": self.job}) + "\n", _OWNER)
 
     def write(self, frame: DataFrame, table: str = "") -> None:
-        """Write a table; it takes the place of an earlier run's at the end of this one."""
+        """Write a table; it replaces an earlier run's at the end of this run."""
         folder = Folder(frame.sparkSession, self.path)
         if not self._is_begun(folder):
             self._begin(folder)
@@ -135,14 +135,14 @@ class Results:
             frame.write.mode("overwrite").parquet(folder.of(STAGING, table or _SOLE))
 
     def _note(self, folder: Folder) -> None:
-        """Note that all is written: from now on it takes its place, whatever ends this run."""
+        """Note that all is written; from now on it is moved into place, whatever ends this run."""
         if written := folder.names(STAGING):
             files = {table: folder.names(STAGING, table) for table in written}
             folder.sync(STAGING)
             folder.write(json.dumps(files) + "\n", STAGING, _MOVING)
 
     def _finish(self, spark: SparkSession, folder: Folder) -> None:
-        """Put what a run has written in the place of what one before it wrote, if it was all."""
+        """If a run has written everything, replace an earlier run's results with it."""
         if folder.exists(STAGING, _MOVING):
             files: dict[str, list[str]] = folder.read_json(
                 STAGING, _MOVING, if_damaged="remove it, and what an earlier run wrote may be gone"
@@ -153,23 +153,23 @@ class Results:
             )
             for table, names in left.items():
                 within = () if table == _SOLE else (table,)
-                # Spark's mark that a table is whole comes last, whatever kills this in between.
+                # Spark's mark that a table is whole comes last, in case of a kill in between.
                 for name in sorted(names, key=lambda each: each == _WHOLE):
                     folder.rename("/".join((STAGING, table, name)), "/".join((*within, name)))
         folder.remove(STAGING)
 
     def remove(self, spark: SparkSession) -> None:
-        """Remove what an earlier run has written, and what this one has."""
+        """Remove what an earlier run and this one have written."""
         if self.path:
             Folder(spark, self.path).remove(STAGING)
             self._remove_earlier(spark, {})
 
     def _remove_earlier(self, spark: SparkSession, later: Mapping[str, Set[str]]) -> None:
-        """Remove what an earlier run has written, each table of it, but not what came `later`."""
+        """Remove all tables of an earlier run, but not the `later` files."""
         if self._is_begun(folder := Folder(spark, self.path)):
             for table in (_SOLE, *self.tables):
                 within = () if table == _SOLE else (table,)
-                # Without the mark that a table is whole first: killed in between, it is none.
+                # The mark that a table is whole goes first, in case of a kill in between.
                 for name in sorted(filter(_OF_SPARK.fullmatch, folder.names(*within))):
                     if name not in later.get(table, ()):
                         folder.remove(*within, name)
@@ -206,13 +206,13 @@ class Results:
 
 
 class _Local:
-    """A folder of this machine, before there is a Spark that would look at it."""
+    """A local folder, for checks before Spark is started."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def names(self, *names: str) -> list[str]:
-        """Return the names in a folder, sorted; none of one that is not there."""
+        """Return the names in a folder, sorted; none if it does not exist."""
         folder = self._path.joinpath(*names)
         return sorted(each.name for each in folder.iterdir()) if folder.exists() else []
 

@@ -1,8 +1,8 @@
-"""What Spark says of an error, made one clear line.
+"""Turning Spark's errors into one clear line.
 
-An error that is none of ours may be of what the user gave: SQL that a row makes fail, a function of
-Python. Spark tells it at the end of tracebacks, its own and ours, which say nothing to who gave it.
-What went wrong matters, and where in the SQL or in the function.
+An error that is not ours may come from the user's input: SQL that fails on a row, or a Python
+function. Spark reports it at the end of tracebacks, its own and ours, which do not help the user.
+What matters is what went wrong, and where in the SQL or the function.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _WHERE: Final = ("\tat ", "===")
-"""What lines begin with that say where in the JVM, or in which query, an error was."""
+"""The beginnings of lines that say where in the JVM, or in which query, an error was."""
 _TOLD_APART: Final = {
     f"{each.__module__}.{each.__name__}": each
     for each in (DamagedFileError, DataLossError, OptionError, UntrustedError)
 }
-"""Of ours, those of which a command says something else than that it failed, by their names."""
+"""By name, our errors that a command reports in a special way, not just as a failure."""
 _REFUSED: Final = re.compile(r"(\S+) refused with code ([0-9]+): (.*)")
-"""What a refusal says of itself."""
+"""The text of a refusal."""
 _WORKER_LATE: Final = "Python worker failed to connect back"
 _RAISED: Final = re.compile(r"^pyspark\.errors\.exceptions\.captured\.\w+: ", re.MULTILINE)
-"""Behind a traceback: what follows is what was raised in front of all others."""
+"""After a traceback, this precedes the error that was raised first."""
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^ *File "(.+)", line ([0-9]+), in (.+)$', re.MULTILINE)
 _NOT_USERS: Final = (f"{sysconfig.get_path('stdlib')}/", "/site-packages/", "/pyspark/", "<frozen ")
@@ -48,19 +48,18 @@ _ERROR: Final = re.compile(r"^[A-Za-z_][\w.]*(: .*)?$", re.MULTILINE)
 """The line of a traceback that says what went wrong; all others are indented."""
 _CONDITION: Final = re.compile(r"\[[A-Z_.0-9]+\] ")
 _STATE: Final = re.compile(r"(\.?)\s*SQLSTATE: \w{5};?(?: \(?line (\d+),? pos (\d+)\)?;?)?")
-"""A number of the standard's for the kind of error, and the place that may follow it."""
+"""The SQL standard's code for the kind of error, and the place that may follow it."""
 _IN_SQL: Final = re.compile(
     r"^== SQL.*\(line ([0-9]+), position ([0-9]+)\) ==\n(.*)\n( *)(\^+)", re.MULTILINE
 )
 
 
 def ours(error: Exception, written: str = "") -> PipelineError:
-    """Return what matters of an error of Spark: the last one of ours in it, or what it begins with.
+    """Return what matters in an error of Spark: the last of our errors in it, or its beginning.
 
-    Where in the JVM it was matters to nobody here. `written` is the folder that Spark wrote to, if
-    it did.
+    The place in the JVM does not matter. `written` is the folder that Spark was writing to, if any.
     """
-    # What comes from the JVM as it is has a line in front that tells which object was called.
+    # An unconverted error from the JVM begins with a line that says which object was called.
     text = str(error).partition("\n: ")[2] or str(error)
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
@@ -85,9 +84,9 @@ def ours(error: Exception, written: str = "") -> PipelineError:
 
 
 def _of_user(text: str) -> str:
-    """Return what SQL or a function that the user gave was ended by, and where.
+    """Return what ended the user's SQL or function, and where.
 
-    Nothing of other errors: of those who mends them wants to see everything.
+    Return '' for other errors: whoever fixes those needs to see everything.
     """
     first = text[[0, *(each.end() for each in _RAISED.finditer(text))][-1] :]
     if _TRACEBACK in first:
@@ -96,7 +95,7 @@ def _of_user(text: str) -> str:
         return ""
     found = _IN_SQL.search(first)
     if found is None:
-        # Of what was raised here all is said; else it is the first line of what Spark tells.
+        # What was raised here is shown in full; otherwise, it is the first line of Spark's text.
         return first_line(first) if len(first) < len(text) else ""
     line, position, sql, before, marked = found.groups()
     part = sql[len(before) : len(before) + len(marked)]
@@ -117,7 +116,7 @@ def _of_function(text: str) -> str:
 
 
 def first_line(error: Exception | str) -> str:
-    """Return what an error of Spark says first; what it says of a syntax begins with no line."""
+    """Return the first line of an error of Spark; a syntax error begins with an empty line."""
     return _without_state(str(error).strip().partition("\n")[0])
 
 
@@ -130,7 +129,7 @@ def _without_state(text: str) -> str:
 
 @contextmanager
 def told_as(option: str) -> Generator[None]:
-    """Say of SQL or a type that Spark cannot make anything of which option it is."""
+    """If Spark does not understand SQL or a type, say which option it is."""
     from pyspark.errors import PySparkException
 
     try:

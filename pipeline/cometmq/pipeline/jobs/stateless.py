@@ -1,7 +1,7 @@
-"""Whether SQL is a query that takes each message by itself, as `transform` must.
+"""Whether SQL is a query that handles each message separately, as `transform` must.
 
-It sees the messages of one batch at a time. What puts messages together would do so with those that
-happened to come in one batch: another trigger, or a start behind a kill, and other rows come out.
+It sees the messages of one batch at a time. SQL that combines messages would combine those that
+happen to be in one batch: with another trigger, or a start after a kill, other rows would result.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TOGETHER: Final = {
     "Tail": "LIMIT",
     "Window": "OVER",
 }
-"""Nodes of Spark's plans that put rows together, by the words of SQL for it."""
+"""Nodes of Spark's plans that combine rows, and the SQL words for them."""
 _JOIN: Final = "Join"
 _KEEPS: Final = {
-    # By the kind of a join, whether the messages may be to its left, and to its right.
+    # By the kind of join, whether the messages may be on its left side, and on its right side.
     "Cross": (True, True),
     "Inner": (True, True),
     "LeftAnti": (True, False),
@@ -39,8 +39,8 @@ _KEEPS: Final = {
     "LeftSemi": (True, False),
     "RightOuter": (False, True),
 }
-"""Joins of messages with a table, each message by itself; of others rows of the table are kept, or
-left out, by which messages there are."""
+"""Joins of messages with a table that handle each message separately; in other joins, the messages
+that there are decide which rows of the table are kept."""
 
 _PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
 _CHANGES: Final = (
@@ -50,15 +50,15 @@ _CHANGES: Final = (
     f"{_PLANS}.Call",
     "org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate",
 )
-"""What Spark's parser makes of statements that do something."""
+"""Spark's parsed statements that do something."""
 
 
 def require_query(spark: SparkSession, sql: str) -> None:
-    """Refuse a statement that is no query: Spark does what it says as soon as it is given it.
+    """Refuse a statement that is not a query: Spark would execute it at once.
 
-    An `AnalysisException` for what is no SQL.
+    Raise an `AnalysisException` for invalid SQL.
     """
-    # PySpark has neither a parser nor plans.
+    # PySpark gives no access to the parser or to plans.
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
     gateway: Any = spark.sparkContext._gateway
     if any(
@@ -70,11 +70,12 @@ def require_query(spark: SparkSession, sql: str) -> None:
 
 
 def require_stateless(selected: DataFrame) -> None:
-    """Refuse what was selected from a stream, if messages are put together in it.
+    """Refuse a query of a stream that combines messages.
 
-    Tables that do not stream may be: a join with one, or its maximum, is the same in each batch.
+    Rows of static tables may be combined: a join with one, or its maximum, is the same in each
+    batch.
     """
-    for words in _found(selected._jdf.queryExecution().analyzed()):  # PySpark shows no plan.
+    for words in _found(selected._jdf.queryExecution().analyzed()):  # PySpark has no such access.
         raise OptionError(
             f"sql: {words} puts messages together, but sees only those of one batch: what comes"
             " out would depend on how the stream is cut; see the job `aggregate`"
@@ -93,7 +94,7 @@ def _children(plan: Any) -> list[Any]:
 
 
 def _found(plan: Any) -> Iterator[str]:
-    # Not in subqueries: that those are about a stream, Spark itself refuses.
+    # Not in subqueries: Spark itself refuses subqueries of a stream.
     children = _children(plan)
     streams = [child.isStreaming() for child in children]
     name = plan.nodeName().removesuffix(" All")

@@ -1,9 +1,10 @@
-"""How a job ends when it is asked to: by SIGTERM, the SIGINT of a Ctrl-C, or SIGHUP.
+"""How a job ends on request: by SIGTERM, the SIGINT of a Ctrl-C, or SIGHUP.
 
-The first one lets it finish the batch that is running, or, of a job that has none, ends what Spark
-is at; while Spark is started there is nothing to finish, and it ends the job there and then, but
-for its Java, which must be known to be ended (`java_process`). The second one ends the process at
-once; what comes within a second is no second one (`cometmq.net.ending_signals`).
+The first signal lets the job finish its running batch, or, if the job has no batches, cancels what
+Spark is doing. While Spark is started there is nothing to finish, and the signal ends the job at
+once, except for its Java, which must be known before it can be ended (`java_process`). The second
+signal ends the process at once; one that comes within a second does not count as the second
+(`cometmq.net.ending_signals`).
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 0.2
 _TAKING: Final = "pyspark.core.context"
-"""The module that has SIGINT end what Spark is at."""
+"""The module that has SIGINT cancel what Spark is doing."""
 
 
 @contextmanager
 def stopped_by_signals(run: Run) -> Generator[None]:
-    """Ask the job to stop when such a signal comes; the second one ends it at once.
+    """Ask the job to stop on such a signal; the second signal ends it at once.
 
-    While `run.is_early` the first one raises `StoppedEarly`.
+    While `run.is_early`, the first one raises `StoppedEarly`.
     """
     signals = heeded_signals()
     before = [signal.getsignal(number) for number in signals]
@@ -51,18 +52,18 @@ def stopped_by_signals(run: Run) -> Generator[None]:
     try:
         yield
     finally:
-        requests.wait_for_the_rest()  # It would end the job before its report.
+        requests.wait_for_the_rest()  # Another signal would end the job before its report.
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
 
 
 @contextmanager
 def interrupts_kept() -> Generator[None]:
-    """Keep what SIGINT does, while a session begins that would have it end a batch in its middle.
+    """Keep the handler of SIGINT while a session starts, which would have it cancel batches.
 
-    It is the main thread that signals come to, and Spark does so only there. Between that and the
-    session's end of beginning, seconds on a busy machine, a Ctrl-C would end in Spark's tracebacks:
-    so its module is given something else for Python's `signal`, and what it does is undone as well.
+    Spark only changes it in the main thread, to which signals come. Between that and the end of the
+    session's start, seconds on a busy machine, a Ctrl-C would end in Spark's tracebacks. So Spark's
+    module gets a substitute for Python's `signal`, and the handler is restored as well.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -79,7 +80,7 @@ def interrupts_kept() -> Generator[None]:
 
 
 class _NoSignals:
-    """What Spark's module that takes SIGINT uses of Python's `signal`, without an effect."""
+    """A substitute without effect for Python's `signal`, as far as Spark's module uses it."""
 
     SIGINT = signal.SIGINT
 
@@ -90,7 +91,7 @@ class _NoSignals:
 
 @contextmanager
 def heeded(run: Run, spark: SparkSession, *, has_batches: bool) -> Generator[None]:
-    """While a job runs, tell when it has been asked to stop; end it, if it has no batches."""
+    """While a job runs, report when it has been asked to stop; cancel it if it has no batches."""
     over = threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""What the jobs that read a topic as a stream share: where from, how often, and how they end."""
+"""The common part of jobs that read topics as a stream: where from, how often, how they end."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 
 ONCE: Final = "once"
 _BEGUN_BY: Final = "cometmq-job.json"
-"""In a checkpoint: which job began it."""
+"""The file in a checkpoint that says which job began it."""
 _TRIES: Final = 3
 NO_BODY: Final = "count_if(length(body) = 0)"
-"""In SQL: how many messages have none. Brokers take them, and so they are copied."""
+"""SQL for the number of empty bodies. Brokers accept empty bodies, so they are copied."""
 ROWS_OF_BATCH: Final = "Read at most this many messages per batch; 0 for no limit."
 BAD_BODY: Final = "At a body that cannot be decompressed: fail, or skip and count it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """What every such job is told, beside its own."""
+    """The settings that all such jobs have in common."""
 
     nameserver: str = setting("The name servers of the cluster to read.", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
@@ -87,12 +87,12 @@ class StreamSettings:
 
     @property
     def skips_bodies(self) -> bool:
-        """Whether a body may be null, which was not as its flags say."""
+        """Whether a body that is not as its flags say becomes null."""
         return self.on_bad_body != "fail"
 
     @property
     def checkpoint_folder(self) -> str:
-        """Where it keeps how far it is."""
+        """The folder for its progress."""
         return self.checkpoint
 
     def __post_init__(self) -> None:
@@ -105,10 +105,10 @@ class StreamSettings:
             return
         if interval_seconds(self.trigger) is None:
             raise OptionError(f"trigger: {self.trigger!r} is neither once nor such as '30 seconds'")
-        read_interval("trigger", self.trigger)  # Looks how long it is.
+        read_interval("trigger", self.trigger)  # Checks its length.
 
     def refuse_sources(self, *options: str) -> None:
-        """Refuse to write to a topic that is read: what is written would be read again, for ever.
+        """Refuse to write to a topic that is read: rows would be read again, for ever.
 
         `options` are the settings that name topics to write to.
         """
@@ -121,21 +121,21 @@ class StreamSettings:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The topics that are read, where they are named."""
+        """The topics that are read, if they are named."""
         return read_options(source_options(self)).topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySettings(StreamSettings):
-    """What jobs that copy topics as they are, are told besides."""
+    """The settings of jobs that copy topics unchanged."""
 
     topic_pattern: str = setting("Read all topics whose whole name matches.", "", metavar="REGEX")
 
 
 def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*") -> DataFrame:
-    """Return the topics of the settings as a stream, with all columns unless some are named.
+    """Return the topics of the settings as a stream, with the named columns or all.
 
-    What is wrong with them is said before Spark begins a checkpoint, which it leaves behind.
+    Check them before Spark begins a checkpoint, as it would leave that behind.
     """
     if not _has_begun(Folder(spark, settings.checkpoint_folder).names(ENDS)):
         _look_at_start(settings)
@@ -147,16 +147,16 @@ def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*
 
 
 def counted(frame: DataFrame, settings: StreamSettings, **more: str) -> DataFrame:
-    """Have Spark count the bytes of bodies that it reads, for the report, and `more`, as SQL.
+    """Have Spark count the bytes of bodies that it reads, for the report, and `more` as SQL.
 
-    Messages whose bodies are to be skipped are left out.
+    If bad bodies are to be skipped, leave out their messages.
     """
     seen = observed(frame, settings, bytes="coalesce(sum(length(body)), 0)", **more)
     return seen.where("body IS NOT NULL") if settings.skips_bodies else seen
 
 
 def observed(frame: DataFrame, settings: StreamSettings, **sums: str) -> DataFrame:
-    """Have Spark count something, and bodies that are null where such are to be skipped."""
+    """Have Spark compute sums and, if bad bodies are to be skipped, count them."""
     from pyspark.sql import functions
 
     if settings.skips_bodies:
@@ -169,10 +169,10 @@ def observed(frame: DataFrame, settings: StreamSettings, **sums: str) -> DataFra
 
 
 def look_for_topics(settings: StreamSettings) -> None:
-    """Say what is wrong with topics and offsets before Spark is started, which takes a while.
+    """Check topics and offsets before Spark is started, which takes a while.
 
-    Of a stream that has begun, or may have, what is gone meanwhile is the source's to say, but for
-    a cluster that is away.
+    If the stream has begun, or may have, only check that the cluster is there: the source reports
+    what is gone meanwhile.
     """
     checkpoint = local_path(settings.checkpoint_folder)
     if checkpoint is not None and not _has_begun(_listed(checkpoint / ENDS)):
@@ -182,7 +182,7 @@ def look_for_topics(settings: StreamSettings) -> None:
 
 
 def tell_of_no_topic(settings: CopySettings, run: Run) -> None:
-    """Warn of a pattern that no topic's name fits: a stream may be there before its topics are."""
+    """Warn if no topic matches the pattern; that is no error, as topics may be created later."""
     options = read_options(source_options(settings))
     pattern = options.topic_pattern
     if pattern and not options.retried(lambda: options.cluster().topics_like(pattern)):
@@ -190,12 +190,12 @@ def tell_of_no_topic(settings: CopySettings, run: Run) -> None:
 
 
 def require_cluster(options: ReadOptions | WriteOptions) -> None:
-    """Refuse to start without the cluster that is read, or written to."""
+    """Refuse to start if the cluster to read or write is away."""
     options.retried(options.cluster().require)
 
 
 def _has_begun(offsets: Iterable[str]) -> bool:
-    """Whether a stream has a batch, by the names in the folder where Spark notes where they end."""
+    """Whether a stream has a batch, by the names in the folder of Spark's batch ends."""
     return any(name.isdigit() for name in offsets)
 
 
@@ -205,7 +205,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _look_at_start(settings: StreamSettings) -> None:
-    """Refuse a beginning that is not there: of a stream that has not begun nothing is lost yet."""
+    """Refuse a start that does not exist; that is no loss, as the stream has not begun."""
     try:
         _survey(read_options(source_options(settings)))
     except DataLossError as error:
@@ -213,7 +213,7 @@ def _look_at_start(settings: StreamSettings) -> None:
 
 
 def _survey(options: ReadOptions) -> tuple[Survey, dict[Queue, int]]:
-    """Return what there is, and where reading begins."""
+    """Return what there is to read, and where reading begins."""
     cluster = options.cluster()
     found = bounds.survey(cluster, options, whole=True)
     bounds.require_topics(found, options)
@@ -222,24 +222,24 @@ def _survey(options: ReadOptions) -> tuple[Survey, dict[Queue, int]]:
 
 
 def source_options(settings: StreamSettings) -> dict[str, str]:
-    """Return the options of the source that settings become."""
-    # Empty ones, too: left out, a stream would begin where the source's do, and not where jobs do.
+    """Return the settings as options of the source."""
+    # Also empty ones: without `start`, a stream would begin at the source's default, not the job's.
     values = {name: getattr(settings, name) for name in OPTIONS if hasattr(settings, name)}
     given = {OPTIONS[name]: str(value) for name, value in values.items()}
     return settings.credentials.at(settings.nameserver) | given
 
 
 def check_checkpoint(checkpoint: Folder, run: Run, report: Report) -> None:
-    """Refuse one that cannot be gone on with, or that another job began; make good a power cut."""
+    """Refuse a checkpoint that is unusable or another job's; repair the effects of a power cut."""
     if not run.dry_run:
         checkpoint.require_writable()
         mend(checkpoint, run)
-    query_id(checkpoint)  # Spark says of a damaged one neither which file it is nor what to do.
+    query_id(checkpoint)  # For a damaged one, Spark says neither which file it is nor what to do.
     refuse_others(checkpoint, report)
 
 
 def refuse_others(checkpoint: Folder, report: Report) -> None:
-    """Refuse one that another job began: what that has read would count as read by this one."""
+    """Refuse a checkpoint of another job: what that has read would count as read by this one."""
     if checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names(ENDS)):
         said = checkpoint.read_json(
             _BEGUN_BY, if_damaged="remove it, if this job began what is there"
@@ -252,15 +252,15 @@ def refuse_others(checkpoint: Folder, report: Report) -> None:
 
 
 def note_job(checkpoint: Folder, report: Report) -> None:
-    """Note whose checkpoint it is, right before its stream starts."""
+    """Note which job the checkpoint belongs to, right before its stream starts."""
     if not (checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names(ENDS))):
         checkpoint.write(json.dumps({"job": report.job}) + "\n", _BEGUN_BY)
 
 
 def would_read(spark: SparkSession, settings: StreamSettings, **how: bool) -> int:
-    """Return how many messages a run would read now, before the filter leaves any out.
+    """Return how many messages a run would read now, not counting the effect of the filter.
 
-    `how` it would mend its checkpoint: what a power cut has torn of that is passed over.
+    `how` is how a run would mend its checkpoint: what a power cut has torn is ignored.
     """
     options = read_options(source_options(settings))
     folder = Folder(spark, settings.checkpoint_folder)
@@ -271,9 +271,9 @@ def would_read(spark: SparkSession, settings: StreamSettings, **how: bool) -> in
 
 
 def _behind(options: ReadOptions, start: dict[str, Any]) -> int:
-    """Return how many messages are behind where a stream is, as the stream itself will look.
+    """Return how many messages follow a stream's position, as the stream itself will find.
 
-    It knows what to make of queues that are not there now, and what is loss. No group is told.
+    The stream knows how to treat missing queues, and what is a loss. No group's progress is set.
     """
     from pyspark.sql.streaming.datasource import ReadAllAvailable
     from pyspark.sql.types import StructType
@@ -282,21 +282,21 @@ def _behind(options: ReadOptions, start: dict[str, Any]) -> int:
 
     stream = TopicStreamReader(replace(options, group=""), StructType().add("topic", "string"))
     end = stream.latestOffset(start, ReadAllAvailable())
-    if end == start:  # Which says where the last batch began.
+    if end == start:  # It still says where the last batch began.
         return 0
     left = ranges(read_stream_offset(start), read_stream_offset(end))
     return sum(each.end - each.first for each in left.values())
 
 
 def there_now(settings: StreamSettings) -> tuple[Cluster, Survey]:
-    """Return the cluster that is read, and what there is."""
+    """Return the cluster that is read, and what there is now."""
     options = read_options(source_options(settings))
     cluster = options.cluster()
     return cluster, bounds.survey(cluster, options, whole=False)
 
 
 def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
-    """Return from where to where brokers have messages of each queue now."""
+    """Return the range of messages that brokers have of each queue now."""
     _, found = there_now(settings)
     return found.queues
 
@@ -312,7 +312,7 @@ def last_begun(checkpoint: Folder) -> int:
 
 
 def triggered(writer: Any, trigger: str) -> Any:
-    """Say how often: `once` reads what there is, and ends; `30 seconds` goes on until stopped."""
+    """Set the trigger: `once` reads what there is and ends; `30 seconds` runs until stopped."""
     if trigger == ONCE:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=trigger)
@@ -326,8 +326,8 @@ def run_batches(
     report: Report,
     mode: str = "append",
 ) -> None:
-    """Call `each` with every batch of a stream, until it ends or the job shall stop."""
-    if run.is_stopping:  # Spark would plan the first batch before that is refused.
+    """Call `each` with every batch of a stream, until it ends or the job is to stop."""
+    if run.is_stopping:  # Spark would plan the first batch before it is refused.
         report.stopped = True
         return
     kept = Folder(frame.sparkSession, settings.checkpoint_folder)
@@ -337,7 +337,7 @@ def run_batches(
         run.begin_batch()
         keep(kept, batch_id)
         each(batch, batch_id)
-        state.sync()  # Spark notes behind this that the batch is done.
+        state.sync()  # After this, Spark notes that the batch is done.
 
     def ended() -> None:
         keep_done(kept, next_batch(kept) - 1)
@@ -358,10 +358,10 @@ def run_stream(
     begun: Callable[[], None] = lambda: None,
     refuses_batches: bool = False,
 ) -> None:
-    """Run a stream until it ends or the job shall stop; `ended` keeps how far it came.
+    """Run a stream until it ends or the job is to stop; `ended` makes its progress durable.
 
-    On a busy machine Spark gives up on a Python process that starts slowly, and the stream with it:
-    that is tried again some times, from where the stream is.
+    On a busy machine, Spark gives up on a Python process that starts slowly, and on the stream with
+    it. That is retried some times, from where the stream is.
     """
     for left in reversed(range(_TRIES)):
         when = triggered(writer.queryName(report.job), settings.trigger)
@@ -390,10 +390,10 @@ def query_id(checkpoint: Folder) -> str | None:
 
 
 def source_end(checkpoint: Folder, batch_id: int) -> dict[str, Any]:
-    """Return where a batch ends, which Spark writes before the batch begins."""
+    """Return where a batch ends; Spark writes that before the batch begins."""
     lines = checkpoint.read(ENDS, str(batch_id)).splitlines()
     try:
-        # The third line is the position of the one source.
+        # The third line is the position of the only source.
         said: dict[str, Any] = json.loads(lines[2])
     except (IndexError, ValueError):
         raise DamagedFileError(f"{checkpoint.of(ENDS, str(batch_id))} is damaged: {LOST}") from None

@@ -1,4 +1,4 @@
-"""What the jobs that look at messages once share: tables of topics, stores and archives."""
+"""Tables of topics, stores and archives, for jobs that read messages once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIGNS: Final = {"since": ">=", "until": "<"}
 def topic_table(
     spark: SparkSession, where: Mapping[str, str], topic: str, columns: str, **more: Any
 ) -> DataFrame:
-    """Return some columns of topics; `where` is the options by which their cluster is reached."""
+    """Return some columns of topics; `where` has the options for reaching their cluster."""
     reader = spark.read.format("cometmq").options(**where, topic=topic)
     frame: DataFrame = reader.options(columns=columns, **more).load()
     return frame
@@ -38,14 +38,14 @@ def require_topics(where: Mapping[str, str], topic: str, said_by: str = "topic")
 
 
 def has_topics(where: Mapping[str, str], topic: str) -> bool:
-    """Whether topics exist; for jobs that know more about those that do not."""
+    """Whether topics exist; for jobs that can say more about missing ones."""
     options = read_options({**where, "topic": topic})
     found = bounds.survey(options.cluster(), options, whole=True)
     return found.topics.issuperset(options.topics)
 
 
 def taking_conditions(spark: SparkSession) -> dict[str, str]:
-    """Return the option for a frame all of whose queries have conditions that it shall plan by."""
+    """Return the option to plan by conditions, for a frame whose queries all have some."""
     takes = str(spark.conf.get(PUSHDOWN, "")).lower() == "true"
     return {"filterPushdown": "true"} if takes else {}
 
@@ -53,7 +53,7 @@ def taking_conditions(spark: SparkSession) -> dict[str, str]:
 def store_table(
     spark: SparkSession, path: str, columns: str, topic: str = "", on_damage: str = "fail"
 ) -> DataFrame:
-    """Return some columns of a store, of all topics or of some."""
+    """Return some columns of a store, for all topics or for some."""
     reader = spark.read.format("cometmq-store").options(columns=columns, onDamage=on_damage)
     if topic:
         reader = reader.option("topic", topic)
@@ -62,9 +62,9 @@ def store_table(
 
 
 def stored_between(settings: Any) -> str:
-    """Return the condition on `store_time` that `since` and `until` of the settings make.
+    """Return the condition on `store_time` for `since` and `until` of the settings.
 
-    That none can meet is refused: `reconcile` would say of it that both sides hold the same.
+    Refuse one that no message can fulfil: `reconcile` would report that both sides are equal.
     """
     times = {name: read_time_ms(name, text) for name in _SIGNS if (text := getattr(settings, name))}
     if len(times) > 1 and times["since"] >= times["until"]:
@@ -76,7 +76,7 @@ def stored_between(settings: Any) -> str:
 
 
 def by_queue(frame: DataFrame, *more: Column) -> DataFrame:
-    """Return how many messages of each queue there are, from where to where, and what more."""
+    """Return the number of messages of each queue, their range of offsets, and what `more` says."""
     from pyspark.sql import functions
 
     found: DataFrame = frame.groupBy("topic", "broker", "queue_id").agg(
@@ -89,12 +89,12 @@ def by_queue(frame: DataFrame, *more: Column) -> DataFrame:
 
 
 def span(row: Any) -> Span:
-    """Return a row of that. A store does not tell how its broker is called."""
+    """Convert a row of `by_queue`; a store does not have the name of its broker."""
     return Span(row["topic"], row["broker"] or "", row["queue_id"], row["first"], row["end"])
 
 
 def kept(frame: DataFrame, until: ExitStack) -> DataFrame:
-    """Return a table that Spark keeps until the end of this; longer it would in a session."""
+    """Have Spark cache a table until the end of `until`; otherwise it would keep it longer."""
     found: DataFrame = frame.persist()
     until.callback(found.unpersist)
     return found
@@ -102,10 +102,10 @@ def kept(frame: DataFrame, until: ExitStack) -> DataFrame:
 
 @contextmanager
 def named(frame: DataFrame, name: str) -> Generator[None]:
-    """Let SQL know a table by a name meanwhile; the session of a caller would keep that.
+    """Give a table a name for SQL in the block; a caller's session would keep it longer.
 
-    A view of the caller's by this name is there again behind it. Spark lets go of a table that it
-    keeps (`kept`) with its last name, so that is to end first.
+    A view of the caller with this name is restored afterwards. Spark drops a cached table (`kept`)
+    with its last name, so `kept` must end first.
     """
     spark = frame.sparkSession
     is_theirs = spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
@@ -121,5 +121,5 @@ def named(frame: DataFrame, name: str) -> Generator[None]:
 
 
 def rows_as_dicts(frame: DataFrame) -> list[dict[str, Any]]:
-    """Return a small table for a report."""
+    """Return a small table as dicts, for a report."""
     return [row.asDict(recursive=True) for row in frame.collect()]

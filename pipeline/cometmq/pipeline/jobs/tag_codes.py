@@ -1,4 +1,4 @@
-"""The tags codes that records should have in their queues' entries: Java's hash of their tags."""
+"""The tags codes that entries of records should have: Java's hash of the tags."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_tag_codes(frame: DataFrame) -> DataFrame:
-    """Return a frame whose column `tag` has become `tag_code`."""
+    """Return a frame with the column `tag` replaced by `tag_code`."""
     from pyspark.sql.types import LongType, StructField, StructType
 
     fields = [field for field in frame.schema.fields if field.name != "tag"]
@@ -34,7 +34,7 @@ def _replace(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def tag_codes(tags: pa.Array) -> pa.Array:
-    """Return the code of each tag; 0 without one. Each different tag is hashed once."""
+    """Return the code of each tag, 0 without a tag; each distinct tag is hashed once."""
     encoded = tags.dictionary_encode()
     codes = np.array([java_hash(each) for each in encoded.dictionary.to_pylist()] + [0], np.int64)
     rows = np.full(len(tags), -1, np.int64)
@@ -44,7 +44,7 @@ def tag_codes(tags: pa.Array) -> pa.Array:
 
 
 def java_hash(text: str) -> int:
-    """Return Java's `String.hashCode`, as a signed number of 32 bits."""
+    """Return Java's `String.hashCode`, as a signed 32-bit number."""
     value = 0
     for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF

@@ -1,14 +1,14 @@
-"""From which batch on the rows of a stream have said when their messages were stored.
+"""From which batch on the rows of a stream have the store times of their messages.
 
-A row is known again by where its message was and, where it says so, by when that was stored. Rows
-that do not say so look like the ones that were sent from the same places of a topic that was made
-anew since, and would be left out. So a checkpoint notes when rows began to say it: behind that none
-is taken for one that did not, and SQL that has no time any more is refused.
+A row is recognized by the place of its message and, if the row has it, by the store time. Rows
+without a time look like rows sent earlier from the same places of a topic that was since recreated,
+and would be left out. So a checkpoint notes when rows began to have times: after that, no row is
+taken for one without, and SQL that no longer selects the time is refused.
 
-A run whose rows say it notes that before its stream starts, as its plan: Spark notes a batch before
-a row of it is sent, and a run that is stopped in between would leave a batch of which nobody knows
-whether rows were sent. With the first rows that are sent it is no plan any more; until then a run
-whose rows do not say the time may go on, and strikes the plan out.
+A run whose rows have times notes that before its stream starts, as a plan: Spark notes a batch
+before its rows are sent, and if the run were stopped in between, nobody would know whether rows of
+that batch were sent. When the first rows are sent, it is no longer a plan. Until then, a run whose
+rows have no times may continue, and cancels the plan.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TIME: Final = "store_time"
 _TIMED: Final = "cometmq-timed.json"
-"""In a checkpoint: the first batch of which every row that was sent says the time."""
+"""The file in a checkpoint with the first batch of which every sent row has the time."""
 
 
 class _Note(NamedTuple):
@@ -33,7 +33,7 @@ class _Note(NamedTuple):
 
 
 def refuse_untimed(checkpoint: Folder) -> None:
-    """Refuse rows that do not say the time, where an earlier run's did."""
+    """Refuse rows without times if an earlier run's rows had them."""
     note = _noted(checkpoint)
     if note is not None and not note.is_plan:
         raise OptionError(
@@ -44,15 +44,15 @@ def refuse_untimed(checkpoint: Folder) -> None:
 
 
 def drop_plan(checkpoint: Folder) -> None:
-    """Strike out what an earlier run planned, before a stream starts whose rows say no time."""
+    """Cancel an earlier run's plan, before a stream starts whose rows have no times."""
     if checkpoint.exists(_TIMED):
         checkpoint.write(json.dumps({"from": None}) + "\n", _TIMED)
 
 
 def plan_timed(checkpoint: Folder) -> int:
-    """Return the first batch of which no run sent rows that do not say the time, and note it.
+    """Return, and note, the first batch of which no run has sent rows without times.
 
-    For a run whose rows do, before its stream starts.
+    For a run whose rows have times, before its stream starts.
     """
     note = _noted(checkpoint)
     if note is not None:
@@ -63,16 +63,16 @@ def plan_timed(checkpoint: Folder) -> int:
 
 
 def note_timed(checkpoint: Folder, first: int) -> None:
-    """Note in front of what is sent that it is no plan any more; a run that sends nothing does not.
+    """Note, before rows are sent, that it is no longer a plan.
 
-    For the same first batch that was planned.
+    A run that sends nothing does not call this. `first` is the batch that was planned.
     """
     if _noted(checkpoint) != (first, False):
         checkpoint.write(json.dumps({"from": first}) + "\n", _TIMED)
 
 
 def _noted(checkpoint: Folder) -> _Note | None:
-    """Return what the note says; `None` without one, or where the stream begins anew."""
+    """Return the note; `None` if there is none, or if the stream starts over."""
     if last_begun(checkpoint) < 0 or not checkpoint.exists(_TIMED):
         return None
     said = checkpoint.read_json(

@@ -1,4 +1,4 @@
-"""Names of topics, checked before Spark starts, and not by a broker a minute later."""
+"""Checks of topic names before Spark starts, instead of by a broker a minute later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cometmq.pipeline.errors import OptionError
 
 
 def check_read(option: str, topic: str) -> None:
-    """Refuse what no topic can be called; nothing names none."""
+    """Refuse an invalid name of a topic; '' means no topic."""
     if topic:
         try:
             check_topic(topic)
@@ -17,7 +17,7 @@ def check_read(option: str, topic: str) -> None:
 
 
 def check_written(option: str, topic: str, *, is_needed: bool = False) -> None:
-    """Refuse also topics to which brokers write themselves; and that none is named, if need be."""
+    """Also refuse topics that brokers write themselves; with `is_needed`, refuse '' as well."""
     if is_needed and not topic:
         raise OptionError(f"{option}: say the name of a topic")
     check_read(option, topic)

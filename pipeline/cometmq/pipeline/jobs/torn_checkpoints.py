@@ -1,15 +1,15 @@
-"""What a power cut can do to Spark's checkpoint, which Spark does not sync, made good.
+"""Repairing what a power cut can do to Spark's checkpoint, which Spark does not sync.
 
-Where a batch ends, and that it is done, Spark notes in files that are in the kernel's memory alone
-for up to half a minute. Each is put on the disk before the next step, so a power cut can leave the
-last one of a kind empty. A batch whose end is not noted has not begun, and one that is not noted as
-done is repeated, which each job stands. Which stream it is, is on the disk before anything is
-written; where that is empty nothing was, and another one begins. With an empty file the stream
-would fail at each start.
+Spark notes where a batch ends, and that it is done, in files that are only in the kernel's memory
+for up to half a minute. Jobs sync each file before the next step, so a power cut can only leave the
+last file of a kind empty. A batch whose end is not noted has not begun, and a batch that is not
+noted as done is repeated, which every job tolerates. The stream's id is on the disk before anything
+is written; if that file is empty, nothing was, and another stream begins. With an empty file, the
+stream would fail at each start.
 
-`mirror` has no hand in its batches, so while it runs the power cut may empty all that was noted in
-that half a minute. What it sent is known when it comes again, so it goes back to where it knows
-where a batch ended. Of other jobs only damage leaves the end of a batch empty that has begun, and
+`mirror` has no hook in its batches, so while it runs, a power cut may empty everything noted in
+that half minute. What it has sent is recognized when it comes again, so it goes back to the last
+batch whose end is known. For other jobs, only damage leaves the end of a begun batch empty, and
 what they have written of it cannot be told apart from what they would write.
 """
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.job import Run
 
 ENDS: Final = "offsets"
-"""In a checkpoint: where each batch ends."""
+"""The folder in a checkpoint with the ends of batches."""
 DONE: Final = "commits"
-"""In a checkpoint: which batches are done."""
+"""The folder in a checkpoint that says which batches are done."""
 STREAM: Final = "metadata"
-"""In a checkpoint: which stream it is."""
+"""The file in a checkpoint with the stream's id."""
 _READ: Final = 2
-"""The last ends of batches, which Spark reads when a stream is started again."""
+"""How many of the last ends Spark reads when a stream is restarted."""
 _STATE: Final = "state"
-"""In a checkpoint: what a stream with windows has reckoned, of which each batch makes a version."""
+"""The folder in a checkpoint with the aggregates of windows; each batch makes a version."""
 LOST: Final = (
     "put it back from a copy, or use a new --checkpoint, with --adopt where that is an option; a"
     " new one reads from --start on"
 )
-"""What to do about a file of a checkpoint that has been lost."""
+"""What to do about a lost file of a checkpoint."""
 _IF_NO_START: Final = (
     "say --start earliest, or where it began as JSON, and all behind that is sent again, but what"
     " brokers of CometMQ have; or use a new --checkpoint"
@@ -48,10 +48,10 @@ _IF_NO_START: Final = (
 
 
 def keep(checkpoint: Folder, batch_id: int) -> None:
-    """Put on the disk, before a batch begins, where it ends and that those before it are done.
+    """Sync, before a batch begins, its end and the note that the ones before it are done.
 
-    A batch that an archive has is not written again: were its end forgotten, it could end later
-    then, and what is between would be in none.
+    A batch that an archive has is not written again: if its end were forgotten, it could end later
+    the next time, and the messages in between would be in no batch.
     """
     checkpoint.sync(ENDS, str(batch_id))
     if not batch_id:
@@ -60,24 +60,24 @@ def keep(checkpoint: Folder, batch_id: int) -> None:
 
 
 def keep_stream(checkpoint: Folder) -> None:
-    """Put on the disk which stream it is: as another one it would send everything again."""
+    """Sync the stream's id: as another stream, it would send everything again."""
     checkpoint.sync(STREAM)
 
 
 def keep_done(checkpoint: Folder, batch_id: int) -> None:
-    """Put on the disk that a batch is done, if it is."""
+    """Sync the note that a batch is done, if it is."""
     if checkpoint.exists(DONE, str(batch_id)):
         checkpoint.sync(DONE, str(batch_id))
 
 
 def kept_state(checkpoint: Folder) -> Growing:
-    """Return what Spark keeps between batches, to be put on the disk before one counts as done."""
+    """Return the state between batches, which must be synced before a batch counts as done."""
     root = checkpoint.local_path
     return Growing(Path(root, _STATE) if root is not None else None)
 
 
 def keep_last(checkpoint: Folder) -> None:
-    """Put on the disk what Spark reads when a stream is started again that has ended."""
+    """Sync what Spark reads when a stream that has ended is restarted."""
     ends = numbers(checkpoint, ENDS)
     for number in ends[-_READ:]:
         checkpoint.sync(ENDS, str(number))
@@ -86,22 +86,22 @@ def keep_last(checkpoint: Folder) -> None:
 
 
 def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: bool = True) -> None:
-    """Remove the last notes where a power cut has left them empty; the checkpoint must be held.
+    """Remove the last notes if a power cut has left them empty; the checkpoint must be held.
 
-    A stream that `repeats` may do again what it has done: all, if it begins `from_start` again.
+    A stream that `repeats` may do its work again; with `from_start`, even all of it.
     """
     if (root := checkpoint.local_path) is None:
         return
     noted = _noted(checkpoint, Path(root))
     before = noted.notes()
     emptied = noted.mend(repeats=repeats, from_start=from_start)
-    for note in reversed(before):  # Killed in between, it begins with what is left.
+    for note in reversed(before):  # After a kill in between, the next run begins with the rest.
         if note not in noted.notes():
             _remove(note)
     for note in emptied:
         run.tell(warning=f"{note} is empty, as behind a power cut; {noted.what_follows()}")
     if not noted.notes():
-        # Of a note that a full disk or a kill cut off: Spark begins no stream beside it, ever.
+        # A temporary note, cut off by a full disk or a kill: Spark would never begin a stream.
         for half in Path(root, ENDS).glob(".*"):
             half.unlink()
     stream = Path(root, STREAM)
@@ -111,9 +111,9 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
 
 
 def last_done(checkpoint: Folder, *, repeats: bool = False, from_start: bool = True) -> int:
-    """Return the last batch that is done, as `mend` would leave it; -1 without one.
+    """Return the last batch that would be done after `mend`; -1 without one.
 
-    For who only looks: nothing is removed. What `mend` refuses is refused here, too.
+    Nothing is removed. What `mend` refuses is refused here, too.
     """
     if (root := checkpoint.local_path) is None:
         done = numbers(checkpoint, DONE)
@@ -125,7 +125,7 @@ def last_done(checkpoint: Folder, *, repeats: bool = False, from_start: bool = T
 
 
 def begins_anew(checkpoint: Folder) -> bool:
-    """Whether nothing but an empty note says which stream it is, which `mend` would remove."""
+    """Whether the only note is an empty one with the stream's id, which `mend` would remove."""
     if (root := checkpoint.local_path) is None:
         return False
     noted = _noted(checkpoint, Path(root))
@@ -139,19 +139,19 @@ def _noted(checkpoint: Folder, root: Path) -> _Noted:
 
 @dataclass
 class _Noted:
-    """Of which batches there is a note that counts."""
+    """The batches whose notes count."""
 
     root: Path
     ends: list[int]
     done: list[int]
 
     def notes(self) -> list[Path]:
-        """Return them."""
+        """Return the files of the notes."""
         of_kinds = ((ENDS, self.ends), (DONE, self.done))
         return [self._note(kind, number) for kind, numbers in of_kinds for number in numbers]
 
     def mend(self, *, repeats: bool, from_start: bool) -> list[Path]:
-        """Count no more what a power cut has left empty, and what follows that; return those."""
+        """Discount notes that a power cut left empty and what follows; return the empty ones."""
         emptied = self.drop_empty()
         if (lost := self.lost_end()) is not None:
             raise DamagedFileError(f"{lost} is not there, and that batch was begun: {LOST}")
@@ -169,7 +169,7 @@ class _Noted:
         return emptied
 
     def drop_empty(self) -> list[Path]:
-        """Count no more the last ones that are empty, of batches that are not done; return them."""
+        """Discount the last empty notes (an end only if its batch is not done); return them."""
         dropped: list[Path] = []
         while self.done and _is_empty(self._note(DONE, self.done[-1])):
             dropped.append(self._note(DONE, self.done.pop()))
@@ -179,28 +179,28 @@ class _Noted:
         return dropped
 
     def lost_end(self) -> Path | None:
-        """Return an end that is not there, and that Spark reads, or of a batch that is done.
+        """Return a missing end that Spark reads, or of a batch that is done.
 
-        Spark fails at each start then, and takes it for another run that is at work.
+        Spark would fail at each start, and take it for another run at work.
         """
         read = {*self.done[-1:], *(last - 1 for last in self.ends[-1:] if last)}
         lost = sorted(read.difference(self.ends))
         return self._note(ENDS, lost[0]) if lost else None
 
     def torn_end(self) -> Path | None:
-        """Return an end that Spark reads, and that is empty."""
+        """Return an empty end that Spark reads."""
         read = [self._note(ENDS, number) for number in self.ends[-_READ:]]
         return next((each for each in reversed(read) if _is_empty(each)), None)
 
     def go_back(self) -> None:
-        """Count no more what is behind the last batch of which Spark can read what it reads."""
+        """Discount everything after the last batch at which Spark can read all that it needs."""
         while self.ends and (self.torn_end() or self.ends[0] == self.ends[-1] > 0):
             self.ends.pop()
         last = self.ends[-1] if self.ends else -1
         self.done = [number for number in self.done if number <= last]
 
     def what_follows(self) -> str:
-        """Say what the stream does next."""
+        """Return what the stream does next, as text."""
         if not self.ends:
             return "the stream begins anew"
         last = self.ends[-1]
@@ -217,7 +217,7 @@ class _Noted:
 
 
 def numbers(checkpoint: Folder, kind: str) -> list[int]:
-    """Return of which batches there is a note of a kind, in order."""
+    """Return the batches with a note of a kind, in order."""
     return sorted(int(name) for name in checkpoint.names(kind) if name.isdigit())
 
 

@@ -1,22 +1,22 @@
-"""`transform`: topic to topic with SQL, what does not fit aside.
+"""`transform`: topic to topic with SQL; messages that do not fit a schema are put aside.
 
 The SQL sees a view `messages`: the source's columns, the body as text in `text`, and, with a
-schema, what is in a JSON body in `value`. It says the columns of the sink, such as `body` and
-`to_topic`.
+schema, the contents of a JSON body in `value`. It returns the columns of the sink, such as `body`
+and `to_topic`.
 
-With a schema, bodies that do not fit it (`json_bodies.py` says which ones do) go to the dead-letter
-topic, if there is one, with the reason in the property `DEAD_LETTER_REASON`, and the SQL does not
-see them; the stream goes on. Without that topic the SQL has them with `value` null, as a whole.
+With a schema, bodies that do not fit it (see `json_bodies.py`) go to the dead-letter topic, if any,
+with the reason in the property `DEAD_LETTER_REASON`; the SQL does not see them, and the stream
+continues. Without that topic, the SQL sees them with `value` null as a whole.
 
-The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
-that is sent again is known; and `store_time` where the job goes on with topics that were deleted
-and made anew, whose offsets come again, and from then on always (`timed_rows`). SQL that puts
-messages together is refused (`stateless`), and SQL that would choose other rows the next time
-(`repeatable`). It may call functions of Python that `udf` names (`functions`). The report says how
-many rows went to which topic, as `written`.
+The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`, by which a row
+that is sent again is recognized. They must also keep `store_time` if the job continues with topics
+that were deleted and recreated, whose offsets occur again, and from then on always (`timed_rows`).
+SQL that combines messages is refused (`stateless`), as is SQL that would choose other rows the next
+time (`repeatable`). It may call Python functions that `udf` names (`functions`). The report says in
+`written` how many rows went to which topic.
 
-A topic that is read is not written to, unless by `force`: the stream would feed itself. That is
-said before the start as far as it is known then; a row that says so by `to_topic` ends the job.
+Writing to a topic that is read is refused, except with `force`: the stream would feed itself. It is
+refused before the start if it is known then; otherwise a row with such a `to_topic` ends the job.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
 _VIEW: Final = "messages"
 _ROUTES_MAX: Final = 1000
-"""Topics of which the report says how many rows they got."""
+"""How many topics the report lists with their numbers of rows."""
 _REASON: Final = "DEAD_LETTER_REASON"
 
 
@@ -97,7 +97,7 @@ class TransformSettings(StreamSettings):
         self.read_sql()
 
     def read_sql(self) -> str:
-        """Return the SQL, from its file if it is in one."""
+        """Return the SQL, reading its file if necessary."""
         if not self.sql.startswith("@"):
             return self.sql
         try:
@@ -109,7 +109,7 @@ class TransformSettings(StreamSettings):
 
 
 def transform(spark: SparkSession, settings: TransformSettings, run: Run | None = None) -> Report:
-    """Transform what there is, or on and on, as `trigger` says."""
+    """Transform once or continuously, as `trigger` says."""
     run = run or Run()
     report = run.report_of("transform", counts_bytes=True)
     transforming = _Transforming(spark, settings, report)
@@ -144,7 +144,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
 
 
 class _Transforming:
-    """One transformation that runs."""
+    """One running transformation."""
 
     def __init__(self, spark: SparkSession, settings: TransformSettings, report: Report) -> None:
         self.spark = spark
@@ -152,13 +152,13 @@ class _Transforming:
         self.report = report
         self.sql = settings.read_sql()
         self.looks_once = not settings.dead_letter and _names_once(self.sql)
-        """Whether a batch need not be kept: else it would be read, and counted, several times."""
+        """Whether a batch is read only once, so that it need not be cached."""
         self.is_timed = False
-        """Whether all rows say the time that were ever sent of the batch that is written."""
+        """Whether all rows ever sent of the current batch have their store time."""
 
     def check(self, stream: DataFrame) -> list[str]:
-        """Look whether the SQL can be; return its columns."""
-        with named(stream, _VIEW):  # That of a batch is in a session of its stream's own.
+        """Check the SQL and return its columns."""
+        with named(stream, _VIEW):  # The view of a batch is in the stream's own session.
             return self._check(stream)
 
     def _check(self, stream: DataFrame) -> list[str]:
@@ -186,15 +186,15 @@ class _Transforming:
         return columns
 
     def _refuse_circle(self, schema: Any) -> None:
-        """Refuse SQL that sends each row of a topic to one that is read, if Spark knows so much.
+        """Refuse SQL that sends every row of a topic to one that is read, if Spark can tell.
 
-        It does of a constant, and of the column `topic`. Other SQL shows when its rows come.
+        It can for a constant, and for the column `topic`. Other SQL fails when such rows come.
         """
         from pyspark.sql import functions
 
         sources = self.settings.sources
         to_topic = functions.coalesce("to_topic", functions.lit(""))
-        # Of a stream there is no plan to look at, and rows that are none would be one.
+        # Not a stream, which has no such plan, nor a local table, which Spark knows to be empty.
         messages = self.spark.createDataFrame(self.spark.sparkContext.emptyRDD(), schema)
         for topic in sources:
             of_topic = self._parsed(messages.withColumn("topic", functions.lit(topic)))
@@ -207,7 +207,7 @@ class _Transforming:
                 )
 
     def batch(self, frame: DataFrame, *, is_timed: bool) -> None:
-        """Transform one batch; if it `is_timed`, no run has sent rows of it without their time."""
+        """Transform one batch; with `is_timed`, no run has sent rows of it without store times."""
         self.is_timed = is_timed
         parsed = self._parsed(frame)
         if self.looks_once:
@@ -235,16 +235,16 @@ class _Transforming:
     def _selected(self, frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(_VIEW)
         selected: DataFrame = frame.sparkSession.sql(self.sql)
-        # What was added for the SQL, and no message has: `*` is a copy.
+        # Drop what was added for the SQL and no message has, so that `*` is a copy.
         return selected.drop(*(frame[name] for name in ("text", "value") if name in frame.columns))
 
     def _target(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return where rows with these columns go, as options of the sink."""
+        """Return the sink's options for where rows with these columns go."""
         cluster = self.settings.credentials.at(self.settings.nameserver)
         return cluster if "to_topic" in columns else cluster | {"topic": self.settings.to_topic}
 
     def _write(self, selected: DataFrame) -> None:
-        """Send what the SQL has made, and count it by the topics that it goes to."""
+        """Send the rows of the SQL, and count them by topic."""
         from pyspark.sql import Observation
 
         is_named = "to_topic" in selected.columns
@@ -259,22 +259,22 @@ class _Transforming:
             written[route["item"]] = written.get(route["item"], 0) + route["count"]
 
     def _save(self, frame: DataFrame, target: dict[str, str], dead_letter: str = "") -> None:
-        """Send rows, which are known again apart from those that go to the other place."""
+        """Send rows; their identities differ from those of rows for the dead-letter topic."""
         if self.is_timed:
-            # Its topic may have been made anew since SQL had no time: what that sent from the same
-            # places would pass for these rows.
+            # The topic may have been recreated since the SQL had no store time: what that SQL sent
+            # from the same places would be taken for these rows.
             frame = frame.withMetadata(TIME, {ALWAYS_TIMED: True})
         query = query_id(Folder(self.spark, self.settings.checkpoint))
         options = target | {"sinkId": f"transform {query} {dead_letter}"}
         frame.write.format("cometmq").mode("append").options(**options).save()
 
     def _without_circles(self, frame: DataFrame) -> DataFrame:
-        """Let a row for a topic that is read end the job, in front of its record batch."""
+        """Have a row for a topic that is read end the job, before its record batch is sent."""
         from pyspark.sql import functions
 
         to_topic = functions.col("to_topic")
         said = functions.concat(
-            # On a line of its own an error of ours is found among all that Spark says.
+            # On a separate line, so that it is found in all that Spark says.
             functions.lit(f"\n{SinkError.__module__}.{SinkError.__name__}: column to_topic: "),
             to_topic,
             functions.lit(" is read, and what is sent to it would be read again; mend the SQL, or"),
@@ -291,14 +291,14 @@ class _Transforming:
 
         reason = functions.lit(f"the body is no JSON of {self.settings.schema}")
         marked = functions.map_concat(
-            # That of a dead letter which is transformed again: a map has each name once.
+            # Drop the reason of a dead letter that is transformed again: names in a map are unique.
             functions.expr(f"map_filter(properties, (name, _) -> name <> '{_REASON}')"),
             functions.create_map(functions.lit(_REASON), reason),
         )
         sent = (*_COORDINATES, TIME, "body", "key", "tag", "flag")
         rows = misfits.select(*sent, marked.alias("properties"))
         target = self._target(rows.columns) | {"topic": self.settings.dead_letter}
-        # What has no body is none of the schema, and the SQL could not leave it out.
+        # An empty body does not fit the schema, and the SQL cannot leave it out.
         self._save(rows, target | {"emptyBodies": "send"}, self.settings.dead_letter)
 
 
@@ -312,9 +312,9 @@ def _routes(to_topic: str) -> Any:
 
 
 def _names_once(sql: str) -> bool:
-    """Whether SQL looks at the messages once for certain.
+    """Whether SQL certainly reads the messages only once.
 
-    What a WITH names may be used often, and to sort them Spark looks first where to divide them.
+    The query of a WITH may be used several times, and to sort, Spark first samples the rows.
     """
     return len(re.findall(rf"\b{_VIEW}\b", sql, re.IGNORECASE)) == 1 and not re.search(
         r"\b(with|order|sort)\b", sql, re.IGNORECASE

@@ -1,4 +1,4 @@
-"""Whether what a job will write can be written: asked before it works for minutes."""
+"""Checks that a job will be able to write its output, before it works for minutes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def require_folder(option: str, path: str) -> None:
     """Refuse a folder of this machine that could not be made, or not be written to."""
-    with looked_at(option, path):
-        place = Path(path).absolute()
+    place = Path(path).absolute()
     while not _is_there(place):
         place = place.parent
     if not place.is_dir():
@@ -28,9 +27,9 @@ def require_folder(option: str, path: str) -> None:
 
 
 def require_file(option: str, path: str, *, is_read: bool = False) -> None:
-    """Refuse a file of this machine that could not be written; nothing names none.
+    """Refuse a local file that could not be written; '' means no file.
 
-    One that `is_read` again must not be a pipe: to open that waits for who writes, for ever.
+    A file that `is_read` again must not be a pipe: opening it would wait for a writer for ever.
     """
     if not path:
         return
@@ -52,18 +51,18 @@ def require_file(option: str, path: str, *, is_read: bool = False) -> None:
 
 
 def try_file(option: str, path: str) -> None:
-    """Refuse a file that cannot be written, whatever permissions say; it is left as it was."""
+    """Refuse a file that cannot be written, whatever its permissions; leave it unchanged."""
     if not path:
         return
     file = Path(path)
     try:
         is_new = not file.exists()
         if not is_new and not file.is_file():
-            return  # Who reads a pipe would take this for its end.
+            return  # The reader of a pipe would take this for its end.
         with file.open("ab"):
             pass
         if is_new:
-            file.resolve().unlink()  # Not a link that leads to where it is to be.
+            file.resolve().unlink()  # Not a link to where it is to be.
     except OSError as error:
         raise OptionError(
             f"{option}: {path}: it cannot be written ({error.strerror}); choose another"
@@ -72,7 +71,7 @@ def try_file(option: str, path: str) -> None:
 
 @contextmanager
 def looked_at(option: str, path: str) -> Generator[None]:
-    """Refuse what cannot even be looked at, as what is in a folder that is closed to us."""
+    """Refuse what cannot even be looked at, such as something in a folder closed to us."""
     try:
         yield
     except OSError as error:
@@ -82,7 +81,7 @@ def looked_at(option: str, path: str) -> Generator[None]:
 
 @contextmanager
 def told_of_file(option: str, path: str) -> Generator[None]:
-    """Say of what the system refuses which file it is about."""
+    """Add to errors of the system which file they are about."""
     try:
         yield
     except OSError as error:
@@ -93,7 +92,7 @@ def told_of_file(option: str, path: str) -> Generator[None]:
 def _is_there(place: Path) -> bool:
     try:
         return place.exists()
-    except OSError:  # Not even that may be known, or nothing can have so long a name.
+    except OSError:  # It may be unknown, or the name too long.
         return False
 
 
