@@ -198,7 +198,7 @@ def test_files_of_others_in_a_new_archive_are_told_of(tables: Tables, tmp_path: 
     archive(
         tables.spark, settings, Run(dry_run=True, progress=lambda each: news.append(dict(each)))
     )
-    assert "has notes.txt in it, which is of no archive" in str(news)
+    assert "contains notes.txt, which is not part of an archive" in str(news)
 
 
 def test_a_dry_run_counts_from_where_the_archive_is(tables: Tables, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_table_of_delta_is_never_read_as_the_files_that_it_has(
     tables.spark.range(3).write.parquet(str(tmp_path / "batch=000000"))
     with pytest.raises(OptionError, match="from: Delta's JARs are missing: give --packages"):
         read_archive(tables.spark, str(tmp_path))
-    with pytest.raises(OptionError, match=r"format: .* is a table of delta"):
+    with pytest.raises(OptionError, match=r"format: .* is a Delta table"):
         run(tables, "settings", tmp_path)
     with pytest.raises(OptionError, match="OPTIMIZE"):
         archive_compact(tables.spark, CompactSettings(archive=str(tmp_path)))
@@ -325,7 +325,9 @@ def test_a_new_checkpoint_does_not_begin_in_the_middle_of_a_topic_that_was_made_
     tables.cluster.admin.delete_topic(topic)
     tables.fill(topic, count, first=100)
     given = {"checkpoint": str(tmp_path / "new"), "adopt": True}
-    with pytest.raises(OptionError, match="the archive has it up to 4, and it has other messages"):
+    with pytest.raises(
+        OptionError, match="the archive has it up to 4, but now it has other messages"
+    ):
         run(tables, topic, tmp_path / "to", **given)
     found = run(tables, topic, tmp_path / "to", **given, fail_on_data_loss=False)
     assert found.rows == count

@@ -224,7 +224,7 @@ def test_an_old_copy_of_a_checkpoint_is_refused(archived: Archived) -> None:
     archived.send(10)
     rmtree(checkpoint)
     copytree(old, checkpoint)
-    with pytest.raises(PipelineError, match=r"batch 2 is there, and ends elsewhere"):
+    with pytest.raises(PipelineError, match=r"batch 2 exists, but does not end"):
         archived.run(max_rows=100)
     other = str(archived.path.parent / "other")
     assert archived.run(checkpoint=other, adopt=True).rows == 10
@@ -240,10 +240,10 @@ def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived
     archived.run(checkpoint=checkpoint)
     for lost in (archived.path / "_delta_log", archived.path):
         rmtree(lost)
-        with pytest.raises(OptionError, match="lacks batches 0 to 2, which the checkpoint"):
+        with pytest.raises(OptionError, match="does not have batches 0 to 2, which by the"):
             archived.run(checkpoint=checkpoint)
     copytree(old, archived.path)
-    with pytest.raises(OptionError, match="lacks batches 1 to 2, which the checkpoint"):
+    with pytest.raises(OptionError, match="does not have batches 1 to 2, which by the"):
         archived.run(checkpoint=checkpoint)
     other = str(archived.path.parent / "other")
     assert archived.run(checkpoint=other, adopt=True).rows == 20
@@ -262,7 +262,7 @@ def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
     if is_repeated:
         archived.forget_the_last_commit()
     archived.send(10)
-    with pytest.raises(OptionError, match="restored to a version that lacks batches 1 to 1"):
+    with pytest.raises(OptionError, match="restored to a version without batches 1 to 1"):
         archived.run(adopt=True)
     if is_repeated:
         archived.spark.sql(f"{restore} 1")
@@ -290,7 +290,7 @@ def test_a_table_that_is_restored_while_its_stream_runs_is_refused(
 
     with monkeypatch.context() as patched:
         patched.setattr(archive_delta.ToDelta, "written", restoring)
-        with pytest.raises(PipelineError, match="restored to a version that lacks batches 1 to 1"):
+        with pytest.raises(PipelineError, match="restored to a version without batches 1 to 1"):
             archived.run()
     assert archived.bodies == numbers(0, 10)
     archived.spark.sql(f"{restore} 1")
@@ -330,7 +330,7 @@ def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
     report = archived.run(checkpoint=str(archived.path.parent / "new"), adopt=True)
     assert report.rows == 5
     archived.send(5)
-    with pytest.raises(OptionError, match=r"and the checkpoint .*/a is at .*: what is between"):
+    with pytest.raises(OptionError, match=r"but the checkpoint .*/a is at .*: messages between"):
         archived.run(checkpoint=str(archived.path.parent / "a"), adopt=True)
     rows = read_archive(archived.spark, str(archived.path)).groupBy("topic").count().collect()
     assert {row["topic"]: row["count"] for row in rows} == {other: 20, f"{other}-b": 5, None: 1}
@@ -380,7 +380,7 @@ def test_other_tables_and_formats_are_told_apart(archived: Archived, tmp_path: P
     archived.send(3)
     archived.run()
     table = str(archived.path)
-    with pytest.raises(OptionError, match="is a table of delta"):
+    with pytest.raises(OptionError, match="is a Delta table"):
         archived.run(format="parquet")
     with pytest.raises(OptionError, match=f"OPTIMIZE delta.`{table}` in spark.sql"):
         archive_compact(archived.spark, CompactSettings(archive=table))
@@ -388,13 +388,13 @@ def test_other_tables_and_formats_are_told_apart(archived: Archived, tmp_path: P
         archive_vacuum(archived.spark, VacuumSettings(archive=table))
     archived.path = tmp_path / "parquet"
     archived.run(format="parquet")
-    with pytest.raises(OptionError, match="is an archive of parquet"):
+    with pytest.raises(OptionError, match="is a Parquet archive"):
         archived.run()
     archived.path = tmp_path / "theirs"
     archived.spark.range(3).write.format("delta").save(str(archived.path))
-    with pytest.raises(OptionError, match="is a table that is no archive"):
+    with pytest.raises(OptionError, match="is a table, not an archive"):
         archived.run()
-    with pytest.raises(OptionError, match="a table of Delta, and no archive"):
+    with pytest.raises(OptionError, match="a Delta table, not an archive"):
         read_archive(archived.spark, str(archived.path))
 
 

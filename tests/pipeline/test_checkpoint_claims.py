@@ -52,10 +52,10 @@ def test_a_checkpoint_of_ours_that_says_no_more_than_there_is_is_sound(tmp_path:
     ("more", "said"),
     [
         ({"synced_offset": SIZE * 4}, "bytes are lost"),
-        ({"recover_from": SIZE * 4}, "recover from is 16384, where the log ends at"),
-        ({"recover_from": 11}, "recover from is 11, where no record begins"),
-        ({"verify_from": 11}, "verify from is 11, where no record begins"),
-        ({"segment_size": 8192}, "files of the log have 8192 bytes, and they have 4096"),
+        ({"recover_from": SIZE * 4}, "recover from is 16384, but the log ends at"),
+        ({"recover_from": 11}, "recover from is 11, but no record begins there"),
+        ({"verify_from": 11}, "verify from is 11, but no record begins there"),
+        ({"segment_size": 8192}, "files of the log have 8192 bytes, but they have 4096"),
         ({"journal": JournalClaim(0, 700, 9)}, f"it names 9 bytes of {0:020d} in entryjournal"),
     ],
 )

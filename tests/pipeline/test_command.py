@@ -67,7 +67,7 @@ class ToySettings:
 ENDINGS: Mapping[str, PipelineError] = {
     "without-java": JavaError("Java was not found"),
     "damaged": DamagedFileError("a is damaged: put it back"),
-    "held": HeldError("path: a: archive is at work there"),
+    "held": HeldError("path: a: archive is working there"),
     "expired": DataLossError("what comes next expired"),
 }
 
@@ -233,7 +233,7 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
         (replace(TOY, goes_on=False), ["-n", "shut"], "none of its brokers allows writing"),
         (TOY, ["-n", "refused-16"], "until its credentials change or may do more."),
         (TOY, ["-n", "refused-1"], "If started again, it continues where it was."),
-        (TOY, ["-n", "held"], "toy: path: a: archive is at work there"),  # It says when to start.
+        (TOY, ["-n", "held"], "toy: path: a: archive is working there"),  # It says when to start.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
         (TOY, ["-n", "damaged"], "toy: a is damaged: put it back"),
@@ -255,12 +255,12 @@ MISTAKES = {
     "archive --to a --topic t --body json": "body: 'json'",
     "archive --to a --topic t --compression best": "compression: 'best'",
     "archive --to a --topic t --partition-by topic,topic": "partition-by: topic is there twice",
-    "archive-compact --archive a --compression best": "compression: 'best' is none of zstd, snappy",
+    "archive-compact --archive a --compression best": "compression: 'best' is not one of zstd",
     "archive --to a --topic t --format iceberg": "iceberg: its newest release, 1.12, is made",
     "archive --to a --topic t --format orc": "format: 'orc' is neither parquet nor delta",
     "archive --to a --topic t --trigger often": "trigger: 'often'",
     "archive --to a --topic t --trigger 999999999_weeks": "weeks' is longer than 50,000 weeks",
-    "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor such as '30 sec",
+    "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor an interval such",
     "audit --store s --master bogus": "--master bogus: write local[*], local[2], spark://HOST:PORT",
     "audit --store s --master other://h:1": "--master other://h:1: write local[*]",
     "audit --store s --master local[0]": "--master local[0]: write local[*]",
@@ -282,13 +282,13 @@ MISTAKES = {
     "replay --from-dir a --to-topic t --mark x=": "mark: 'x=': write NAME=VALUE",
     "replay --from-dir a --to-topic t --mark KEYS=zz": "mark: KEYS is a property that brokers and",
     "replay --from-dir a --to-topic t --mark a\x01b=c": "mark: 'a\\x01b=c': U+0001 cannot be in",
-    "replay --from-dir a --to-topic=": "to-topic: it is empty; write TOPIC",
+    "replay --from-dir a --to-topic=": "to-topic: must not be empty; write TOPIC",
     "replay --from-dir a --to-topic a.b": "to-topic: topic 'a.b': only letters, digits",
     f"replay --from a --to-topic {'t' * 128}": "characters, but at most 127",
     "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes to it",
     "replay --from a --to-topic %RETRY%g": "brokers put there what a group is to consume again",
     "replay --from archiv:a --to-topic t": "from: 'archiv:a' is neither archive:DIR nor store:DIR",
-    "replay --to-topic t": "from: say archive:DIR or store:DIR",
+    "replay --to-topic t": "from: give archive:DIR or store:DIR",
     "replay --from store:no --to-topic t": "from: no: no such folder",
     "replay --from store:no#t --broker b --to-topic t": "from: no: no such folder",
     "replay --from store:no --broker b --checkpoint c --to-topic t": "from: no: no such folder",
@@ -296,7 +296,7 @@ MISTAKES = {
     "replay --from-dir a --to-topic t --since 1764410000000000": "since: '1764410000000000' is no",
     "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
     "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
-    "transform --topic t --sql @/bin/sh --checkpoint c": "no text in UTF-8 (invalid",
+    "transform --topic t --sql @/bin/sh --checkpoint c": "not UTF-8 text (invalid",
     "transform --topic t --sql s --checkpoint c --dead-letter d": "dead-letter: without a schema",
     "transform --topic t --sql s --checkpoint c --udf prices": "udf: 'prices' is not MODULE:FUNCT",
     "transform --topic t --sql s --checkpoint c --udf no.where:f --udf a:g": "udf: there is no mod",
@@ -306,7 +306,7 @@ MISTAKES = {
     "aggregate --topic t --to-topic u --checkpoint c --window 1_month": "window: '1 month' is not",
     "aggregate --topic t --to-topic u --checkpoint c --watermark 5": "watermark: '5' is not a d",
     "aggregate --topic t --to-topic u --checkpoint c --slide -1": "slide: '-1' is not a durati",
-    "aggregate --topic t --to-topic u --checkpoint c --time=": "time: it is empty; leave it",
+    "aggregate --topic t --to-topic u --checkpoint c --time=": "time: must not be empty; leave",
     "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "is the cluster that is read",
     "mirror --topic t --to-nameserver h:1 --checkpoint c --delivery twice": "delivery: 'twice'",
     "transform --topic t,u --sql s --checkpoint c --to-topic u": "to-topic: u is read, so all",
@@ -318,15 +318,15 @@ MISTAKES = {
     "mirror --topic %RETRY%g --to-nameserver h:1 --checkpoint c": "topic: topic '%RETRY%g': broke",
     "mirror --topic-pattern t --to-nameserver h:1 --checkpoint c --prefix a.": "prefix: topic 'a.",
     "aggregate --topic t --to-topic t --checkpoint c": "to-topic: t is read, so all",
-    "dlq --group g --redrive true --to %DLQ%g": "to: %DLQ%g is what is read",
-    "dlq --group g --redrive true --to=": "to: say the name of a topic",
-    "dlq --group g --to again": "redrive: say what is sent again",
+    "dlq --group g --redrive true --to %DLQ%g": "to: %DLQ%g is the topic that is read",
+    "dlq --group g --redrive true --to=": "to: give the name of a topic",
+    "dlq --group g --to again": "redrive: give what to send again",
     "dlq --group g --cluster-by colour": "cluster-by: 'colour'",
     "dlq --group g --until then": "until: 'then' is not a time",
-    "dlq --group g --since 2 --until 1": "until: '1' is not behind since, '2'",
-    "latency --topic t --since 1 --until 1": "until: '1' is not behind since, '1'",
-    "reconcile --left store:a --right store:b --since 2 --until 1": "until: '1' is not behind",
-    "replay --from a --to-topic t --since 20 --until 19": "until: '19' is not behind since",
+    "dlq --group g --since 2 --until 1": "until: '1' is not after since, '2'",
+    "latency --topic t --since 1 --until 1": "until: '1' is not after since, '1'",
+    "reconcile --left store:a --right store:b --since 2 --until 1": "until: '1' is not after",
+    "replay --from a --to-topic t --since 20 --until 19": "until: '19' is not after since",
     "audit --store s --check taste": "check: 'taste'",
     "audit --store s --split-size 1000": "split-size: 1000 is less than 4096",
     "audit --store no-such-folder": "audit: store: no-such-folder: no such folder",
@@ -337,10 +337,10 @@ MISTAKES = {
     "audit --store s --since then": "since: 'then' is not a time",
     "audit --store s --sample 0": "sample: 0.0 must be more than 0 and at most 1",
     "audit --store s --sample 0.5 --check gaps": "sample: only `log` and `blocks` compare",
-    "latency": "topic, store: say one of them",
+    "latency": "topic, store: give one of them",
     "latency --topic t --html no-such/l.html": "html: no-such/l.html: no such folder",
     "latency --topic t --since then": "since: 'then' is not a time",
-    "reconcile --left here --right store:d": "left: 'here' is none of",
+    "reconcile --left here --right store:d": "left: 'here' is not",
     "reconcile --left topic:t@h --right store:d": "left: 'h' is not HOST:PORT",
     "reconcile --left store:c --right topic:t@h:1#x": "right: 'h:1#x' is not HOST:PORT",
     "audit --check log --store store:/s": "audit: store: store:/s: ",
@@ -424,7 +424,7 @@ def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
         ({"window": "50000 weeks", "watermark": "50000 weeks"}, ""),
         ({"watermark": "50000 weeks 1 second"}, "watermark: '50000 weeks 1 second' is longer than"),
         ({"window": "1 month"}, "window: '1 month' is not a duration"),
-        ({"window": "0 seconds"}, "window: '0 seconds' is no time at all"),
+        ({"window": "0 seconds"}, "window: '0 seconds' must be longer than 0"),
         (
             {"window": "1.5 minutes"},
             "window: '1.5 minutes' is not a duration",
@@ -466,10 +466,10 @@ def test_a_setting_that_says_nothing_is_refused_by_its_name(job: str) -> None:
     needed = {each.name: "x" for each in declared if each.default is MISSING}
     for each in declared:
         name = each.name.rstrip("_").replace("_", "-")
-        with pytest.raises(OptionError, match=f"^{name}: it is blank; "):
+        with pytest.raises(OptionError, match=f"^{name}: must not be blank; "):
             settings(**{**needed, each.name: " \t"})
         if each.name in needed:
-            with pytest.raises(OptionError, match=f"^{name}: it is empty; "):
+            with pytest.raises(OptionError, match=f"^{name}: must not be empty; "):
                 settings(**{**needed, each.name: ""})
 
 
@@ -570,12 +570,12 @@ def test_errors_name_the_options_of_the_command_line() -> None:
         "path: s3x://a: No FileSystem": "to: s3x://a: No FileSystem",
         "path: s3x://a/b/c: No FileSystem": "checkpoint: s3x://a/b/c: No FileSystem",
         "path: elsewhere: a file": "path: elsewhere: a file",
-        "from: c is no archive": "from: c is no archive",
+        "from: c is not an archive": "from: c is not an archive",
         "name: s3x://a was another": "name: s3x://a was another",
     }
     assert {text: with_the_option_of_a_folder(text, given) for text in named} == named
-    found = with_the_option_of_a_folder("from: d is no archive", {"right": "archive:d#orders"})
-    assert found == "right: d is no archive"
+    found = with_the_option_of_a_folder("from: d is not an archive", {"right": "archive:d#orders"})
+    assert found == "right: d is not an archive"
     said = in_words_of_the_command("secretKey: is missing, but accessKey is set", "to_")
     assert said == "to-secret-key-file: is missing, but --to-access-key is set"
 
@@ -709,7 +709,7 @@ def spellings(address: str) -> list[str]:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--topic-pattern", "(x-)?there"], "is the cluster that is read; say a prefix"),
+        (["--topic-pattern", "(x-)?there"], "is the cluster that is read; give a prefix"),
         (
             ["--topic-pattern", "(x-)?there", "--prefix", "x-"],
             "matches x-there, too, which is the copy of there",
@@ -1107,8 +1107,8 @@ def java_home(home: Path, version: str) -> Path:
 
 
 BUSY = (
-    "this machine is so busy that a Python process took more than the ten seconds to start that"
-    " Spark waits for one; try again when there is less to do, or with fewer tasks at a time"
+    "this machine is so busy that a Python process took longer to start than the ten seconds that"
+    " Spark waits for one; try again when it is less busy, or with fewer tasks at a time"
     " (--master 'local[1]')"
 )
 

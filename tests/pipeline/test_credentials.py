@@ -204,7 +204,7 @@ def test_credentials_of_another_type_are_refused_without_what_they_say(given: An
     with pytest.raises(OptionError) as refused:
         DlqSettings(nameserver="h:1", group="g", credentials=given)
     kind = type(given).__name__
-    assert str(refused.value) == f"credentials: it is no Credentials, but {kind}"
+    assert str(refused.value) == f"credentials: must be Credentials, not {kind}"
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))
@@ -270,7 +270,7 @@ def test_a_secret_without_a_name_is_refused() -> None:
 
 def test_a_secret_of_another_type_is_not_shown() -> None:
     secret: Any = SECRET.encode()
-    with pytest.raises(OptionError, match=r"^secret-key: it is not a text, but bytes$"):
+    with pytest.raises(OptionError, match=r"^secret-key: must be a text, not bytes$"):
         Credentials(access_key=ACCESS_KEY, secret_key=secret)
 
 

@@ -47,7 +47,7 @@ def test_a_damaged_manifest_is_named_with_what_to_do(tmp_path: Path, text: str) 
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", "Expecting property"), ("[1]", "no object"), ('{"b": 1}', "no 'a', no 'c'")],
+    [("{", "Expecting property"), ("[1]", "not an object"), ('{"b": 1}', "no 'a', no 'c'")],
 )
 def test_damaged_notes_are_named_with_what_to_do(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "a.json").write_text(text)
@@ -62,7 +62,7 @@ def test_what_a_batch_would_replace_is_refused(tmp_path: Path, name: str) -> Non
     (tmp_path / "notes.txt").touch()
     refuse_batches(Plain(tmp_path))
     (tmp_path / name / "somebody's").mkdir(parents=True)
-    with pytest.raises(OptionError, match=f"^to: .* has {name} in it, which this job did not wri"):
+    with pytest.raises(OptionError, match=f"^to: .* contains {name}, which this job did not wri"):
         refuse_batches(Plain(tmp_path))
 
 
@@ -105,6 +105,6 @@ def test_a_file_system_that_is_not_there_is_told_in_a_line_with_what_to_do(
         assert not isinstance(caught.value, OptionError)  # It may be there soon.
         assert re.fullmatch(
             rf"path: {path}: its file system cannot be reached \(.*(refused|nobody\.invalid)\S*\);"
-            " look whether the host and the port are right and a server is there",
+            " check that host and port are right and a server is running there",
             str(caught.value),
         )

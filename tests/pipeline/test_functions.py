@@ -96,7 +96,7 @@ def test_what_has_no_type_of_spark_is_refused(
 
 def test_a_module_that_cannot_be_imported_says_why(module: Callable[[str], str]) -> None:
     for text, said in (
-        ("import nowhere_at_all", "needs a module that is not there: No module named 'nowhere_at"),
+        ("import nowhere_at_all", "needs a module that is missing: No module named 'nowhere_at"),
         ("1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
         ("def f(:", "cannot be imported: SyntaxError: "),
     ):
@@ -120,7 +120,7 @@ def test_a_module_is_looked_for_without_being_run(module: Callable[[str], str]) 
         (["prices:"], "udf: 'prices:' is not MODULE:FUNCTION"),
         ([":gross"], "udf: ':gross' is not MODULE:FUNCTION"),
         (["prices.py:gross tax"], "udf: 'prices.py:gross tax' is not MODULE:FUNCTION"),
-        (["a:gross", "b:Gross"], "udf: a:gross and b:Gross have one name in SQL"),
+        (["a:gross", "b:Gross"], "udf: a:gross and b:Gross have the same name in SQL"),
     ],
 )
 def test_names_that_cannot_be_are_refused(named: list[str], said: str) -> None:

@@ -65,7 +65,7 @@ def test_a_full_disk_lets_a_run_have_its_folder(
     monkeypatch.setattr("os.pwrite", full)
     with (
         held(Run(), "archive-vacuum", (folder, UPKEEP)),
-        pytest.raises(HeldError, match=f"path: {tmp_path}: another job is at work there"),
+        pytest.raises(HeldError, match=f"path: {tmp_path}: another job is working there"),
         held(Run(), "archive-compact", (folder, UPKEEP)),
     ):
         pytest.fail("two have it")
@@ -152,7 +152,7 @@ def test_a_file_system_without_locks_is_told(
         pass
     assert [each["warning"] for each in told] == [
         f"{tmp_path} cannot be locked (Operation not supported): nothing keeps a second run out;"
-        " see to it that there is one at a time"
+        " make sure that only one runs at a time"
     ]
 
 

@@ -332,7 +332,9 @@ def test_a_redrive_whose_broker_goes_away_says_so(
 def test_dead_letters_that_a_broker_does_not_take_back_are_a_failure(tables: Tables) -> None:
     group, run = gave_up(tables, "takes-none-back"), Run()
     tables.cluster.admin.create_topic("takes-none-back", permission="r")
-    with pytest.raises(PipelineError, match=r", and 4 in all, not redriven: .*takes-none-back"):
+    with pytest.raises(
+        PipelineError, match=r", and 4 in all, could not be redriven: .*takes-none-back"
+    ):
         looked(tables, group, run, redrive="true")
     told = run.report_so_far("dlq").details
     assert (told["redriven"], told["earlier"], len(told["failed"])) == (0, 0, 4)
@@ -381,7 +383,7 @@ def test_dead_letters_that_go_before_they_are_copied_do_not_count_as_sent(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"cluster_by": "mood"}, "cluster-by: 'mood' is none of"),
+        ({"cluster_by": "mood"}, "cluster-by: 'mood' is not one of"),
         ({"rate": -1}, "rate, examples"),
         ({"on_bad_body": "ignore"}, "on-bad-body: 'ignore' is neither fail nor skip"),
         ({"redrive": "nonsense = 1"}, "redrive: "),
@@ -502,7 +504,7 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
 
 
 def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: Tables) -> None:
-    """As that of a topic which was deleted and made anew."""
+    """As that of a topic which was deleted and recreated."""
     tables.fill("made-shorter", 4)
     _, survey = with_a_group(tables, "made-shorter", "ahead", 7, 1)
     first, second = sorted(survey.queues)
@@ -588,7 +590,7 @@ def test_how_long_the_messages_of_a_store_took_is_measured_without_a_cluster() -
     for source in ({"topic": "T"}, {"trace_topic": "T"}):
         with pytest.raises(OptionError, match="nameserver: is empty"):
             LatencySettings(**source)  # type: ignore[arg-type]  # mypy does not look into the dict.
-    with pytest.raises(OptionError, match="topic, store: say one of them"):
+    with pytest.raises(OptionError, match="topic, store: give one of them"):
         LatencySettings(store="/store", topic="T")
 
 

@@ -510,7 +510,7 @@ def test_messages_of_which_two_tasks_sent_rows_are_known_by_few_marks(count: int
 
 
 def test_two_rows_of_one_place_and_two_times_are_two() -> None:
-    """Of a topic that was deleted and made anew, in one store."""
+    """Of a topic that was deleted and recreated, in one store."""
     places = [pa.array(["S"] * 2), pa.array(["b"] * 2), pa.array([0] * 2, pa.int32())]
     places += [pa.array([7, 7], pa.int64())]
     times = pa.array([1_700_000_000_000_000, 1_700_000_005_000_000], pa.int64())

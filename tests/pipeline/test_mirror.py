@@ -58,7 +58,7 @@ def test_a_pattern_that_fits_no_topic_is_told(tables: Tables, tmp_path: Path) ->
     run = Run(dry_run=True, progress=lambda each: news.append(dict(each)))
     archive(tables.spark, archiving, run)
     said = [each["warning"] for each in news if "warning" in each]
-    assert said == ["topic-pattern: no topic has a name that is like 'no-such-.*' as a whole"] * 2
+    assert said == ["topic-pattern: 'no-such-.*' does not match the whole name of any topic"] * 2
 
 
 def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
@@ -76,7 +76,7 @@ def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
     said: list[str] = []
     report = mirror(tables.spark, settings, Run(progress=lambda news: said.append(str(news))))
     assert report.rows == 25
-    assert "offsets/2 is empty, as behind a power cut; the stream goes on behind batch 1" in said[0]
+    assert "offsets/2 is empty, as after a power cut; the stream continues after batch 1" in said[0]
     assert tables.bodies("copy-of-mirrored-cut") == numbers(0, 65)
 
 
@@ -113,7 +113,7 @@ def test_a_mirror_takes_nothing_from_a_checkpoint_of_another_job(
         (tmp_path / "checkpoint" / note).write_bytes(b"")
     before = sorted((tmp_path / "checkpoint").rglob("*"))
     settings = copying("mirrored-wrongly", tables, tmp_path / "checkpoint")
-    with pytest.raises(OptionError, match="was begun by archive, and"):
+    with pytest.raises(OptionError, match="was begun by archive, so"):
         mirror(tables.spark, settings)
     assert sorted((tmp_path / "checkpoint").rglob("*")) == before
 

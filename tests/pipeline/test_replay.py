@@ -47,7 +47,7 @@ def archived(tables: Tables, tmp_path: Path) -> str:
 
 
 def another_is_made_at(archived: str) -> None:
-    """Let an archive be that of another stream, as one is that was deleted and made anew."""
+    """Let an archive be that of another stream, as one is that was deleted and recreated."""
     manifest = Path(archived) / "_manifests" / "000000.json"
     said = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**said, "query_id": "another"}))
@@ -172,7 +172,7 @@ def test_files_that_an_archive_has_lost_are_told_before_anything_is_sent(
         path.unlink()
     topic = Path(archived).parent.name.replace("_", "-") + "-again"
     tables.cluster.admin.create_topic(topic)
-    with pytest.raises(DamagedFileError, match=f"{said}: put the files back from a copy, or say"):
+    with pytest.raises(DamagedFileError, match=f"{said}: put the files back from a copy, or give"):
         replay(tables.spark, replaying(tables, archived, to_topic=topic))
     assert tables.bodies(topic) == []
     report = replay(tables.spark, replaying(tables, archived, to_topic=topic, on_damage="skip"))
@@ -211,7 +211,7 @@ def test_rows_that_were_lost_of_a_merged_batch_are_missed(tables: Tables, archiv
 @pytest.mark.slow
 def test_an_archive_that_goes_while_it_is_replayed_is_told(tables: Tables, archived: str) -> None:
     run = Run(progress=lambda _news: rmtree(f"{archived}/_manifests", ignore_errors=True))
-    with pytest.raises(DamagedFileError, match=r"batch 000001 has no manifest any more: put it"):
+    with pytest.raises(DamagedFileError, match=r"batch 000001 no longer has a manifest: put it"):
         replay(tables.spark, replaying(tables, archived, to_topic="replay-gone"), run)
 
 
@@ -303,7 +303,7 @@ def test_a_tempo_waits_as_long_as_lies_between_pieces_or_a_part_of_it(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"rate": 5, "speed": "1x"}, "rate, speed: say one of them"),
+        ({"rate": 5, "speed": "1x"}, "rate, speed: give only one of them"),
         ({"speed": "fast"}, "speed: 'fast'"),
         ({"speed": "0x"}, "speed: '0x'"),
     ],
@@ -373,7 +373,7 @@ def test_a_topic_that_an_archive_knows_nothing_of_is_refused(
     tables: Tables, archived: str, tmp_path: Path
 ) -> None:
     """Mistyped, it was all noted as done, with nothing sent."""
-    with pytest.raises(OptionError, match=f"topic: {archived} has nothing of a topic mistyped"):
+    with pytest.raises(OptionError, match=f"topic: {archived} has no message of topic mistyped"):
         replay(tables.spark, replaying(tables, archived, to_topic="T", topic="mistyped"))
     assert not Path(archived, "_replays").exists()
     topic = tmp_path.name.replace("_", "-")
@@ -382,5 +382,5 @@ def test_a_topic_that_an_archive_knows_nothing_of_is_refused(
 
 
 def test_what_is_no_archive_is_said(tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is no archive"):
+    with pytest.raises(OptionError, match="is not an archive"):
         replay(tables.spark, replaying(tables, str(tmp_path), to_topic="T"))

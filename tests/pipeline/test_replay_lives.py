@@ -84,7 +84,7 @@ def test_both_lives_of_a_topic_are_replayed_each_message_once(
     assert replayed(tables, f"archive:{tmp_path}", **given).rows == 22
     assert tables.bodies(f"{topic}-again") == [*numbers(0, 10), *numbers(100, 112)]
     earlier = replayed(tables, f"archive:{tmp_path}", **given).details["earlier"]
-    assert earlier.startswith("2 batches, which is all that there is")
+    assert earlier.startswith("2 batches, which are all")
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_notes_of_a_topic_that_was_made_anew_are_not_gone_by(
     run = Run(progress=lambda each: news.append(each.get("warning")))
     report = replayed(tables, f"archive:{tmp_path}", run, **given)
     assert (report.rows, report.details["made_anew"]) == (10, True)
-    assert f"{to} was made anew since; all is sent again" in news
+    assert f"{to} was recreated since; all is sent again" in news
     assert replayed(tables, f"archive:{tmp_path}", **given).rows == 0
     assert tables.bodies(to) == [*numbers(0, 10), *numbers(1000, 1000 + others)]
 
@@ -233,7 +233,7 @@ def test_a_topic_that_is_made_anew_while_it_is_written_to_is_told_and_the_next_r
             tables.cluster.admin.delete_topic(to)
             tables.cluster.admin.create_topic(to, queues=2)
 
-    with pytest.raises(PipelineError, match=f"to-topic: {to} was made anew while this wrote"):
+    with pytest.raises(PipelineError, match=f"to-topic: {to} was recreated while this wrote"):
         replayed(tables, f"archive:{tmp_path}", Run(progress=make_anew), to_topic=to)
     report = replayed(tables, f"archive:{tmp_path}", to_topic=to)
     assert (report.rows, report.details["made_anew"]) == (22, True)

@@ -296,16 +296,16 @@ def test_a_store_is_not_replayed_into_the_topic_that_it_is_of(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({}, "from: say archive:DIR or store:DIR"),
+        ({}, "from: give archive:DIR or store:DIR"),
         ({"from_": "store:"}, "from: 'store:' is neither"),
         ({"from_": "topic:a@b:1"}, "from: 'topic:a@b:1' is neither"),
-        ({"from_": "store:s"}, "broker: say how the store's broker is called"),
-        ({"from_": "store:s", "broker": "b"}, "checkpoint: say where"),
+        ({"from_": "store:s"}, "broker: give the name of the store's broker"),
+        ({"from_": "store:s", "broker": "b"}, "checkpoint: give a folder"),
         ({"from_": "store:s#a", "topic": "b"}, "topic: b is not a"),
         ({"from_": "store:s", "topic": "a'b"}, 'topic: topic "a\'b"'),
         ({"from_": "store:s", "on_damage": "no"}, "on-damage: 'no' is neither fail nor skip"),
-        ({"from_": "s", "broker": "b"}, "broker: is of stores only"),
-        ({"from_": "s", "from_dir": "s"}, "from: say archive:DIR or store:DIR"),
+        ({"from_": "s", "broker": "b"}, "broker: is for stores only"),
+        ({"from_": "s", "from_dir": "s"}, "from: give archive:DIR or store:DIR"),
     ],
 )
 def test_settings_that_cannot_be_are_named(

@@ -235,7 +235,7 @@ def test_many_rows_arrive_in_batches(tables: Tables) -> None:
         ("'k' AS key", {}, "column body: is required"),
         ("'x' AS body, 'k' AS key, 'y' AS body", {}, "column body: is there twice"),
         ("1 AS body", {}, "column body: is int, must be string or binary"),
-        ("'x' AS body", {"topic": ""}, "topic: say where to"),
+        ("'x' AS body", {"topic": ""}, "topic: name where to write"),
         ("'x' AS body", {"delivery": "idempotent"}, "delivery: idempotent needs rows"),
         ("'x' AS body", {"dedupKey": "id"}, "dedupKey: 'id' must be a column"),
         ("cast(null AS string) AS body", {}, "column body: is null or empty"),

@@ -186,7 +186,7 @@ def test_it_is_told_that_a_job_will_stop_and_one_without_batches_is_ended(
         while not told or not (spark.cancelled or has_batches):
             run.pause(0)
     (news,) = told
-    assert str(news["stopping"]).startswith("after the batch" if has_batches else "now")
+    assert str(news["stopping"]).startswith("after the running batch" if has_batches else "now")
     assert bool(spark.cancelled) is not has_batches
 
 
@@ -227,7 +227,7 @@ def test_a_signal_to_the_group_lets_the_batch_end_and_the_job_goes_on(
     said, told = job.communicate(timeout=120)
     assert job.returncode == 0, told
     assert "rows 5" in first
-    assert "stopping after the batch that is running" in told
+    assert "stopping after the running batch" in told
     assert "Exception" not in told + said
     assert "stopped: true" in said
     rows = int(said.partition("rows: ")[2].split()[0])

@@ -52,7 +52,7 @@ def mended(checkpoint: Checkpoint, **how: bool) -> list[str]:
     said: list[Mapping[str, Any]] = []
     mend(checkpoint, Run(progress=said.append), **how)
     texts = [each["warning"].removeprefix(f"{checkpoint.path}/") for each in said]
-    return [text.replace(" is empty, as behind a power cut; ", ": ") for text in texts]
+    return [text.replace(" is empty, as after a power cut; ", ": ") for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def mended(checkpoint: Checkpoint, **how: bool) -> list[str]:
         (("0 1", "0 1-"), ("0 1", "0"), ["commits/1: batch 1 is repeated"]),
         (("0 1", "0-"), ("0 1", ""), ["commits/0: batch 1 is repeated"]),
         (("0 1-", "0"), ("0", "0"), ["offsets/1: the stream goes on behind batch 0"]),
-        (("0-", ""), ("", ""), ["offsets/0: the stream begins anew"]),
+        (("0-", ""), ("", ""), ["offsets/0: the stream starts over"]),
         (
             ("0 1-", "0-"),
             ("0", ""),
@@ -109,10 +109,10 @@ def test_a_stream_that_may_repeat_goes_back_to_where_it_knows_the_end_of_a_batch
     checkpoint = Checkpoint(tmp_path, *notes)
     said = mended(checkpoint, repeats=True)
     assert checkpoint.left == left
-    follows = {"0 1 / 0 1": "the stream goes on behind batch 1", "0 1 / 0": "batch 1 is repeated"}
+    follows = {"0 1 / 0 1": "the stream continues after batch 1", "0 1 / 0": "batch 1 is repeated"}
     assert said
     assert {each.partition(": ")[2] for each in said} == {
-        follows.get(" / ".join(left), "the stream begins anew")
+        follows.get(" / ".join(left), "the stream starts over")
     }
 
 
@@ -122,7 +122,7 @@ def test_others_refuse_a_batch_that_was_begun_and_ends_nobody_knows_where(
 ) -> None:
     checkpoint = Checkpoint(tmp_path, *notes)
     before = checkpoint.left
-    said = r"/offsets/[12] is empty, and that batch was begun: put it back from a copy, or use a"
+    said = r"/offsets/[12] is empty, but that batch was begun: put it back from a copy, or use a"
     with pytest.raises(DamagedFileError, match=said):
         mend(checkpoint, Run())
     assert checkpoint.left == before
@@ -138,7 +138,7 @@ def test_an_end_that_is_not_there_is_told_for_spark_speaks_of_another_run(
 ) -> None:
     checkpoint = Checkpoint(tmp_path, *notes)
     before = checkpoint.left
-    said = f"/offsets/{lost} is not there, and that batch was begun: put it back from a copy, or"
+    said = f"/offsets/{lost} is missing, but that batch was begun: put it back from a copy, or"
     with pytest.raises(DamagedFileError, match=said):
         mend(checkpoint, Run(), repeats=repeats)
     with pytest.raises(DamagedFileError, match=said):
@@ -152,7 +152,7 @@ def test_a_stream_that_would_begin_later_than_it_had_is_refused(
 ) -> None:
     checkpoint = Checkpoint(tmp_path, *notes)
     before = checkpoint.left
-    with pytest.raises(DamagedFileError, match="nothing else says how far the stream was: say --"):
+    with pytest.raises(DamagedFileError, match="nothing else says how far the stream was: give --"):
         mend(checkpoint, Run(), repeats=True, from_start=False)
     assert checkpoint.left == before
 
@@ -176,7 +176,7 @@ def test_who_only_looks_knows_what_would_be_done_and_removes_nothing(
     before = sorted(tmp_path.rglob("*"))
     assert last_done(checkpoint, repeats=True) == repeated
     if last is None:
-        with pytest.raises(DamagedFileError, match="is empty, and that batch was begun"):
+        with pytest.raises(DamagedFileError, match="is empty, but that batch was begun"):
             last_done(checkpoint)
     else:
         assert last_done(checkpoint) == last

@@ -153,7 +153,7 @@ def test_sql_that_puts_messages_together_is_refused_before_a_stream_begins(
 ) -> None:
     tables.fill("together-in", 1)
     settings = transforming(tables, tmp_path, topic="together-in", to_topic="together-out", sql=sql)
-    with pytest.raises(OptionError, match=f"^sql: .*{words}.* puts messages together"):
+    with pytest.raises(OptionError, match=f"^sql: .*{words}.* combines messages"):
         transform(tables.spark, settings)
     assert not (tmp_path / "checkpoint").exists()
 
@@ -181,7 +181,7 @@ def test_a_command_is_refused_and_does_nothing(tables: Tables, tmp_path: Path, s
         tables, tmp_path, topic="together-in", to_topic="together-out", sql=text
     )
     for dry in (True, False):
-        with pytest.raises(OptionError, match=r"^sql: a command, and no query"):
+        with pytest.raises(OptionError, match=r"^sql: is a command, not a query"):
             transform(tables.spark, settings, Run(dry_run=dry))
     assert tables.spark.catalog.tableExists("kept")
     assert not tables.spark.catalog.tableExists("made")
@@ -264,7 +264,7 @@ def test_sql_that_would_choose_other_rows_the_next_time_is_refused(
     """A batch that is repeated would send another part of them, or to another place."""
     tables.fill("chosen-in", 1)
     settings = transforming(tables, tmp_path, topic="chosen-in", to_topic="chosen-out", sql=sql)
-    with pytest.raises(OptionError, match=f"^sql: .*{re.escape(why)} is another when a batch is"):
+    with pytest.raises(OptionError, match=f"^sql: .*{re.escape(why)} changes when a batch is"):
         transform(tables.spark, settings)
     assert not (tmp_path / "checkpoint").exists()
 
@@ -340,7 +340,7 @@ def test_behind_a_topic_made_anew_sql_goes_on_with_the_time_alone(
     assert transform(tables.spark, told).rows == 2
     tables.fill("behind-anew", 2, first=22)
     for dry_run in (True, False):
-        with pytest.raises(OptionError, match="sql: the rows have lost store_time, which those"):
+        with pytest.raises(OptionError, match="sql: the rows have no store_time, which those"):
             transform(
                 tables.spark,
                 transforming(tables, tmp_path, sql=UNTIMED, **given),

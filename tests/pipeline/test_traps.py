@@ -720,7 +720,7 @@ def test_a_topic_that_was_made_anew_without_the_queue_that_was_noted_is_noticed(
         with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
             again.latestOffset(end, ALL)
     reader(tables, topic, failOnDataLoss=False).latestOffset(end, ALL)
-    assert "was deleted and made anew" in caplog.text
+    assert "was deleted and recreated" in caplog.text
     assert "not read: " not in caplog.text  # That its broker does not allow it is not so.
 
 

@@ -25,7 +25,7 @@ def test_a_folder_may_be_there_or_be_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["file", "file/in/it"])
 def test_a_file_is_no_folder(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match=r"^to: .*/file is a file, and no folder$"):
+    with pytest.raises(OptionError, match=r"^to: .*/file is a file, not a folder$"):
         require_folder("to", str(tmp_path / path))
 
 
@@ -35,14 +35,14 @@ def test_a_file_may_be_there_or_be_made_in_a_folder(tmp_path: Path) -> None:
         require_file("report", path)
     with pytest.raises(OptionError, match=r"^report: .*/no/new: no such folder$"):
         require_file("report", str(tmp_path / "no" / "new"))
-    with pytest.raises(OptionError, match=r"a folder, and no file$"):
+    with pytest.raises(OptionError, match=r"is a folder, not a file$"):
         require_file("report", str(tmp_path))
-    with pytest.raises(OptionError, match=r"^report: -: is no file; /dev/stdout is what"):
+    with pytest.raises(OptionError, match=r"^report: -: is not a file; for standard"):
         require_file("report", "-")
 
 
 @pytest.mark.parametrize(
-    ("leads_to", "why"), [("link", "a link that leads to itself"), ("no/file", "no such folder")]
+    ("leads_to", "why"), [("link", "is a link to itself"), ("no/file", "no such folder")]
 )
 def test_a_link_to_where_no_file_can_be_is_refused(tmp_path: Path, leads_to: str, why: str) -> None:
     """A job told it by a traceback, or when all was done."""
@@ -102,9 +102,7 @@ def test_a_name_that_is_too_long_is_refused_before_anything_is_done(tmp_path: Pa
     path = str(tmp_path / ("n" * 300))
     with pytest.raises(OptionError, match=f"^report: {path}: {path}: File name too long$"):
         require_file("report", path)
-    with pytest.raises(
-        OptionError, match=r"^html: .*: it cannot be written \(File name too long\)"
-    ):
+    with pytest.raises(OptionError, match=r"^html: .*: cannot be written \(File name too long\)"):
         try_file("html", path)
 
 
@@ -139,7 +137,9 @@ def test_a_pipe_is_refused_for_what_is_read_again(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     require_file("html", str(pipe))
-    with pytest.raises(OptionError, match=f"^receipts: {pipe}: a pipe, which the next run cannot"):
+    with pytest.raises(
+        OptionError, match=f"^receipts: {pipe}: is a pipe, which the next run cannot"
+    ):
         DlqSettings(nameserver="127.0.0.1:9876", group="billing", receipts=str(pipe))
 
 

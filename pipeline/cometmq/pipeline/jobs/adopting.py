@@ -64,8 +64,8 @@ def going_on(
             is_other = first_messages.begins_otherwise(cluster, queue, last[queue], found)
         if is_other:
             lost.append(
-                f"queue {queue}: the archive has it up to {offset}, and it has other messages now:"
-                " its topic was deleted and made anew, or its broker lost the end of its log"
+                f"queue {queue}: the archive has it up to {offset}, but now it has other messages:"
+                " its topic was deleted and recreated, or its broker lost the end of its log"
             )
         else:
             starts[queue] = offset

@@ -106,14 +106,14 @@ def _tell_windows(settings: AggregateSettings, run: Run, report: Report) -> None
     """Explain why there are not more windows, or not more messages in them."""
     if count := report.details["late_rows"]:
         report.details["late"] = (
-            f"{count} messages or more came later than the watermark, {settings.watermark}, and are"
-            " in no window; a longer one waits for such, and needs another checkpoint"
+            f"at least {count} messages came later than the watermark, {settings.watermark}, and"
+            " are in no window; a longer one includes them, and needs another checkpoint"
         )
         run.tell(late_rows=count, late=report.details["late"])
     written, kept = report.details["windows"], report.details.get("windows_open", 0)
     if settings.mode == "append" and settings.trigger == ONCE and kept:
         report.details["waiting"] = (
-            f"{written or 'no'} windows ended; {kept} are open, until a message comes that is later"
+            f"{written or 'no'} windows ended; {kept} stay open until a message comes that is later"
             f" than their end by the watermark, {settings.watermark}; --mode update shows windows"
             " before they end"
         )
@@ -154,14 +154,14 @@ class _Files:
             if below is not None and not "".join(below[:1]).startswith(("_", ".")):
                 raise OptionError(
                     f"checkpoint: {settings.checkpoint} is in the folder of the results,"
-                    f" {settings.to}, and who reads that as a table would read its files, too;"
-                    " choose a folder elsewhere"
+                    f" {settings.to}, so whoever reads that as a table would read its files, too;"
+                    " choose another folder"
                 )
             if done := next_batch(self._checkpoint):
                 raise OptionError(
-                    f"to: {settings.to} has no results of a stream, and the checkpoint"
-                    f" {settings.checkpoint} says that {done} batches are done, whose results it"
-                    " would lack: put the folder back, or choose a new --checkpoint, too"
+                    f"to: {settings.to} has no results of a stream, but by the checkpoint"
+                    f" {settings.checkpoint} {done} batches are done, whose results would be"
+                    " missing: put the folder back, or choose a new --checkpoint, too"
                 )
         else:
             owner = self._folder.read_json(
@@ -183,10 +183,10 @@ class _Files:
         done, last = next_batch(self._checkpoint), last_batch(self._folder)
         if last > done:  # A run was killed before it noted that batch as done.
             raise OptionError(
-                f"to: {self._folder.path} has results up to batch {last}, and the checkpoint"
-                f" {self._checkpoint.path} says that {done} batches are done, as one that was put"
-                " back from a copy: what comes now would be there twice; put back a later one, or"
-                " choose a new folder and a new --checkpoint"
+                f"to: {self._folder.path} has results up to batch {last}, but by the checkpoint"
+                f" {self._checkpoint.path}, perhaps an old copy, only {done} batches are done: new"
+                " results would be there twice; put back a later one, or choose a new folder and a"
+                " new --checkpoint"
             )
 
     def put(self, results: DataFrame, count: int, batch_id: int) -> None:
@@ -248,12 +248,10 @@ def _fitting(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
         )
     fields = {name.lower() for name in kind.names}
     if len(fields) < len(kind.names):
-        raise OptionError(
-            f"schema: {settings.schema!r} has a name twice; to Spark capitals are the same"
-        )
+        raise OptionError(f"schema: {settings.schema!r} has a name twice; Spark ignores case")
     if settings.time == TIME and TIME in fields:
         raise OptionError(
-            f"time: {TIME} is a field of --schema, too; write cast({TIME} AS timestamp), or"
+            f"time: {TIME} is also a field of --schema; write cast({TIME} AS timestamp), or"
             f" timestamp_millis({TIME}), if that is the time of a message, and leave it out of"
             " --schema if it is not"
         )
@@ -304,8 +302,8 @@ def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: boo
         if changed := [name for name in names if before.get(name) != plan[name]]:
             name = changed[0]
             raise OptionError(
-                f"{name}: was {before.get(name)!r} when {checkpoint.path} was begun, and its state"
-                " cannot become another; use a new --checkpoint"
+                f"{name}: was {before.get(name)!r} when {checkpoint.path} was begun, whose state"
+                " cannot be changed; use a new --checkpoint"
             )
     elif not dry_run:
         checkpoint.write(json.dumps(plan) + "\n", _PLAN)

@@ -55,18 +55,20 @@ class AggregateSettings(StreamSettings):
         if not self.force:
             self.refuse_sources("to_topic")
         if not self.time:
-            raise OptionError(f"time: it is empty; leave it out, or write such as {TIME}")
+            raise OptionError(
+                f"time: must not be empty; leave it out, or write an expression such as {TIME}"
+            )
         if self.mode not in ("append", "update"):
             raise OptionError(f"mode: {self.mode!r} is neither append nor update")
         if bool(self.to_topic) == bool(self.to):
-            raise OptionError("to-topic, to: say one of them")
+            raise OptionError("to-topic, to: give one of them")
         if self.to and self.mode != "append":
             raise OptionError("mode: files cannot be updated; use append with --to")
         self._check_times()
         names = [name.lower() for name in aggregations.names(self.aggregations)]
         if twice := [name for name in names if names.count(name) > 1]:
             raise OptionError(
-                f"aggregations: {len(twice)} of them would be columns with the name {twice[0]};"
+                f"aggregations: {len(twice)} of them would be columns named {twice[0]};"
                 " leave one out, or run another job for it"
             )
 
@@ -78,11 +80,11 @@ class AggregateSettings(StreamSettings):
         for name, text in given.items():
             seconds[name] = read_interval(name, text)
             if not seconds[name] and name != "watermark":
-                raise OptionError(f"{name}: {text!r} is no time at all")
+                raise OptionError(f"{name}: {text!r} must be longer than 0")
         if seconds.get("slide", 0) > seconds["window"]:
             raise OptionError(
-                f"slide: {self.slide!r} is longer than a window, {self.window!r}, so what comes"
-                " between two of them would be in none"
+                f"slide: {self.slide!r} is longer than a window, {self.window!r}, so messages"
+                " between two windows would be in none"
             )
         if (count := seconds["window"] / seconds.get("slide", seconds["window"])) > _WINDOWS_MAX:
             raise OptionError(

@@ -39,13 +39,12 @@ def _read(text: str) -> tuple[str, str]:
     match = _AGGREGATION.fullmatch(text.strip())
     if match is None or (match[1] != "count" and not match[2]):
         raise OptionError(
-            f"aggregations: {text.strip()!r} is none of count, sum(x), avg(x), min(x), max(x)"
-            " and p95(x)"
+            f"aggregations: {text.strip()!r} is not count, sum(x), avg(x), min(x), max(x) or p95(x)"
         )
     if _DISTINCT.search("".join(sign for sign in _SIGN.findall(text) if len(sign) == 1)):
         raise OptionError(
-            f"aggregations: {text.strip()!r}: Spark has no DISTINCT in a stream; with that as --key"
-            " each of its values has a row of its own"
+            f"aggregations: {text.strip()!r}: Spark has no DISTINCT in a stream; use it as --key to"
+            " get a row for each of its values"
         )
     return match[1], match[2] or "*"
 

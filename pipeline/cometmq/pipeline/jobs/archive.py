@@ -91,19 +91,19 @@ class ArchiveSettings(CopySettings):
         if self.format == ICEBERG:
             raise OptionError(
                 f"format: {ICEBERG}: its newest release, 1.12, is made for Spark 4.1 and does not"
-                f" run on 4.2 or 4.3, which this needs; use {PARQUET} or {DELTA}"
+                f" run on 4.2 or 4.3, which jobs need; use {PARQUET} or {DELTA}"
             )
         if self.format not in (PARQUET, DELTA):
             raise OptionError(f"format: {self.format!r} is neither {PARQUET} nor {DELTA}")
         for each in self.parts:
             if each not in PARTS:
-                raise OptionError(f"partition-by: {each!r} is none of {', '.join(PARTS)}")
+                raise OptionError(f"partition-by: {each!r} is not one of {', '.join(PARTS)}")
             if self.parts.count(each) > 1:
                 raise OptionError(f"partition-by: {each} is there twice")
         if self.body not in ("raw", "text"):
             raise OptionError(f"body: {self.body!r} is neither raw nor text")
         if not 0 <= self.guard <= 100:
-            raise OptionError(f"guard: {self.guard} is no number of percent")
+            raise OptionError(f"guard: {self.guard} must be a percentage, from 0 to 100")
         require_compression(self.compression)
 
     @property
@@ -157,14 +157,14 @@ class _ToParquet(Archiving):
     def last(self) -> Last | None:
         """Return what the last manifest says."""
         if is_delta(self.folder):
-            raise OptionError(f"format: {self.folder.path} is a table of delta")
+            raise OptionError(f"format: {self.folder.path} is a Delta table")
         if not batches(self.folder):
             if not self.checkpoint.names(ENDS):  # Otherwise a crash may have left it.
                 refuse_batches(self.folder)
             if name := stranger_in(self.folder):
                 self.run.tell(
-                    warning=f"{self.folder.path} has {name} in it, which is of no archive, and who"
-                    " reads the folder as a table reads that, too"
+                    warning=f"{self.folder.path} contains {name}, which is not part of an archive;"
+                    " whoever reads the folder as a table reads that, too"
                 )
             return None
         last = while_there(self.folder, lambda there: Manifest.read(self.folder, there[-1]))

@@ -66,7 +66,7 @@ class CompactSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.file_bytes < 1 << 20 or self.batch_bytes < self.file_bytes:
-            raise OptionError("file-size: at least 1m, and no more than --batch-size")
+            raise OptionError("file-size: must be at least 1m, and at most --batch-size")
         require_compression(self.compression)
 
     @property
@@ -231,8 +231,8 @@ class _Compacting:
         there = batches(self.folder)
         if gone := [str(each.name) for each in group if each.name not in there]:
             raise PipelineError(
-                f"batches {', '.join(gone)}: another archive-compact has merged them meanwhile; let"
-                " one of them run at a time"
+                f"batches {', '.join(gone)}: another archive-compact has merged them; run only"
+                " one of them at a time"
             )
 
     def _write(self, frame: DataFrame, manifest: Manifest, size: int, path: str) -> None:
@@ -263,7 +263,7 @@ class _Compacting:
         if (rows, checksum) != (manifest.rows, manifest.checksum & _MASK):
             raise PipelineError(
                 f"batches {manifest.name}: their files hold {rows} rows with checksum"
-                f" {checksum:016x}, and their manifests say {manifest.rows} with"
+                f" {checksum:016x}, but their manifests say {manifest.rows} with"
                 f" {manifest.checksum & _MASK:016x}; nothing was changed. `cometmq pipeline"
                 " reconcile` tells what is missing"
             )

@@ -56,10 +56,10 @@ class ToDelta(Archiving):
         require_delta(self.spark, "format")
         self._restores = Restores(self.folder)
         if self.folder.exists(MANIFESTS):
-            raise OptionError(f"format: {self.folder.path} is an archive of parquet")
+            raise OptionError(f"format: {self.folder.path} is a Parquet archive")
         if not self.folder.exists(*_NOTES):
             if is_delta(self.folder):
-                raise OptionError(f"to: {self.folder.path} is a table that is no archive")
+                raise OptionError(f"to: {self.folder.path} is a table, not an archive")
             return None
         if not is_delta(self.folder):  # Killed before its first commit, or the commit is lost.
             return None
@@ -87,10 +87,10 @@ class ToDelta(Archiving):
             return
         if begun.query_id == query_id(self.checkpoint):
             raise OptionError(
-                f"to: {self.folder.path} was restored to a version that lacks batches {there + 1}"
-                f" to {begun.number}, and the checkpoint {self.checkpoint.path} says that they are"
-                " done: their messages would be in none. Restore the version in front of that, or"
-                " go on with a new --checkpoint and --adopt, which reads them again"
+                f"to: {self.folder.path} was restored to a version without batches {there + 1} to"
+                f" {begun.number}, which by the checkpoint {self.checkpoint.path} are done: their"
+                " messages would be missing. Restore the version before that, or continue with a"
+                " new --checkpoint and --adopt, which reads them again"
             )
         self._begun = self._done = replace(begun, ends=ends_of_rows(self.spark, self.folder))
 

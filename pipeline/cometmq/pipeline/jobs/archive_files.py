@@ -70,7 +70,7 @@ _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 def require_compression(name: str) -> None:
     """Refuse a compression that is not offered; Spark would do so only after its start."""
     if name not in COMPRESSIONS:
-        raise OptionError(f"compression: {name!r} is none of {', '.join(COMPRESSIONS)}")
+        raise OptionError(f"compression: {name!r} is not one of {', '.join(COMPRESSIONS)}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -208,7 +208,7 @@ def require_batches(folder: Folder, option: str) -> list[BatchName]:
     """Return the batches of an archive; raise `OptionError` if the folder has none."""
     if found := batches(folder):
         return found
-    raise OptionError(f"{option}: {folder.path} is no archive, or has nothing in it")
+    raise OptionError(f"{option}: {folder.path} is not an archive, or is empty")
 
 
 def while_there(
@@ -275,7 +275,7 @@ def place_of(batch: BatchName, there: Sequence[BatchName]) -> BatchName:
     found = next((each for each in there if each.holds(batch)), None)
     if found is None:
         raise DamagedFileError(
-            f"batch {batch} has no manifest any more: put it back from a copy of the archive"
+            f"batch {batch} no longer has a manifest: put it back from a copy of the archive"
         )
     return found
 
@@ -331,7 +331,7 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
     def look(there: list[BatchName]) -> DataFrame:
         names = [name for name in there if folder.has_files(name.folder)]
         if not names:
-            raise OptionError(f"from: {path} is no archive, or has nothing in it")
+            raise OptionError(f"from: {path} is not an archive, or is empty")
         return read_batches(spark, folder, names)
 
     return while_there(folder, look)

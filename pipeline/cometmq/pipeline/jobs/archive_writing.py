@@ -114,16 +114,16 @@ class Archiving(ABC):
         ):
             if before != now:
                 raise OptionError(
-                    f"{option}: {self.settings.to} was begun with {before or 'none'!r}, and a table"
-                    " has the same columns throughout; choose another folder, or say the same"
+                    f"{option}: {self.settings.to} was begun with {before or 'none'!r}, and all of"
+                    " a table has the same columns; choose another folder, or give the same"
                 )
         if last.query_id == query_id(self.checkpoint):
             return self.settings
         if not self.settings.adopt:
             raise OptionError(
                 f"to: {self.settings.to} was begun with another checkpoint than"
-                f" {self.checkpoint.path}; with that, messages would be there twice or be left out."
-                " Choose another folder, or say --adopt"
+                f" {self.checkpoint.path}; with this one, messages would be there twice or be left"
+                " out. Choose another folder, or give --adopt"
             )
         self._adopted_number = self.last_written + 1 - next_batch(self.checkpoint)
         if self.checkpoint.names(ENDS):
@@ -149,8 +149,8 @@ class Archiving(ABC):
                     if there.get(queue_id, offset) > offset:
                         raise OptionError(
                             f"to: {self.settings.to} has queue {topic}/{broker}/{queue_id} up to"
-                            f" {there[queue_id]}, and the checkpoint {self.checkpoint.path} is at"
-                            f" {offset}: what is between would be there twice. Go on with a new"
+                            f" {there[queue_id]}, but the checkpoint {self.checkpoint.path} is at"
+                            f" {offset}: messages between would be there twice. Continue with a new"
                             " --checkpoint and --adopt, which begins where the archive ends"
                         )
         self._refuse_again(said, reached)
@@ -167,9 +167,9 @@ class Archiving(ABC):
         for queue in sorted(last):
             if part_of(queue) in other and queue in starts:
                 raise OptionError(
-                    f"to: topic {queue.topic} of broker {queue.broker} was deleted and made anew"
+                    f"to: topic {queue.topic} of broker {queue.broker} was deleted and recreated"
                     f" since the checkpoint {self.checkpoint.path} read it, and {self.settings.to}"
-                    " has messages of the new one, which would be there twice. Go on with a new"
+                    " has messages of the new one, which would be there twice. Continue with a new"
                     " --checkpoint and --adopt, which begins where the archive ends"
                 )
 
@@ -181,10 +181,10 @@ class Archiving(ABC):
         first, done = self.last_noted + 1, self._first_number + next_batch(self.checkpoint) - 1
         if first <= done:
             raise OptionError(
-                f"to: {self.folder.path} lacks batches {first} to {done}, which the checkpoint"
-                f" {self.checkpoint.path} says are done: it is an old copy, or another folder, and"
-                " their messages would be in none. Put them back, or go on with a new --checkpoint"
-                " and --adopt, which reads them again"
+                f"to: {self.folder.path} does not have batches {first} to {done}, which by the"
+                f" checkpoint {self.checkpoint.path} are done: it is an old copy, or another"
+                " folder, and their messages would be missing. Put them back, or continue with a"
+                " new --checkpoint and --adopt, which reads them again"
             )
 
     def _going_on(self, last: Last) -> dict[Queue, int]:
@@ -223,9 +223,9 @@ class Archiving(ABC):
         What is between the two ends would be in no batch.
         """
         return DamagedFileError(
-            f"batch {batch} is there, and ends elsewhere than the checkpoint {self.checkpoint.path}"
-            " says, which has forgotten something or is an old copy; go on with a new --checkpoint"
-            " and --adopt"
+            f"batch {batch} exists, but does not end where the checkpoint {self.checkpoint.path}"
+            " says, which lost something or is an old copy; continue with a new --checkpoint and"
+            " --adopt"
         )
 
     def written(self, number: int, batch_id: int) -> Last:

@@ -197,7 +197,7 @@ class _Audit:
         batches = ", ".join(f"'{name}'" for name in folders_of(self.settings.store, BATCH))
         found: DataFrame = self.spark.sql(
             "SELECT 'gap' AS kind, file, start, start AS end,"
-            " format_string('queue %d of %s goes on at %d behind %d',"
+            " format_string('queue %d of %s continues at %d after %d',"
             " queue_id, topic, first, expected - 1) AS detail FROM ("
             " SELECT *, lag(try_add(first, count))"  # With a damaged head, this may overflow.
             " OVER (PARTITION BY topic, queue_id ORDER BY start) AS expected"
@@ -275,7 +275,7 @@ class _Audit:
         return [
             (
                 *("short index", name, size, shape.file_size),
-                f"has {size} bytes, where {shape.slots} slots and {shape.items} items make"
+                f"has {size} bytes, but {shape.slots} slots and {shape.items} items take"
                 f" {shape.file_size}",
             )
             for name, size in sizes.items()

@@ -42,12 +42,12 @@ class AuditSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if unknown := [name for name in self.checks if name not in CHECKS]:
-            raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
+            raise OptionError(f"check: {unknown[0]!r} is not one of {', '.join(CHECKS)}")
         if not self.checks:
             raise OptionError(f"check: name some of {', '.join(CHECKS)}")
         if "://" in self.store and not _LOCAL.isdisjoint(self.checks):
             raise OptionError(
-                f"check: {' and '.join(sorted(_LOCAL))} are of local stores only; for one by URI"
+                f"check: {' and '.join(sorted(_LOCAL))} are for local stores only; for one by URI"
                 f" write {','.join(name for name in self.checks if name not in _LOCAL) or 'log'}"
             )
         if self.split_size:

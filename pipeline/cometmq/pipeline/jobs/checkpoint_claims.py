@@ -105,7 +105,9 @@ def wrong_claims(
     if checkpoint is None:
         return []
     if checkpoint.is_damaged:
-        problem = "it does not fit its checksum, or is of nobody: a start reads the whole log"
+        problem = (
+            "it does not match its checksum, or is of an unknown kind: a start reads the whole log"
+        )
         return [("damaged checkpoint", FILE, 0, 0, problem)]
     found = (
         _of_apache(checkpoint, log, latest_ms)
@@ -127,7 +129,7 @@ def _of_apache(
     if longs.queues_offset > max(behind_filler(log, log.end), 1):
         yield (
             longs.queues_offset,
-            f"it knows an entry of a record at {longs.queues_offset}, where the log ends at"
+            f"it knows an entry of a record at {longs.queues_offset}, but the log ends at"
             f" {log.end}",
         )
 
@@ -142,13 +144,13 @@ def _of_ours(claimed: Claimed, claims: Claims, log: Log) -> Iterator[tuple[int, 
         ("verify from", claims.verify_from),
     ):
         if place > end:
-            yield place, f"{name} is {place}, where the log ends at {log.end}"
+            yield place, f"{name} is {place}, but the log ends at {log.end}"
         elif log.first <= place < log.end and not _begins_something(log, place):
-            yield place, f"{name} is {place}, where no record begins"
+            yield place, f"{name} is {place}, but no record begins there"
     if log.files and claims.segment_size != log.files[0].size:
         yield (
             log.first,
-            f"it says that files of the log have {claims.segment_size} bytes, and they have"
+            f"by it files of the log have {claims.segment_size} bytes, but they have"
             f" {log.files[0].size}",
         )
     if claims.journal is not None and (problem := _of_journal(claimed, claims)):
@@ -171,4 +173,5 @@ def _of_journal(claimed: Claimed, claims: Claims) -> str:
         size = 0
     if size >= claims.journal.size or read_claims(claimed.root) != claimed:
         return ""
-    return f"it names {claims.journal.size} bytes of {path.name} in {path.parent.name}, of {size}"
+    place = f"{path.name} in {path.parent.name}"
+    return f"it names {claims.journal.size} bytes of {place}, which has {size}"

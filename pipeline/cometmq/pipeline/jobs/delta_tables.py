@@ -37,7 +37,7 @@ def refuse_delta(folder: Folder, instead: str) -> None:
     """Refuse a Delta table for a job that only knows Parquet; `instead` is Delta's command."""
     if is_delta(folder):
         raise OptionError(
-            f"archive: {folder.path} is a table of Delta, which has its own way: {instead}"
+            f"archive: {folder.path} is a Delta table, for which there is {instead}"
             f" delta.`{folder.path}` in spark.sql"
         )
 
@@ -47,7 +47,7 @@ def read_delta(spark: SparkSession, folder: Folder) -> DataFrame:
     require_delta(spark, "from")
     frame: DataFrame = spark.read.format("delta").load(folder.path)
     if "batch" not in frame.columns:
-        raise OptionError(f"from: {folder.path} is a table of Delta, and no archive")
+        raise OptionError(f"from: {folder.path} is a Delta table, not an archive")
     return frame
 
 

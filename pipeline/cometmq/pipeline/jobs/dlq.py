@@ -118,7 +118,9 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
     report.stopped = run.is_stopping and redriven.count < len(chosen)
     if redriven.failed:
         one, why = redriven.failed[0]
-        raise PipelineError(f"{one}, and {len(redriven.failed)} in all, not redriven: {why}")
+        raise PipelineError(
+            f"{one}, and {len(redriven.failed)} in all, could not be redriven: {why}"
+        )
 
 
 def _copy(

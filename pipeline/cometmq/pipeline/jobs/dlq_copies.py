@@ -102,7 +102,7 @@ class Copies:
         if gone := len(few) - int(seen.get["sent"]):
             raise PipelineError(
                 f"{gone} of the dead letters that were chosen are gone: they expired, or were"
-                " thrown away, before they were copied"
+                " purged, before they were copied"
             )
 
 

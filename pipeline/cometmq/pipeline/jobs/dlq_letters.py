@@ -158,7 +158,7 @@ class Letters:
             rows = rows_as_dicts(places.orderBy("broker", "queue_id", "queue_offset"))
         if lost := [each["message_id"] for each in rows if not each["to_topic"]]:
             raise OptionError(
-                f"to: nobody knows where {lost[0]} came from, and {len(lost)} in all; say a topic,"
+                f"to: the origin of {lost[0]}, and of {len(lost)} in all, is unknown; give a topic,"
                 " or leave them out by `redrive`"
             )
         return rows

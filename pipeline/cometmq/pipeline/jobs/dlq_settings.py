@@ -64,17 +64,19 @@ class DlqSettings:
         check_bad_body(self.on_bad_body, "on-bad-body")
         for each in self.names or [""]:
             if each not in CLUSTER_BY:
-                raise OptionError(f"cluster-by: {each!r} is none of {', '.join(CLUSTER_BY)}")
+                raise OptionError(f"cluster-by: {each!r} is not one of {', '.join(CLUSTER_BY)}")
         if self.rate < 0 or self.examples < 0:
             raise OptionError("rate, examples: must not be negative")
         check_written("to", self.to, is_needed=True)
         if self.to == PREFIX + self.group:
-            raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
+            raise OptionError(
+                f"to: {self.to} is the topic that is read; give origin, or another topic"
+            )
         stored_between(self)  # Checks the times.
         require_file("receipts", self.receipts, is_read=True)
         if not self.redrive and (self.to != ORIGIN or self.receipts):
             raise OptionError(
-                "redrive: say what is sent again, `true` for all; to and receipts are about that"
+                "redrive: give what to send again, `true` for all; to and receipts need it"
             )
 
     @property

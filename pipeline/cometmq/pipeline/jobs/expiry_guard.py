@@ -56,7 +56,7 @@ class ExpiryGuard:
         }
         if percent < self._percent:
             self._run.tell(
-                warning=f"queue {queue}: what comes next is {percent:.1f} % from the oldest message"
+                warning=f"queue {queue}: the next message is {percent:.1f} % from the oldest one"
                 " that its broker still has; archive faster, or have the broker keep more"
             )
 

@@ -55,12 +55,12 @@ def _told(path: str) -> Generator[None]:
         said = _CLASSES.sub("", text).strip()
         if _NOT_REACHED.search(text):
             raise PipelineError(
-                f"path: {path}: its file system cannot be reached ({said}); look whether the host"
-                " and the port are right and a server is there"
+                f"path: {path}: its file system cannot be reached ({said}); check that host and"
+                " port are right and a server is running there"
             ) from error
         if _NOT_ALLOWED.search(text):
             raise OptionError(
-                f"path: {path}: no permission ({said}); choose another folder, or have it given"
+                f"path: {path}: no permission ({said}); choose another folder, or get permission"
             ) from error
         raise PipelineError(f"path: {path}: its file system says: {said}") from error
 
@@ -76,7 +76,7 @@ def refuse_batches(folder: Folder) -> None:
         )
         if is_taken or name.startswith(_BATCH):
             raise OptionError(
-                f"to: {folder.path} has {name} in it, which this job did not write, and would"
+                f"to: {folder.path} contains {name}, which this job did not write, but would"
                 " replace; choose another folder"
             )
 
@@ -239,7 +239,7 @@ class Folder:
         """
         try:
             said: Any = json.loads(self.read(*names))
-            why = "no object"
+            why = "not an object"
             if isinstance(said, dict):
                 why = ", ".join(f"no {name!r}" for name in fields if name not in said)
         except ValueError as error:

@@ -57,7 +57,7 @@ def check_names(named: Iterable[str]) -> None:
         if not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
             raise OptionError(f"udf: {each!r} is not MODULE:FUNCTION")
         if other := names.get(name.lower()):
-            raise OptionError(f"udf: {other} and {each} have one name in SQL")
+            raise OptionError(f"udf: {other} and {each} have the same name in SQL")
         names[name.lower()] = each
 
 
@@ -116,7 +116,7 @@ def _found_here(module: str) -> Generator[None]:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise OptionError(f"udf: {module} needs a module that is not there: {error}") from None
+            raise OptionError(f"udf: {module} needs a module that is missing: {error}") from None
         raise OptionError(
             f"udf: there is no module {error.name}, neither in the working directory nor in the"
             " PYTHONPATH"

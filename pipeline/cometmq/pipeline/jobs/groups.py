@@ -21,4 +21,4 @@ def require_group(nameserver: str, credentials: Credentials, group: str, option:
     except UsageError as error:
         raise OptionError(f"{option}: {error}") from None
     except ClientError as error:
-        raise PipelineError(f"{option}: nobody says whether it is there: {error}") from error
+        raise PipelineError(f"{option}: cannot check that it exists: {error}") from error

@@ -156,13 +156,13 @@ def _lock(run: Run, said: str, lock: int) -> None:
     except OSError as error:  # Some network file systems have no locks.
         run.tell(
             warning=f"{said} cannot be locked ({error.strerror}): nothing keeps a second run out;"
-            " see to it that there is one at a time"
+            " make sure that only one runs at a time"
         )
 
 
 def _is_held(said: str, lock: int) -> HeldError:
     return HeldError(
-        f"path: {said}: {_holder(lock)} is at work there; nothing was changed. Start this again"
+        f"path: {said}: {_holder(lock)} is working there; nothing was changed. Start this again"
         " when that one has ended"
     )
 

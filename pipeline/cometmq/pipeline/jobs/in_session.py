@@ -48,7 +48,7 @@ def run_in_session(
         if is_of_connect(conf):
             raise OptionError(
                 "spark: by SPARK_REMOTE, SPARK_API_MODE or --conf this would be a session of Spark"
-                " Connect, which has no JVM here, and jobs need one: leave them out, and say"
+                " Connect, which has no JVM here, but jobs need one: leave them out, and give"
                 " --master"
             )
         given = {"master": master, "app_name": f"cometmq {job.name}", **conf}
@@ -78,5 +78,5 @@ def run_in_session(
 def _of_start(error: Exception) -> str:
     """Return why Spark cannot be started."""
     if "JAVA_GATEWAY_EXITED" in str(error):
-        return "Java ended as soon as it began; above it says why, if it said anything"
+        return "Java ended as soon as it began; what it printed above, if anything, says why"
     return first_line(ours(error))

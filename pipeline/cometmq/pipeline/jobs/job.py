@@ -255,16 +255,14 @@ def check_types(settings: DataclassInstance) -> None:
         kind, must_be = _KINDS.get(str(each.type), (object, ""))
         if each.type == "Credentials" and not isinstance(value, type(each.default)):
             # Without the value, which may contain a secret.
-            raise OptionError(f"{each.name}: it is no Credentials, but {type(value).__name__}")
+            raise OptionError(f"{each.name}: must be Credentials, not {type(value).__name__}")
         if (
             not isinstance(value, kind)
             or (isinstance(value, bool) and kind is not bool and must_be)
             or (kind is tuple and not _are_texts(value))
         ):
             if each.metadata.get("secret"):
-                raise OptionError(
-                    f"{_named(each)}: it is not {must_be}, but {type(value).__name__}"
-                )
+                raise OptionError(f"{_named(each)}: must be {must_be}, not {type(value).__name__}")
             raise OptionError(f"{_named(each)}: {value!r} is not {must_be}")
 
 
@@ -278,8 +276,10 @@ def check_settings(settings: DataclassInstance) -> None:
         value = getattr(settings, each.name)
         if isinstance(value, str) and not value.strip() and (value or each.default is MISSING):
             what = metavar_of(each)
-            must = f"write {what}" if what else "leave it out, or write what it is to be"
-            raise OptionError(f"{_named(each)}: it is {'blank' if value else 'empty'}; {must}")
+            must = f"write {what}" if what else "leave it out, or write a value"
+            raise OptionError(
+                f"{_named(each)}: must not be {'blank' if value else 'empty'}; {must}"
+            )
         if each.name in _OF_ROWS and getattr(settings, each.name) > _ROWS_MAX:
             raise OptionError(
                 f"{_named(each)}: {value} is more than {_ROWS_MAX}, the most there can be"

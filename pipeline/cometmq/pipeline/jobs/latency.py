@@ -105,11 +105,11 @@ class LatencySettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if bool(self.topic) == bool(self.store) and not self.trace_topic:
-            raise OptionError("topic, store: say one of them, or a trace-topic")
+            raise OptionError("topic, store: give one of them, or a trace-topic")
         if self.nameserver or self.topic or self.trace_topic:
             read_nameservers(self.nameserver)
         if self.groups and not self.topic:
-            raise OptionError("groups: their lag is that of a topic: say it")
+            raise OptionError("groups: their lag is that in a topic: give the topic")
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
         _ = stored_between(self), self.bucket_us  # Checks the times.

@@ -158,13 +158,13 @@ def _refuse_copies(settings: MirrorSettings) -> None:
         f"topic-pattern: {pattern!r} matches {copy}, too," if pattern else f"topic: {copy} is read,"
     )
     raise OptionError(
-        f"{said} which is the copy of {again[0]} and would be copied again; leave copies out"
+        f"{said} which is the copy of {again[0]}, and would be copied again; leave copies out"
     )
 
 
 def _is_read(nameserver: str) -> OptionError:
     return OptionError(
-        f"to-nameserver: {nameserver} is the cluster that is read; say a prefix, or another"
+        f"to-nameserver: {nameserver} is the cluster that is read; give a prefix, or another one"
     )
 
 

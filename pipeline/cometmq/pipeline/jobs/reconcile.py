@@ -86,11 +86,13 @@ class ReconcileSettings:
             ("by", self.by, ("place", "content")),
         ):
             if value not in known:
-                raise OptionError(f"{name}: {value!r} is none of {', '.join(known)}")
+                raise OptionError(f"{name}: {value!r} is not one of {', '.join(known)}")
         if self.by == "content" and (self.level == "count" or self.common):
-            raise OptionError("by: content has no places: say level checksum or full, not common")
+            raise OptionError(
+                "by: content has no places: give level checksum or full, and not common"
+            )
         if self.block < 1:
-            raise OptionError("block: must be 1 at least")
+            raise OptionError("block: must be at least 1")
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
         for side in SIDES:
@@ -103,7 +105,7 @@ class ReconcileSettings:
         text: str = getattr(self, side)
         if (found := read_place(text)) is None:
             raise OptionError(
-                f"{side}: {text!r} is none of topic:NAME@HOST:PORT, archive:DIR and store:DIR"
+                f"{side}: {text!r} is not topic:NAME@HOST:PORT, archive:DIR or store:DIR"
             )
         return found
 
@@ -131,7 +133,7 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     run = run or Run()
     report = run.report_of("reconcile")
     if settings.are_one_place:
-        run.tell(warning="left and right are one place: that it is like itself proves nothing")
+        run.tell(warning="left and right are the same place, so that they agree proves nothing")
     archives = archives_in(spark, map(settings.place, SIDES))
 
     def compare() -> None:

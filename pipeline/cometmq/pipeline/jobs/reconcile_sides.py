@@ -108,8 +108,8 @@ class Sides:
         self._report.details["queues_of_one_side"] = len(found) - len(shared)
         if not any(row["first"] <= row["last"] for row in shared):
             raise OptionError(
-                f"common: the sides share no offset of a queue, of {len(found)} queues: nothing"
-                " can be compared; `--by content` compares messages wherever they are"
+                f"common: the sides share no offset in any of {len(found)} queues: nothing can be"
+                " compared; `--by content` compares messages wherever they are"
             )
         both = self._spark.createDataFrame(shared, ends.schema)
         return {
@@ -161,11 +161,11 @@ class Sides:
             if place.kind == ARCHIVE and knows_topic(Folder(self._spark, place.path), place.topic):
                 continue
             if not self._table(side, ("topic",)).take(1):
-                raise OptionError(f"{side}: {place.path} has nothing of a topic {place.topic}")
+                raise OptionError(f"{side}: {place.path} has no message of topic {place.topic}")
         if not any(rows.values()):
             raise OptionError(
-                "left, right: neither has a message of what is compared, so nothing was; look at"
-                " the names and the times"
+                "left, right: neither has a message to compare, so nothing was compared; check the"
+                " names and the times"
             )
 
 

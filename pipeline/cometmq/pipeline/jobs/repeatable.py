@@ -27,7 +27,7 @@ _NOT_NOTED: Final = ("CurrentTime", "Now")
 _PLACED_BY: Final = ("topic", "broker", "queue_id", "queue_offset", "to_topic", "sharding_key")
 """Columns that identify a row, and say where it goes."""
 
-_CHANGES: Final = "is another when a batch is repeated"
+_CHANGES: Final = "changes when a batch is repeated"
 _INSTEAD: Final = "go by what the message says, such as store_time or crc32(key)"
 
 
@@ -54,12 +54,14 @@ def require_same(selected: DataFrame, option: str) -> None:
     below = plan.children().apply(0)
     if below.nodeName() == "Generate":
         name = below.expressions().apply(0).prettyName()
-        raise OptionError(f"{option}: {name}() makes rows, and one value of each message is wanted")
+        raise OptionError(
+            f"{option}: {name}() makes rows, but must give one value for each message"
+        )
     expressions = _listed(plan.expressions())
     if len(expressions) != 1:
         raise OptionError(
-            f"{option}: these are {len(expressions)} columns, and one value of each message is"
-            " wanted"
+            f"{option}: these are {len(expressions)} columns, but it must be one value for each"
+            " message"
         )
     if why := _why(expressions[0], {}, _NOT_NOTED):
         raise OptionError(

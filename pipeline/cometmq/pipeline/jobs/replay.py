@@ -160,15 +160,15 @@ class _Replaying:
             notes.write()  # An earlier version did not note first messages.
         if report.rows and notes.target.is_other(notes.firsts):
             raise PipelineError(
-                f"to-topic: {self.settings.to_topic} was made anew while this wrote to it, so it"
-                " lacks what was sent before that; the next run sends all again"
+                f"to-topic: {self.settings.to_topic} was recreated while this wrote to it, so what"
+                " was sent before is missing; the next run sends all again"
             )
         if there := report.details.get("there_before"):
             run.tell(warning=found_there(there, self.name))
         if notes.done and not report.batches:
             report.details["earlier"] = (
-                f"{len(notes.done)} batches, which is all that there is, were sent by earlier runs"
-                f" of the replay {self.name}; --name for another"
+                f"{len(notes.done)} batches, which are all, were sent by earlier runs of the replay"
+                f" {self.name}; --name begins another"
             )
 
     def _replay_part(self, part: Part, pace: Pace | Tempo, run: Run, report: Report) -> None:
@@ -194,12 +194,12 @@ class _Replaying:
         """Check whether this run can continue from what an earlier run has done."""
         if self.notes.is_of_another_topic():
             report.details["made_anew"] = True
-            run.tell(warning=f"{self.settings.to_topic} was made anew since; all is sent again")
+            run.tell(warning=f"{self.settings.to_topic} was recreated since; all is sent again")
         elif not self.notes.by_time and (twice := self._place_of_two()):
             raise OptionError(
-                f"name: {self.name} was begun by an earlier version, which knew messages by their"
-                f" places alone: of two that were at {twice}, in a topic that was deleted and made"
-                " anew, it sends one. Another --name, into another topic, sends all"
+                f"name: {self.name} was begun by an earlier version, which knew messages only by"
+                f" their places: of two that were at {twice}, in a topic that was deleted and"
+                " recreated, it sends one. Another --name, into another topic, sends all"
             )
 
     def _look_for_damage(self, run: Run, report: Report) -> None:
@@ -207,10 +207,10 @@ class _Replaying:
         if not (lost := self.source.lacks(self.notes.done)):
             return
         if self.settings.on_damage == "fail":
-            more = f", and {len(lost) - 1} others are such" * (len(lost) > 1)
+            more = f" ({len(lost) - 1} more like this)" * (len(lost) > 1)
             raise DamagedFileError(
                 f"from: {self.settings.place.path} {lost[0]}{more}: put the files back from a copy,"
-                " or say --on-damage skip, which replays what is there"
+                " or give --on-damage skip, which replays what is there"
             )
         report.details["damaged"] = lost
         for each in lost:
@@ -323,8 +323,8 @@ class _Replaying:
         if self.source.holds(frame, self.settings.to_topic):
             raise OptionError(
                 f"to-topic: the {self.settings.place.kind} has messages of"
-                f" {self.settings.to_topic} itself, which would be there twice; say --force if that"
-                " is what you want"
+                f" {self.settings.to_topic} itself, which would be there twice; give --force if"
+                " that is what you want"
             )
 
     def _rows(self, frame: DataFrame) -> DataFrame:

@@ -46,7 +46,7 @@ def found_there(count: int, name: str) -> str:
         f"{count} messages were there before, sent by a replay called {name}: an earlier run, or"
         " one from a store or an archive of the same. If it was of another cluster, whose brokers"
         " have the same names and addresses, these may be missing: replay both into a new topic,"
-        " each with a --name of its own"
+        " each with its own --name"
     )
 
 
@@ -75,9 +75,9 @@ class Target:
         found = self._survey()
         if not found.topics:
             raise PipelineError(
-                f"to-topic: {self.topic}, to which an earlier run of this replay sent messages, is"
-                " not there. If its broker is away, wait for it; if the topic was deleted, make it"
-                " (`cometmq topic create`), and the replay begins anew"
+                f"to-topic: {self.topic}, to which an earlier run of this replay sent messages,"
+                " does not exist. If its broker is away, wait for it; if the topic was deleted,"
+                " create it (`cometmq topic create`), and the replay starts over"
             )
         # A slave may lag, and nothing is known of a broker that is away.
         queues = {
@@ -164,8 +164,8 @@ class Notes:
         """Refuse another source at the same place, as it has parts with the same names."""
         if self.source and identity and self.source != identity:
             raise OptionError(
-                f"name: {self.name} was the replay of another archive that was at this place, and"
-                " its notes say nothing of this one; choose another name"
+                f"name: {self.name} was the replay of another archive that was at this place, so"
+                " its notes are not about this one; choose another name"
             )
         self.source = identity or self.source
 

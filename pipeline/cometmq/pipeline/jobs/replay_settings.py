@@ -75,9 +75,9 @@ class ReplaySettings:
         if self.rate < 0:
             raise OptionError("rate: must not be negative")
         if self.rate and self.speed:
-            raise OptionError("rate, speed: say one of them")
+            raise OptionError("rate, speed: give only one of them")
         if self.speed and self.times_as_fast <= 0:
-            raise OptionError(f"speed: {self.speed!r}: write such as 1x, 10x or 0.5x")
+            raise OptionError(f"speed: {self.speed!r} is not a speed such as 1x, 10x or 0.5x")
         condition(self)  # Checks the times.
 
     def _check_place(self) -> None:
@@ -89,23 +89,23 @@ class ReplaySettings:
             raise OptionError(f"topic: {self.topic} is not {place.topic}, which --from names")
         if place.kind == ARCHIVE:
             if self.broker:
-                raise OptionError("broker: is of stores only")
+                raise OptionError("broker: is for stores only")
             return
         if not (self.broker and self.checkpoint):
             check_store(place.path)  # An error about a wrong path comes first.
         if not self.broker:
             raise OptionError(
-                "broker: say how the store's broker is called, such as broker-a: its files do not"
-                " tell, and by that name a message is known which is replayed again"
+                "broker: give the name of the store's broker, such as broker-a: its files do not"
+                " contain it, and a message that is replayed again is recognized by it"
             )
         if not self.checkpoint:
-            raise OptionError("checkpoint: say where to note what is done: not in the store")
+            raise OptionError("checkpoint: give a folder for the progress, outside the store")
 
     @property
     def place(self) -> Place:
         """Where the messages are."""
         if bool(self.from_) == bool(self.from_dir):
-            raise OptionError("from: say archive:DIR or store:DIR")
+            raise OptionError("from: give archive:DIR or store:DIR")
         if self.from_dir:
             return Place(ARCHIVE, self.from_dir, "")
         found = read_place(self.from_)

@@ -144,7 +144,7 @@ class ArchiveSource:
             for row in self._read(filled).groupBy("batch").count().collect():
                 rows[row["batch"]] = row["count"]
         return [
-            f"has {there} rows of batch {each.name}, where its manifest says {each.rows}"
+            f"has {there} rows of batch {each.name}, but its manifest says {each.rows}"
             for each in manifests
             if (there := sum(rows.get(number, 0) for number in each.name.numbers)) != each.rows
         ]
@@ -220,7 +220,7 @@ def archive_source(spark: SparkSession, folder: Folder, topic: str) -> ArchiveSo
     """Return an archive of either format; raise `OptionError` if it does not know the topic."""
     source = (DeltaSource if is_delta(folder) else ArchiveSource)(spark, folder)
     if topic and not source.knows(topic):  # All parts would be noted as done.
-        raise OptionError(f"topic: {folder.path} has nothing of a topic {topic}")
+        raise OptionError(f"topic: {folder.path} has no message of topic {topic}")
     return source
 
 
@@ -247,8 +247,8 @@ class StoreSource:
         reached = max((_range(key)[1] for key in (*done, *begun)), default=self.log.first)
         if reached > self.log.end:
             raise OptionError(
-                f"from: {self.path} ends at {self.log.end}, and was replayed up to {reached}: it is"
-                " another store, or lost its end; say another --name"
+                f"from: {self.path} ends at {self.log.end}, but was replayed up to {reached}: it is"
+                " another store, or lost its end; give another --name"
             )
         for key in begun:
             if _range(key)[0] >= self.log.first:
@@ -326,7 +326,7 @@ def only_topic(path: str, topics: Collection[str]) -> str:
     """Return the only user's topic; refuse to choose between several."""
     of_users = [each for each in topics if is_users(each)]
     if len(of_users) != 1:
-        raise OptionError(f"topic: say which one of {path}: it has {_listed(topics)}")
+        raise OptionError(f"topic: name one of {path}: it has {_listed(topics)}")
     return of_users[0]
 
 

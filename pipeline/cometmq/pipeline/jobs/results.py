@@ -67,8 +67,8 @@ class Results:
         for each in self.read:
             if _overlap(self.path, each):
                 raise OptionError(
-                    f"{self.option}: {self.path} is, is in or has in it what is read, {each}; name"
-                    " a folder elsewhere"
+                    f"{self.option}: {self.path} is, contains or is in what is read, {each}; name"
+                    " another folder"
                 )
         if (local := local_path(self.path)) is not None:
             try:
@@ -190,8 +190,8 @@ class Results:
             elif is_begun and not self.tables and _OF_SPARK.fullmatch(name):
                 continue
             raise OptionError(
-                f"{self.option}: {self.path} has {foreign} in it, which no earlier `{self.job}`"
-                " wrote there, and results would take its place; name a new folder, or an empty one"
+                f"{self.option}: {self.path} contains {foreign}, which no earlier `{self.job}`"
+                " wrote there, and which results would replace; name a new or empty folder"
             )
 
     def _is_begun(self, folder: Folder | _Local) -> bool:

@@ -71,9 +71,9 @@ def ours(error: Exception, written: str = "") -> PipelineError:
         return PipelineError(full)
     if _WORKER_LATE in text:
         return WorkerLateError(
-            "this machine is so busy that a Python process took more than the ten seconds to start"
-            " that Spark waits for one; try again when there is less to do, or with fewer tasks at"
-            " a time (--master 'local[1]')"
+            "this machine is so busy that a Python process took longer to start than the ten"
+            " seconds that Spark waits for one; try again when it is less busy, or with fewer tasks"
+            " at a time (--master 'local[1]')"
         )
     if of_user := _of_user(text):
         return PipelineError(of_user)

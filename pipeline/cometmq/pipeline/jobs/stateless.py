@@ -66,7 +66,7 @@ def require_query(spark: SparkSession, sql: str) -> None:
         for node in _nodes(plan)
         for kind in _CHANGES
     ):
-        raise OptionError("sql: a command, and no query; say a SELECT from `messages`")
+        raise OptionError("sql: is a command, not a query; write a SELECT from `messages`")
 
 
 def require_stateless(selected: DataFrame) -> None:
@@ -77,8 +77,8 @@ def require_stateless(selected: DataFrame) -> None:
     """
     for words in _found(selected._jdf.queryExecution().analyzed()):  # PySpark has no such access.
         raise OptionError(
-            f"sql: {words} puts messages together, but sees only those of one batch: what comes"
-            " out would depend on how the stream is cut; see the job `aggregate`"
+            f"sql: {words} combines messages, but sees only those of one batch: the result would"
+            " depend on how the stream is divided; see the job `aggregate`"
         )
 
 

@@ -98,7 +98,7 @@ def heeded(run: Run, spark: SparkSession, *, has_batches: bool) -> Generator[Non
         while not run.is_stopping:
             if over.wait(_LOOK_SECONDS) and not run.is_stopping:
                 return
-        then = "after the batch that is running, if one is" if has_batches else "now"
+        then = "after the running batch, if there is one" if has_batches else "now"
         run.tell(stopping=f"{then}; a second signal ends this at once")
         while not has_batches and not over.wait(_LOOK_SECONDS):
             spark.sparkContext.cancelAllJobs()

@@ -104,7 +104,9 @@ class StreamSettings:
         if self.trigger == ONCE:
             return
         if interval_seconds(self.trigger) is None:
-            raise OptionError(f"trigger: {self.trigger!r} is neither once nor such as '30 seconds'")
+            raise OptionError(
+                f"trigger: {self.trigger!r} is neither once nor an interval such as '30 seconds'"
+            )
         read_interval("trigger", self.trigger)  # Checks its length.
 
     def refuse_sources(self, *options: str) -> None:
@@ -116,7 +118,7 @@ class StreamSettings:
             if (topic := getattr(self, option)) in self.sources:
                 raise OptionError(
                     f"{option.replace('_', '-')}: {topic} is read, so all that is written to it"
-                    " would be read again; say --force if that is what you want"
+                    " would be read again; give --force if that is what you want"
                 )
 
     @property
@@ -186,7 +188,7 @@ def tell_of_no_topic(settings: CopySettings, run: Run) -> None:
     options = read_options(source_options(settings))
     pattern = options.topic_pattern
     if pattern and not options.retried(lambda: options.cluster().topics_like(pattern)):
-        run.tell(warning=f"topic-pattern: no topic has a name that is like {pattern!r} as a whole")
+        run.tell(warning=f"topic-pattern: {pattern!r} does not match the whole name of any topic")
 
 
 def require_cluster(options: ReadOptions | WriteOptions) -> None:
@@ -246,7 +248,7 @@ def refuse_others(checkpoint: Folder, report: Report) -> None:
         )
         if said.get("job") != report.job:
             raise OptionError(
-                f"checkpoint: {checkpoint.path} was begun by {said.get('job')}, and what that has"
+                f"checkpoint: {checkpoint.path} was begun by {said.get('job')}, so what that has"
                 f" read would count as read by {report.job}; choose another folder"
             )
 

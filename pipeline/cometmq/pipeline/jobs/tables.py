@@ -68,7 +68,7 @@ def stored_between(settings: Any) -> str:
     """
     times = {name: read_time_ms(name, text) for name in _SIGNS if (text := getattr(settings, name))}
     if len(times) > 1 and times["since"] >= times["until"]:
-        raise OptionError(f"until: {settings.until!r} is not behind since, {settings.since!r}")
+        raise OptionError(f"until: {settings.until!r} is not after since, {settings.since!r}")
     parts = [
         f"store_time {_SIGNS[name]} timestamp_millis({time_ms})" for name, time_ms in times.items()
     ]

@@ -37,9 +37,9 @@ def refuse_untimed(checkpoint: Folder) -> None:
     note = _noted(checkpoint)
     if note is not None and not note.is_plan:
         raise OptionError(
-            f"sql: the rows have lost {TIME}, which those had that were sent with this checkpoint"
-            " up to now: they would be sent twice, or taken for those of a topic that was deleted"
-            " and made anew, and left out; select it, too"
+            f"sql: the rows have no {TIME}, which those that were sent with this checkpoint until"
+            " now had: they would be sent twice, or taken for those of a topic that was deleted"
+            " and recreated, and left out; select it, too"
         )
 
 
@@ -77,8 +77,8 @@ def _noted(checkpoint: Folder) -> _Note | None:
         return None
     said = checkpoint.read_json(
         _TIMED,
-        if_damaged="put it back from a copy; or remove it, and the rows of a topic that was made"
-        " anew within the hour may be left out",
+        if_damaged="put it back from a copy; or remove it, and the rows of a topic that was"
+        " recreated within the hour may be left out",
         fields=["from"],
     )
     if said["from"] is None:

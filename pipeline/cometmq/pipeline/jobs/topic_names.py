@@ -19,11 +19,11 @@ def check_read(option: str, topic: str) -> None:
 def check_written(option: str, topic: str, *, is_needed: bool = False) -> None:
     """Also refuse topics that brokers write themselves; with `is_needed`, refuse '' as well."""
     if is_needed and not topic:
-        raise OptionError(f"{option}: say the name of a topic")
+        raise OptionError(f"{option}: give the name of a topic")
     check_read(option, topic)
     if topic.startswith(RETRY_PREFIX):
         raise OptionError(
-            f"{option}: topic {topic!r}: brokers put there what a group is to consume again; say"
+            f"{option}: topic {topic!r}: brokers put there what a group is to consume again; give"
             " the topic that it consumes"
         )
     try:

@@ -42,8 +42,8 @@ LOST: Final = (
 )
 """What to do about a lost file of a checkpoint."""
 _IF_NO_START: Final = (
-    "say --start earliest, or where it began as JSON, and all behind that is sent again, but what"
-    " brokers of CometMQ have; or use a new --checkpoint"
+    "give --start earliest, or where it began as JSON, and all from there is sent again, except"
+    " what brokers of CometMQ have; or use a new --checkpoint"
 )
 
 
@@ -99,7 +99,7 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
         if note not in noted.notes():
             _remove(note)
     for note in emptied:
-        run.tell(warning=f"{note} is empty, as behind a power cut; {noted.what_follows()}")
+        run.tell(warning=f"{note} is empty, as after a power cut; {noted.what_follows()}")
     if not noted.notes():
         # A temporary note, cut off by a full disk or a kill: Spark would never begin a stream.
         for half in Path(root, ENDS).glob(".*"):
@@ -107,7 +107,7 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
     stream = Path(root, STREAM)
     if not noted.notes() and stream.exists() and _is_empty(stream):
         _remove(stream)
-        run.tell(warning=f"{stream} is empty, as behind a power cut; the stream begins anew")
+        run.tell(warning=f"{stream} is empty, as after a power cut; the stream starts over")
 
 
 def last_done(checkpoint: Folder, *, repeats: bool = False, from_start: bool = True) -> int:
@@ -154,16 +154,16 @@ class _Noted:
         """Discount notes that a power cut left empty and what follows; return the empty ones."""
         emptied = self.drop_empty()
         if (lost := self.lost_end()) is not None:
-            raise DamagedFileError(f"{lost} is not there, and that batch was begun: {LOST}")
+            raise DamagedFileError(f"{lost} is missing, but that batch was begun: {LOST}")
         if (torn := self.torn_end()) is not None:
             if not repeats:
-                raise DamagedFileError(f"{torn} is empty, and that batch was begun: {LOST}")
+                raise DamagedFileError(f"{torn} is empty, but that batch was begun: {LOST}")
             emptied.append(torn)
             self.go_back()
             emptied += self.drop_empty()
         if repeats and emptied and not (self.ends or from_start):
             raise DamagedFileError(
-                f"{emptied[-1]} is empty, as behind a power cut, and nothing else says how far the"
+                f"{emptied[-1]} is empty, as after a power cut, and nothing else says how far the"
                 f" stream was: {_IF_NO_START}"
             )
         return emptied
@@ -202,10 +202,10 @@ class _Noted:
     def what_follows(self) -> str:
         """Return what the stream does next, as text."""
         if not self.ends:
-            return "the stream begins anew"
+            return "the stream starts over"
         last = self.ends[-1]
         if last in self.done:
-            return f"the stream goes on behind batch {last}"
+            return f"the stream continues after batch {last}"
         return f"batch {last} is repeated"
 
     @property

@@ -92,7 +92,7 @@ class TransformSettings(StreamSettings):
         if not self.force:
             self.refuse_sources("to_topic", "dead_letter")
         if self.dead_letter and not self.schema:
-            raise OptionError("dead-letter: without a schema every body fits; say the schema, too")
+            raise OptionError("dead-letter: without a schema every body fits; give a schema, too")
         python_functions.check_names(self.udf)
         self.read_sql()
 
@@ -105,7 +105,7 @@ class TransformSettings(StreamSettings):
         except OSError as error:
             raise OptionError(f"sql: {self.sql[1:]}: {error.strerror}") from None
         except UnicodeDecodeError as error:
-            raise OptionError(f"sql: {self.sql[1:]}: no text in UTF-8 ({error.reason})") from None
+            raise OptionError(f"sql: {self.sql[1:]}: not UTF-8 text ({error.reason})") from None
 
 
 def transform(spark: SparkSession, settings: TransformSettings, run: Run | None = None) -> Report:
@@ -171,16 +171,16 @@ class _Transforming:
         row_form(selected.schema, write_options(self._target(columns)))
         if missing := [name for name in _COORDINATES if name not in columns]:
             raise OptionError(
-                f"sql: the rows have lost {', '.join(missing)}, by which a row that is sent again"
-                " is known: select them, too"
+                f"sql: the rows have no {', '.join(missing)}, by which a row that is sent again is"
+                " recognized: select them, too"
             )
         if not self.settings.fail_on_data_loss and TIME not in columns:
             raise OptionError(
-                f"fail-on-data-loss: the rows have lost {TIME}, which tells the messages of a"
-                " topic that was made anew from those of the one before: select it, too"
+                f"fail-on-data-loss: the rows have no {TIME}, which tells the messages of a"
+                " recreated topic from those of the one before: select it, too"
             )
         if "to_topic" not in columns and not self.settings.to_topic:
-            raise OptionError("to-topic: say where to, here or by a column `to_topic`")
+            raise OptionError("to-topic: name where to write, here or by a column `to_topic`")
         if "to_topic" in columns and not self.settings.force:
             self._refuse_circle(stream.schema)
         return columns
@@ -203,7 +203,7 @@ class _Transforming:
             if most.isDefined() and most.get() == 0:
                 raise OptionError(
                     f"sql: each row of {topic} is sent to a topic that is read, and would be read"
-                    " again; say --force if that is what you want"
+                    " again; give --force if that is what you want"
                 )
 
     def batch(self, frame: DataFrame, *, is_timed: bool) -> None:
@@ -277,8 +277,8 @@ class _Transforming:
             # On a separate line, so that it is found in all that Spark says.
             functions.lit(f"\n{SinkError.__module__}.{SinkError.__name__}: column to_topic: "),
             to_topic,
-            functions.lit(" is read, and what is sent to it would be read again; mend the SQL, or"),
-            functions.lit(" say --force if that is what you want"),
+            functions.lit(" is read, and what is sent to it would be read again; fix the SQL, or"),
+            functions.lit(" give --force if that is what you want"),
         )
         checked = functions.when(
             to_topic.isin(*self.settings.sources), functions.raise_error(said)

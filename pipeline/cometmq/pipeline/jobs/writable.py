@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 def require_folder(option: str, path: str) -> None:
     """Refuse a folder of this machine that could not be made, or not be written to."""
-    place = Path(path).absolute()
+    with looked_at(option, path):
+        place = Path(path).absolute()
     while not _is_there(place):
         place = place.parent
     if not place.is_dir():
-        raise OptionError(f"{option}: {path}: {place} is a file, and no folder")
+        raise OptionError(f"{option}: {path}: {place} is a file, not a folder")
     _require(option, path, place)
 
 
@@ -34,7 +35,7 @@ def require_file(option: str, path: str, *, is_read: bool = False) -> None:
     if not path:
         return
     if path == "-":
-        raise OptionError(f"{option}: -: is no file; /dev/stdout is what is printed to")
+        raise OptionError(f"{option}: -: is not a file; for standard output write /dev/stdout")
     file = Path(path)
     with looked_at(option, path):
         place = Path(realpath(path))  # Where a link leads to.
@@ -42,11 +43,13 @@ def require_file(option: str, path: str, *, is_read: bool = False) -> None:
         if not parent.is_dir():
             raise OptionError(f"{option}: {path}: no such folder")
         if _is_link(place):
-            raise OptionError(f"{option}: {path}: a link that leads to itself")
+            raise OptionError(f"{option}: {path}: is a link to itself")
     if _is_there(file) and file.is_dir():
-        raise OptionError(f"{option}: {path}: a folder, and no file")
+        raise OptionError(f"{option}: {path}: is a folder, not a file")
     if is_read and _is_there(file) and file.is_fifo():
-        raise OptionError(f"{option}: {path}: a pipe, which the next run cannot read; name a file")
+        raise OptionError(
+            f"{option}: {path}: is a pipe, which the next run cannot read; name a file"
+        )
     _require(option, path, file if _is_there(file) else parent)
 
 
@@ -65,7 +68,7 @@ def try_file(option: str, path: str) -> None:
             file.resolve().unlink()  # Not a link to where it is to be.
     except OSError as error:
         raise OptionError(
-            f"{option}: {path}: it cannot be written ({error.strerror}); choose another"
+            f"{option}: {path}: cannot be written ({error.strerror}); choose another"
         ) from None
 
 
