@@ -223,7 +223,7 @@ def test_a_dry_run_counts_from_where_the_archive_is(tables: Tables, tmp_path: Pa
     assert would_read() == 1
     assert "dry-group" not in {each.name for each in tables.cluster.admin.groups()}
     tables.cluster.admin.delete_topic("dry-behind")
-    with pytest.raises(DataLossError, match="topic dry-behindno longer exists"):
+    with pytest.raises(DataLossError, match="topic dry-behind no longer exists"):
         would_read()
 
 
@@ -261,7 +261,7 @@ def test_delta_without_its_jars_says_what_to_add_and_leaves_nothing_behind(
     tables: Tables, tmp_path: Path
 ) -> None:
     tables.fill("settings", 1)
-    with pytest.raises(OptionError, match=r"say --packages io\.delta:delta-spark_4\.2_2\.13:4"):
+    with pytest.raises(OptionError, match=r"give --packages io\.delta:delta-spark_4\.2_2\.13:4"):
         run(tables, "settings", tmp_path, format="delta")
     assert list(tmp_path.iterdir()) == []
 
@@ -374,7 +374,7 @@ def test_a_topic_that_was_deleted_since_is_told_as_loss_or_passed_over(
     tables.fill("deleted-since", 4)
     run(tables, "deleted-since", tmp_path)
     tables.cluster.admin.delete_topic("deleted-since")
-    with pytest.raises(PipelineError, match="deleted-sinceno longer exists"):
+    with pytest.raises(PipelineError, match="deleted-since no longer exists"):
         run(tables, "deleted-since", tmp_path)
     nothing = run(tables, "deleted-since", tmp_path, fail_on_data_loss=False)
     assert (nothing.rows, nothing.document()["bytes"]) == (0, 0)

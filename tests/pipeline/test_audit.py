@@ -120,7 +120,7 @@ def test_an_audit_finds_each_kind_of_damage(
     assert found["kinds"]["short index"] == 1
     damaged = [path for path, verdict in found["files"].items() if verdict == "damaged"]
     assert len(damaged) == 1
-    assert "passed over" not in capfd.readouterr().err  # It is a finding, and told as that.
+    assert "are skipped" not in capfd.readouterr().err  # It is a finding, and told as that.
     assert spark.read.parquet(folder).count() == found["findings"]
 
 

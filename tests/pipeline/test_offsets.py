@@ -110,4 +110,4 @@ def test_positions_that_cannot_be_are_refused_by_name(text: str, said: str) -> N
         read_given_positions("startingOffsets", text, QUEUES)
     assert str(caught.value).startswith("startingOffsets: ")
     assert said in str(caught.value)
-    assert "twice" not in said or "no JSON" not in str(caught.value)
+    assert "twice" not in said or "not JSON" not in str(caught.value)

@@ -75,7 +75,7 @@ def test_what_stands_in_the_folder_of_a_table_counts_too(tmp_path: Path) -> None
     (tmp_path / "total" / "_temporary").mkdir()  # Of a run that was killed.
     results(tmp_path, tables=("total", "hosts")).look()
     (tmp_path / "total" / "thesis.txt").touch()
-    with pytest.raises(OptionError, match=r"has total/thesis\.txt in it"):
+    with pytest.raises(OptionError, match=r"contains total/thesis\.txt"):
         results(tmp_path, tables=("total", "hosts")).look()
 
 
@@ -289,7 +289,7 @@ def test_a_later_run_replaces_what_an_earlier_one_wrote(
         into.write(spark.range(1), table)
     assert (folder / "thesis.txt").exists()
     assert not (tmp_path / "found" / "_staging").exists()
-    with pytest.raises(OptionError, match=r"thesis\.txt in it"):
+    with pytest.raises(OptionError, match=r"contains thesis\.txt"):
         into.require(spark)
     (folder / "thesis.txt").unlink()
     if not table:

@@ -418,7 +418,7 @@ def test_a_topic_that_is_deleted_ends_the_stream_with_its_name(tables: Tables) -
     stream = reader(tables, "deleted", startingOffsets="earliest")
     end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
     tables.cluster.admin.delete_topic("deleted")
-    with pytest.raises(DataLossError, match="topic deletedno longer exists"):
+    with pytest.raises(DataLossError, match="topic deleted no longer exists"):
         stream.latestOffset(end, ALL)
 
 
@@ -521,7 +521,7 @@ def test_a_topic_that_is_named_later_and_is_not_there_is_told(
 
 def test_what_goes_on_is_told_once(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
     """And not each time that a stream looks, several times a second; again when it comes again."""
-    told = "data loss: topic told-onceno longer exists"
+    told = "data loss: topic told-once no longer exists"
     tables.fill("told-once", 2)
     stream = reader(tables, "told-once", startingOffsets="earliest", failOnDataLoss=False)
     end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
@@ -780,11 +780,11 @@ def test_a_batch_that_is_read_again_when_its_topic_is_gone_is_passed_over_if_tol
     """Else no restart would get beyond it."""
     start, end = begun(tables, "gone-since")
     tables.cluster.admin.delete_topic("gone-since")
-    with pytest.raises(DataLossError, match="topic gone-sinceno longer exists"):
+    with pytest.raises(DataLossError, match="topic gone-since no longer exists"):
         reader(tables, "gone-since").partitions(start, end)
     going_on = reader(tables, "gone-since", failOnDataLoss=False)
     assert bodies(going_on, start, end) == []
-    assert "data loss: topic gone-sinceno longer exists" in caplog.text
+    assert "data loss: topic gone-since no longer exists" in caplog.text
     end = through_json(going_on.latestOffset(end, ALL))
     assert going_on.latestOffset(end, ALL) == end
     tables.fill("gone-since", 3, first=100)
@@ -802,7 +802,7 @@ def test_a_first_batch_is_read_again_without_a_topic_that_is_gone_if_told_so(
     end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
     tables.cluster.admin.delete_topic("first-gone")
     again = reader(tables, named)
-    with pytest.raises(DataLossError, match="topic first-goneno longer exists"):
+    with pytest.raises(DataLossError, match="topic first-gone no longer exists"):
         again.partitions(again.initialOffset(), end)
     going_on = reader(tables, named, failOnDataLoss=False)
     assert bodies(going_on, going_on.initialOffset(), end) == numbers(0, 3)
@@ -869,7 +869,7 @@ def test_a_topic_that_is_deleted_while_a_batch_is_read_is_data_loss(
     end = readers[0].latestOffset(start, ALL)
     strict, lenient = ((each, each.partitions(start, end)) for each in readers)
     tables.cluster.admin.delete_topic("gone-now")
-    with pytest.raises(DataLossError, match="its topicno longer exists"):
+    with pytest.raises(DataLossError, match="its topic no longer exists"):
         list(strict[0].read(strict[1][0]))
     assert [batch for part in lenient[1] for batch in lenient[0].read(part)] == []
     assert "gone-now/broker-a/1: messages from 0 on were to be read, and its topic" in caplog.text

@@ -156,7 +156,7 @@ def test_receipts_read_nothing_but_a_file(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_file_that_nobody_can_make_is_refused(tmp_path: Path) -> None:
     """Permissions do not tell: of a disk that takes none, root may write everywhere."""
     gone = tmp_path / "gone" / "new"
-    with pytest.raises(OptionError, match=r"^html: .*/gone/new: it cannot be written \(No such"):
+    with pytest.raises(OptionError, match=r"^html: .*/gone/new: cannot be written \(No such"):
         try_file("html", str(gone))
 
 
