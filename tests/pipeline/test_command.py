@@ -67,7 +67,7 @@ class ToySettings:
 ENDINGS: Mapping[str, PipelineError] = {
     "without-java": JavaError("Java was not found"),
     "damaged": DamagedFileError("a is damaged: put it back"),
-    "held": HeldError("path: a: archive is working there"),
+    "held": HeldError("path: a: archive is at work there"),
     "expired": DataLossError("what comes next expired"),
 }
 
@@ -233,7 +233,7 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
         (replace(TOY, goes_on=False), ["-n", "shut"], "none of its brokers allows writing"),
         (TOY, ["-n", "refused-16"], "until its credentials change or may do more."),
         (TOY, ["-n", "refused-1"], "If started again, it continues where it was."),
-        (TOY, ["-n", "held"], "toy: path: a: archive is working there"),  # It says when to start.
+        (TOY, ["-n", "held"], "toy: path: a: archive is at work there"),  # It says when to start.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
         (TOY, ["-n", "damaged"], "toy: a is damaged: put it back"),

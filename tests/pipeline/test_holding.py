@@ -65,7 +65,7 @@ def test_a_full_disk_lets_a_run_have_its_folder(
     monkeypatch.setattr("os.pwrite", full)
     with (
         held(Run(), "archive-vacuum", (folder, UPKEEP)),
-        pytest.raises(HeldError, match=f"path: {tmp_path}: another job is working there"),
+        pytest.raises(HeldError, match=f"path: {tmp_path}: another job is at work there"),
         held(Run(), "archive-compact", (folder, UPKEEP)),
     ):
         pytest.fail("two have it")

@@ -260,8 +260,7 @@ async def _sent(client: Client, topic: str, count: int, timeout: float) -> list[
             return messages
         if time.monotonic() >= deadline:
             raise MissingMessagesError(
-                f"{topic}: only {len(messages)} of {count} messages within {timeout:g} s:"
-                f" {messages}"
+                f"{topic}: {len(messages)} of {count} messages within {timeout:g} s: {messages}"
             )
         await anyio.sleep(_LOOK_SECONDS)
 

@@ -162,7 +162,7 @@ def _lock(run: Run, said: str, lock: int) -> None:
 
 def _is_held(said: str, lock: int) -> HeldError:
     return HeldError(
-        f"path: {said}: {_holder(lock)} is working there; nothing was changed. Start this again"
+        f"path: {said}: {_holder(lock)} is at work there; nothing was changed. Start this again"
         " when that one has ended"
     )
 
