@@ -260,7 +260,7 @@ MISTAKES = {
     "archive --to a --topic t --format orc": "format: 'orc' is neither parquet nor delta",
     "archive --to a --topic t --trigger often": "trigger: 'often'",
     "archive --to a --topic t --trigger 999999999_weeks": "weeks' is longer than 50,000 weeks",
-    "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor an interval such",
+    "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor like '30 sec",
     "audit --store s --master bogus": "--master bogus: write local[*], local[2], spark://HOST:PORT",
     "audit --store s --master other://h:1": "--master other://h:1: write local[*]",
     "audit --store s --master local[0]": "--master local[0]: write local[*]",

@@ -104,9 +104,7 @@ class StreamSettings:
         if self.trigger == ONCE:
             return
         if interval_seconds(self.trigger) is None:
-            raise OptionError(
-                f"trigger: {self.trigger!r} is neither once nor an interval such as '30 seconds'"
-            )
+            raise OptionError(f"trigger: {self.trigger!r} is neither once nor like '30 seconds'")
         read_interval("trigger", self.trigger)  # Checks its length.
 
     def refuse_sources(self, *options: str) -> None:
@@ -188,7 +186,7 @@ def tell_of_no_topic(settings: CopySettings, run: Run) -> None:
     options = read_options(source_options(settings))
     pattern = options.topic_pattern
     if pattern and not options.retried(lambda: options.cluster().topics_like(pattern)):
-        run.tell(warning=f"topic-pattern: {pattern!r} does not match the whole name of any topic")
+        run.tell(warning=f"topic-pattern: no topic's whole name matches {pattern!r}")
 
 
 def require_cluster(options: ReadOptions | WriteOptions) -> None:
