@@ -376,6 +376,23 @@ def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
     assert replay(archived.spark, replaying).rows == 1
 
 
+@pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
+def test_a_session_that_passes_over_files_is_refused(archived: Archived, name: str) -> None:
+    """Delta goes by the session alone: rows would be missing without a word."""
+    archived.send(3)
+    archived.run()
+    setting = f"spark.sql.files.{name}"
+    archived.spark.conf.set(setting, "true")
+    try:
+        with pytest.raises(OptionError, match=f"{setting}.*--conf {setting}=false"):
+            read_archive(archived.spark, str(archived.path))
+        with pytest.raises(OptionError, match=setting):
+            archived.run()
+    finally:
+        archived.spark.conf.unset(setting)
+    assert archived.bodies == numbers(0, 3)
+
+
 def test_other_tables_and_formats_are_told_apart(archived: Archived, tmp_path: Path) -> None:
     archived.send(3)
     archived.run()

@@ -21,6 +21,9 @@ PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _JARS: Final = ("spark.jars.packages", "spark.jars")
+_LEAVING_OUT: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+"""Settings by which a file that is damaged or gone is fewer rows, and no error. Delta goes by the
+session alone, whatever a read says."""
 _MADE_FOR: Final = re.compile(r"\bdelta-spark_(\d+\.\d+)_2")
 """Matches the version of Spark in the name of its JAR."""
 
@@ -45,7 +48,7 @@ def settings_of_delta(given: Mapping[str, str], partitions: str = "") -> dict[st
 
 
 def require_delta(spark: SparkSession, option: str) -> None:
-    """Refuse a session without Delta, and say what to add to the command line."""
+    """Refuse a session without Delta, or set to leave out rows; say what to add to the command."""
     try:
         loader = jvm_of(spark).Thread.currentThread().getContextClassLoader()
         found = loader.loadClass(_EXTENSION)
@@ -62,6 +65,12 @@ def require_delta(spark: SparkSession, option: str) -> None:
             f"{option}: the session does not know Delta: give --conf spark.sql.extensions="
             f"{_EXTENSION} --conf spark.sql.catalog.spark_catalog={_CATALOG}"
         )
+    for name in _LEAVING_OUT:
+        if str(spark.conf.get(name)).lower() == "true":
+            raise OptionError(
+                f"conf: {name} is true, by which what is in a damaged or missing file of a table of"
+                f" Delta is left out without a word: say --conf {name}=false"
+            )
 
 
 def _check_made_for(option: str, jars: str) -> None:
