@@ -1,7 +1,7 @@
 """Run many seeds of the crash model: `python -m tests.crash --seeds 0..5000`.
 
-Prints where it stands, so that a long run can be stopped and resumed, and for each seed that breaks
-a promise how it came about. Exit status 1 when there was one, or when it was stopped by Ctrl-C.
+Prints its progress, so that a long run can be stopped and resumed, and for each seed that breaks a
+promise, how that came about. The exit status is 1 if there was one, or if Ctrl-C stopped the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPORT_EACH = 5000
 
 
 class Tally(NamedTuple):
-    """What some seeds came to."""
+    """The totals of some seeds."""
 
     images: int
     spoilt: int
@@ -38,7 +38,7 @@ def _range(text: str) -> range:
 
 
 def run(seeds: range, images_max: int, seconds_max: float) -> tuple[Tally, int]:
-    """Run seeds until one of the limits is met, or Ctrl-C; the tally and the next seed."""
+    """Run seeds until a limit is reached, or Ctrl-C; return the tally and the next seed."""
     start = time.monotonic()
     images = spoilt = uncovered = failures = reported = 0
     seed = seeds.start

@@ -1,14 +1,14 @@
 """Real kills of a whole broker under load: `python -m tests.crash.broker_kills --kills 50`.
 
-A broker runs as a process of its own, on small segments. Senders and a consumer group work until a
-random number of sends is acknowledged; then the process is killed (SIGKILL), and the next one goes
-on with what it left. What must hold:
+A broker with small segments runs in its own process. Senders and a consumer group work until a
+random number of sends is acknowledged. Then the process is killed (SIGKILL), and the next one
+continues with what it left. These promises must hold:
 
-* What was acknowledged is there, at its place, for ever: each life's consumer comes past it again,
-  and in the end all queues are read from their beginning.
-* A queue has no gaps, and what one sender sent one after the other stands in that order.
-* A group goes on where it committed, or in front of it: at most what it did in the interval between
-  two saves of its offsets is forgotten, so it goes on from the start of a life at least.
+* An acknowledged message stays at its place for ever: the consumers of each life compare what they
+  read, and in the end all queues are read from their beginning.
+* A queue has no gaps, and the messages of one sender are in the order in which it sent them.
+* A group continues where it committed, or earlier: at most its commits between two saves of its
+  offsets are forgotten. So it never falls back further than where the life before began.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Promises:
     committed: dict[int, int] = field(default_factory=dict[int, int])
     """The last offset that the group committed, by queue."""
     saved: dict[int, int] = field(default_factory=dict[int, int])
-    """From where at least the group goes on: what it went on from in the life before."""
+    """The least offset at which the group continues, by queue: where it did in the life before."""
 
     def check_message(self, queue_id: int, offset: int, body: bytes) -> None:
         """Check what is at a place against what was acknowledged for it."""
@@ -78,7 +78,7 @@ class Promises:
         )
 
     def check_resumed(self, queue_id: int, offset: int) -> None:
-        """Check where the group goes on."""
+        """Check where the group continues."""
         committed = self.committed.get(queue_id, 0)
         saved = self.saved.get(queue_id, 0)
         assert saved <= offset <= committed, (
@@ -112,7 +112,7 @@ class Life:
             kill.send_signal(signal.SIGKILL)
 
     async def _send(self, address: Host, sender: int) -> None:
-        """Send one after the other to one queue; the last sender sends batches."""
+        """Send one message after the other to one queue; the last sender sends batches."""
         queue_id = sender % QUEUES
         async with connected(address) as peer:
             with suppress(NetError):
@@ -130,7 +130,7 @@ class Life:
             body = encode_batch(TOPIC, [BatchItem(each) for each in bodies])
             request = send_request(TOPIC, body, queue_id=queue_id, code=320, batch=True)
         answer = await peer.call(request, timeout_ms=TIMEOUT_MS)
-        # With sync flush a slow disk may be told of; that is no promise.
+        # With sync flush the answer may report a slow disk; that promises nothing.
         if answer.code == ResponseCode.FLUSH_DISK_TIMEOUT:
             return None
         assert answer.code == 0, answer.remark
@@ -145,7 +145,7 @@ class Life:
             self._has_enough.set()
 
     async def _consume(self, address: Host, queue_id: int) -> None:
-        """Pull from where the group goes on, and commit."""
+        """Pull from where the group continues, and commit."""
         async with connected(address) as peer:
             with suppress(NetError):
                 offset = await resumed(peer, queue_id)
@@ -159,7 +159,7 @@ class Life:
                         await self._commit(peer, queue_id, offset)
 
     async def _commit(self, peer: LoopPeer, queue_id: int, offset: int) -> None:
-        # It may be saved although its answer does not come.
+        # It may be saved even if its answer does not come.
         self._promises.committed[queue_id] = offset
         header = UpdateConsumerOffset("g", TOPIC, queue_id, offset)
         request = Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
@@ -168,7 +168,7 @@ class Life:
 
 
 def saved_offsets(folder: str) -> dict[str, int]:
-    """Read what is saved of the group's offsets, by queue."""
+    """Read the group's saved offsets, by queue."""
     try:
         table = fastjson.loads(Path(folder, "data", "config", "consumerOffset.json").read_bytes())
     except FileNotFoundError:
@@ -178,7 +178,7 @@ def saved_offsets(folder: str) -> dict[str, int]:
 
 
 async def resumed(peer: LoopPeer, queue_id: int) -> int:
-    """Ask where the group goes on; a young queue is begun at its beginning."""
+    """Ask where the group continues; at the beginning of a queue that it has not read yet."""
     header = QueryConsumerOffset("g", TOPIC, queue_id)
     request = Command.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
     answer = await peer.call(request, timeout_ms=TIMEOUT_MS)
@@ -189,7 +189,7 @@ async def resumed(peer: LoopPeer, queue_id: int) -> int:
 
 
 async def pulled(peer: LoopPeer, queue_id: int, offset: int, wait_ms: int = 0) -> list[bytes]:
-    """Pull once: the messages from an offset on, which must have no gap."""
+    """Pull once; return the messages from an offset on, which must have no gap."""
     request = pull_request(
         TOPIC,
         offset,
@@ -210,7 +210,7 @@ async def pulled(peer: LoopPeer, queue_id: int, offset: int, wait_ms: int = 0) -
 
 
 async def read_all(address: Host, promises: Promises) -> int:
-    """Read all queues from their beginning, and compare; returns how many messages they have."""
+    """Read all queues from their beginning, and compare; return how many messages they have."""
     count = 0
     async with connected(address) as peer:
         for queue_id in range(QUEUES):
@@ -228,7 +228,7 @@ async def read_all(address: Host, promises: Promises) -> int:
 
 
 def check_order(bodies: Iterable[bytes]) -> None:
-    """Check that what each sender sent stands in its order, each once."""
+    """Check that the messages of each sender are in its order, each once."""
     last: dict[bytes, list[int]] = defaultdict(list)
     for body in bodies:
         life, sender, number = body.split(b"-")
@@ -252,7 +252,7 @@ def serve(folder: str, flush: Flush) -> None:
 
 
 def started(folder: str, flush: Flush) -> tuple[subprocess.Popen[str], Host]:
-    """Start a broker on what the one before has left."""
+    """Start a broker on what the one before left."""
     command = [sys.executable, "-m", "tests.crash.broker_kills", "--serve", folder]
     process = subprocess.Popen(
         [*command, "--flush", flush.value], stdout=subprocess.PIPE, text=True
@@ -264,7 +264,7 @@ def started(folder: str, flush: Flush) -> tuple[subprocess.Popen[str], Host]:
 
 
 def run(kills: int, flush: Flush, rng: Random) -> str:
-    """Kill a broker so many times; says what was seen."""
+    """Kill a broker `kills` times; return what was seen."""
     promises = Promises()
     count = 0
     with tempfile.TemporaryDirectory(prefix="cometmq-kills-") as folder:

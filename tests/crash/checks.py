@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 OF_NO_SHAPE = frozenset({Kind.INDEX_HEADER, Kind.INDEX_FILE})
-"""What is found where a power cut left index files that do not tell their shape, or a wrong one."""
+"""Findings in index files that a power cut left without their shape, or with a wrong one."""
 
 
 def files_of(disk: FileSystem, folder: str) -> dict[str, bytes]:
@@ -49,7 +49,7 @@ def files_of(disk: FileSystem, folder: str) -> dict[str, bytes]:
 
 
 def log_of(disk: FileSystem, root: str = ROOT) -> Log:
-    """The log as it lies on the disk (or in its cache) now."""
+    """The log as it is on the disk (or in its cache) now."""
     files = files_of(disk, f"{root}/commitlog")
     return read_log({int(name): data for name, data in files.items()})
 
@@ -65,7 +65,7 @@ def check_queues(
         (sent.topic, sent.queue_id): [] for sent in history.committed
     }
     for record in log.records:
-        # Behind the end stands what the disk refused to erase of a turn that it refused.
+        # After the end there may be what the disk refused to erase of a refused turn.
         is_in_log = subject.first_offset <= record.physical_offset < subject.end_offset
         if is_in_log and record.batch_size and history.is_alive(record):
             by_queue[record.topic, record.queue_id].append(record)
@@ -102,7 +102,7 @@ def _check_queue(subject: Subject, records: list[Record], next_offset: int, sync
 
 
 def check_promised(subject: Subject, promised: list[Sent]) -> None:
-    """Read these messages through the store, whatever else there is."""
+    """Check that these messages can be read through the store, whatever else there is."""
     bodies: dict[tuple[str, int], list[bytes]] = {}
     for sent in promised:
         key = (sent.topic, sent.queue_id)
@@ -123,7 +123,7 @@ def check_files(
 def check_queue_files(
     disk: FileSystem, log: Log, history: History, config: StoreConfig, root: str = ROOT
 ) -> None:
-    """Compare those of the ConsumeQueues alone."""
+    """Compare the files of the ConsumeQueues only."""
     alive = Log([record for record in log.records if history.is_alive(record)], log.start, log.end)
     for folder, queues, file_size, entry_size in (
         ("consumequeue", consume_queues(alive), config.consume_queue_file_size, 20),
@@ -137,7 +137,7 @@ def check_queue_files(
 
 
 def check_journal(disk: FileSystem, root: str = ROOT) -> None:
-    """The journal that a checkpoint names is whole: without it a start had to read more log."""
+    """Check that the journal named by a checkpoint is whole: it spares a start reading more log."""
     claims = load_checkpoint(disk, f"{root}/checkpoint").claims
     if claims is None or claims.journal is None or claims.complete_to <= claims.recover_from:
         return
@@ -146,7 +146,7 @@ def check_journal(disk: FileSystem, root: str = ROOT) -> None:
 
 
 def check_left(disk: FileSystem, config: StoreConfig, root: str = ROOT) -> None:
-    """The offline tools take nothing for damage that the next start makes anew."""
+    """Check that the offline tools take nothing for damage that the next start rebuilds."""
     if not disk.exists(f"{root}/commitlog"):
         return
     store, report = inspect(disk, root, config), Report(findings_max=5)
@@ -158,11 +158,11 @@ def check_left(disk: FileSystem, config: StoreConfig, root: str = ROOT) -> None:
 
 
 def check_tools(disk: FileSystem, history: History, config: StoreConfig, root: str = ROOT) -> None:
-    """The offline tools find nothing wrong in a store that was shut down, and every message."""
+    """Check that the offline tools find every message and no damage in a store shut down."""
     report = Report(findings_max=5)
     for _ in verify(inspect(disk, root, config), report):
         pass
-    # While the index is off, nobody looks after what a power cut left of it.
+    # While the index is off, nothing mends what a power cut left of it.
     if report.counts.keys() - (set() if config.index else OF_NO_SHAPE):
         raise BrokenPromise(f"verify: {'; '.join(map(str, report.findings))}")
     reader = StoreReader(root, config, filesystem=disk)
@@ -177,12 +177,12 @@ def check_tools(disk: FileSystem, history: History, config: StoreConfig, root: s
 def _check_queue_files(
     disk: FileSystem, log: Log, folder: str, entries: dict[int, bytes], file_size: int, size: int
 ) -> int:
-    """Compare the files of one queue; returns the place of the first entry that is in the log."""
+    """Compare the files of one queue; return the index of the first entry that is in the log."""
     expected = [entries[number] for number in sorted(entries)]
     files = files_of(disk, folder)
     names = sorted(files)
     for left, name in pairwise(tuple(names)):
-        if int(name) != int(left) + file_size:  # A power cut undid an older removal only.
+        if int(name) != int(left) + file_size:  # A power cut only undid an older removal.
             names = names[names.index(name) :]
     data = b"".join(files[name] for name in names)
     start = int(names[-1]) + file_size - len(data) if names else 0

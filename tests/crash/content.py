@@ -1,12 +1,12 @@
 """One simulated file: what the page cache shows, and what the disk holds.
 
 A write goes to the cache and marks its 512-byte sectors as unsynced. `sync` copies those sectors to
-the disk. `after_power_cut` draws what the disk holds then: of each unsynced sector the old bytes,
-the new ones, bytes that it had in between, or a mix of two of these; of the length any that the
-file has had since the last sync, or one on the way there.
+the disk. `after_power_cut` draws what the disk holds then. An unsynced sector has the old bytes,
+the new ones, some that it had in between, or a mix of two of these. The length is any that the file
+has had since the last sync, or one in between.
 
-The model is weaker than ext4 with ordered data: it orders nothing that was not synced. It follows
-ext4 in that blocks never written read as zeros (no stale data of other files).
+The model is weaker than ext4 with ordered data: it gives no order to what was not synced. As in
+ext4, blocks never written read as zeros (no stale data of other files).
 
 A failed sync behaves as on Linux: the cache keeps the bytes, the kernel forgets that they are
 unsynced, and the next sync succeeds without them.
@@ -90,13 +90,13 @@ class Content:
             self.cache.extend(bytes(length - before))
 
     def map(self) -> bytearray:
-        """A copy of the cache that is kept in step with it: what a map of the file shows."""
+        """Return a copy of the cache that follows its changes: what a map of the file shows."""
         image = bytearray(self.cache)
         self._maps.append(image)
         return image
 
     def unmap(self, image: bytearray) -> None:
-        """Stop keeping it in step; BufferError while somebody looks into it."""
+        """Let such a copy go; `BufferError` while a view of it is held."""
         image.clear()
         self._maps = [one for one in self._maps if one is not image]
 
@@ -110,7 +110,7 @@ class Content:
                 versions.append(_sector(self.cache, sector))
 
     def sync(self) -> None:
-        """Bring the length and the unsynced sectors to the disk, but not those once dropped."""
+        """Bring the length and the unsynced sectors to the disk, except the dropped ones."""
         del self._durable[self._shortest :]
         self._durable.extend(bytes(len(self.cache) - len(self._durable)))
         for sector in self._unsynced.keys() - self._dropped:
@@ -126,7 +126,7 @@ class Content:
         self._dropped |= self._unsynced.keys()
 
     def after_power_cut(self, luck: Luck) -> Content:
-        """The file as a machine that lost its power may find it."""
+        """Draw the file as it may be found after a power cut."""
         base = self._durable if not luck.keeps() else self._durable[: self._shortest]
         length = self._surviving_length(luck)
         image = bytearray(base[:length])

@@ -1,16 +1,16 @@
-"""`SimulatedFileSystem`: the seam to the disk in memory, with power cuts, kills and faults.
+"""`SimulatedFileSystem`: the seam to the disk, in memory, with power cuts, kills and faults.
 
-It passes the same tests as the real one. What it adds:
+It passes the same tests as the real one, and adds:
 
-* `power_cut(rng)` and `kill()` give the disk as the next process finds it. What may be lost is told
-  in `content.py` and `names.py`.
-* `hook` is called before and after every operation that changes something, with a running number;
-  it may raise an `OSError` (the operation fails: a sync drops its pages, see `content.py`), a
-  `Partial` (a write fails behind its first bytes) or a `Killed` (the process ends there: nothing
+* `power_cut(rng)` and `kill()` return the disk as the next process finds it. `content.py` and
+  `names.py` say what may be lost.
+* `hook` is called before and after every operation that changes something, with a running number.
+  It may raise an `OSError` (the operation fails; a sync drops its pages, see `content.py`), a
+  `Partial` (a write fails after its first bytes) or a `Killed` (the process ends there: nothing
   that its `finally` clauses try reaches the disk any more).
-* `total` bounds the bytes: a write fails with ENOSPC behind what still fitted, and so does
+* `total` limits the bytes: a write fails with ENOSPC after the bytes that still fitted, and so does
   `allocate`, which leaves a file half made, as ext4 does.
-* `read_only`, and `unreadable` byte ranges, which read as EIO.
+* `read_only` refuses every change; `make_unreadable` makes reads of a byte range fail with EIO.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Disk:
             raise _error(errno.ENOTDIR, path)
 
     def reserve(self, content: Content, start: int, end: int) -> int:
-        """Take the blocks of a range from what is free; the end of what could be had."""
+        """Take the blocks of a range from the free ones; return how far these sufficed."""
         for block in range(start // BLOCK, -(-end // BLOCK)):
             if block not in content.blocks:
                 if self.used + BLOCK > self.total:
@@ -163,7 +163,7 @@ class SimulatedMapping:
         content.users += 1
 
     def close(self) -> bool:
-        """Unmap; False when a slice of the view is still held, and the map stays."""
+        """Unmap; False if a slice of the view is still held, and the map stays."""
         try:
             self.view.release()
             self._content.unmap(self._image)
@@ -189,7 +189,7 @@ class SimulatedFile:
         content.users += 1
 
     def refuse_writes(self) -> SimulatedFile:
-        """Make it a file opened for reading."""
+        """Make this a file opened for reading only."""
         self._writable = False
         return self
 
@@ -216,22 +216,22 @@ class SimulatedFile:
         return None if self._disk.is_cold else self.read(count, position)
 
     def is_cached(self, count: int, position: int) -> bool:
-        """Whether all of that is in the page cache: what the disk cannot read never is."""
+        """Whether all of that is in the page cache: bytes that the disk cannot read never are."""
         end = position + count
         bad = self._disk.unreadable.get(self.path, ())
         reaches = any(position < each.stop and each.start < end for each in bad)
         return not self._disk.is_cold and not reaches and end <= self.size()
 
     def is_blank(self, position: int) -> bool:
-        """Whether zeros alone stand from there on."""
+        """Whether only zeros follow from there on."""
         return not any(self.read(len(self._content.cache), position))
 
     def data_ranges(self) -> Iterator[tuple[int, int]]:
-        """All of it: this disk does not tell where zeros stand."""
+        """The whole file: this disk does not tell where there are only zeros."""
         yield 0, self.size()
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of it. On an error an unknown part, from the front, may be written."""
+        """Write all of it. After an error, an unknown first part may be written."""
         self._check(writing=True)
         view = memoryview(data).cast("B")
         with self._disk.lock:
@@ -252,7 +252,7 @@ class SimulatedFile:
             raise _error(errno.ENOSPC, self.path)
 
     def allocate(self, length: int) -> None:
-        """Make the file `length` bytes long with every block reserved, zeros where unwritten."""
+        """Make the file `length` bytes long with every block reserved, and zeros if unwritten."""
         self._check(writing=True)
         with self._disk.lock:
             number = self._disk.begin("allocate", self.path)
@@ -276,7 +276,7 @@ class SimulatedFile:
             self._disk.end(number, "resize", self.path)
 
     def sync(self) -> None:
-        """Return when all that was written, and the length, would survive a power cut."""
+        """Return once everything written, and the length, would survive a power cut."""
         self._check()
         with self._disk.lock:
             try:
@@ -295,7 +295,7 @@ class SimulatedFile:
         return SimulatedMapping(self._disk, self._content)
 
     def close(self) -> None:
-        """Close it; maps made of it stay. A lock of this process on the file goes, as in POSIX."""
+        """Close it; its maps stay. This process loses its lock on the file, as in POSIX."""
         if self._disk.dead:
             return
         self._check()
@@ -314,7 +314,7 @@ class SimulatedPartition:
         self._path = path
 
     def sync(self) -> None:
-        """Return when all that was written, and all names, would survive a power cut."""
+        """Return once everything written, and all names, would survive a power cut."""
         disk = self._disk
         with disk.lock:
             contents = [node for node in disk.names.live.values() if isinstance(node, Content)]
@@ -345,7 +345,7 @@ class SimulatedFileSystem:
     # The verbs of the seam.
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> SimulatedFile:
-        """Open a file; with `create` make it when it is missing."""
+        """Open a file; with `create`, create it if it is missing."""
         disk = self._disk
         disk.check_alive()
         with disk.lock:
@@ -362,7 +362,7 @@ class SimulatedFileSystem:
         return file.refuse_writes() if read_only else file
 
     def lock(self, path: str) -> SimulatedFile | None:
-        """Open (and create) a file and lock it; None when a process holds it, if it is this one."""
+        """Open (and create) a file and lock it; None if any process holds it, even this one."""
         if self.lock_owner(path) is not None:
             return None
         file = self.open(path, create=True)
@@ -377,7 +377,7 @@ class SimulatedFileSystem:
         return 1 if isinstance(node, Content) and node.lock_owner is not None else None
 
     def list(self, path: str) -> list[Entry]:
-        """The names in a folder, sorted; an empty list when there is no such folder."""
+        """The names in a folder, sorted; an empty list if there is no such folder."""
         self._disk.check_alive()
         live = self._disk.names.live
         if isinstance(live.get(path), Content):
@@ -391,7 +391,7 @@ class SimulatedFileSystem:
         return found
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder of that name exists."""
         self._disk.check_alive()
         return path in self._disk.names.live
 
@@ -400,7 +400,7 @@ class SimulatedFileSystem:
         return None
 
     def check_writable(self, path: str) -> None:
-        """Nobody is refused: it has no users."""
+        """Refuse nobody: this disk has no users."""
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
@@ -413,7 +413,7 @@ class SimulatedFileSystem:
         return len(node.blocks) * BLOCK if isinstance(node, Content) else 0
 
     def make_directories(self, path: str) -> None:
-        """Make a folder and those above it."""
+        """Make a folder and its parents."""
         node = self._disk.names.live.get(path)
         if isinstance(node, Content):
             raise _error(errno.EEXIST, path)
@@ -423,7 +423,7 @@ class SimulatedFileSystem:
             self._change("make_directory", path, {path: Folder()})
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name in one step, over what had that name."""
+        """Give a file another name in one step, replacing what had that name."""
         disk = self._disk
         disk.check_alive()
         with disk.lock:
@@ -441,7 +441,7 @@ class SimulatedFileSystem:
             self._change("rename", source, change)
 
     def exchange(self, left: str, right: str) -> None:
-        """Give two files or folders each other's name in one step."""
+        """Swap the names of two files or folders in one step."""
         live = self._disk.names.live
         change: Change = {}
         for source, target in ((left, right), (right, left)):
@@ -466,7 +466,7 @@ class SimulatedFileSystem:
         self._change("remove_directory", path, {path: None})
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in this folder would survive a power cut."""
+        """Return once the names in this folder would survive a power cut."""
         disk = self._disk
         disk.check_alive()
         with disk.lock:
@@ -534,7 +534,7 @@ class SimulatedFileSystem:
 
     @property
     def is_cold(self) -> bool:
-        """Whether nothing is in the page cache as far as `read_cached` says."""
+        """Whether the page cache seems empty to `read_cached` and `is_cached`."""
         return self._disk.is_cold
 
     @is_cold.setter
@@ -566,7 +566,7 @@ class SimulatedFileSystem:
         return other
 
     def kill(self) -> SimulatedFileSystem:
-        """End the process: the machine goes on, and so does its page cache."""
+        """End the process; the machine and its page cache live on."""
         self._disk.dead = True
         copies: dict[int, Node] = {}
         for node in self._disk.names.nodes():
@@ -575,7 +575,7 @@ class SimulatedFileSystem:
         return self._restarted(self._disk.names.copy(copies))
 
     def power_cut(self, rng: Random) -> SimulatedFileSystem:
-        """End the machine: only what was synced is sure to be there."""
+        """Cut the machine's power: only what was synced is sure to survive."""
         self._disk.dead = True
         luck = Luck(rng)
         names = self._disk.names.after_power_cut(luck)

@@ -1,4 +1,4 @@
-"""What the world knows of a store: what was put, what was acknowledged, what it was promised."""
+"""What the outside world knows of a store: what was put, acknowledged and promised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Sent(NamedTuple):
-    """One message as its sender knows it, and where the store said that it stands."""
+    """One message as its sender knows it, and where the store said it is."""
 
     topic: str
     queue_id: int
@@ -21,13 +21,13 @@ class Sent(NamedTuple):
     body: bytes
     properties: dict[str, str]
     stored_ms: int = 0
-    """0 where the writer did not tell."""
+    """0 if the writer did not tell."""
     batch_size: int = 1
     """How many messages its record holds."""
 
     @property
     def end(self) -> int:
-        """The physical offset behind its record."""
+        """The physical offset where its record ends."""
         return self.physical_offset + self.size
 
 
@@ -46,8 +46,8 @@ class BrokenPromise(AssertionError):  # noqa: N818  # it names what happened
 class Uncovered(Exception):  # noqa: N818  # it names what happened
     """A record that was not promised is damaged where no checksum in force covers it.
 
-    Of a record without its own checksum (`record_crc`) only the body is covered; of the tail that
-    a power cut tore, a record may so come back with other properties than it had.
+    In a record without its own checksum (`record_crc`) only the body is covered. So, after a power
+    cut tore the tail, a record there may come back with other properties than it had.
     """
 
 
@@ -57,15 +57,15 @@ class History:
 
     ==============  ===========================================================================
     kill            every committed message is there
-    power cut       every message that was said to be synced is there; of the others, a prefix
+    power cut       every message that was reported as synced is there; of the others, a prefix
     clean shutdown  every committed message is there, also after a power cut
     ==============  ===========================================================================
 
-    What a quota let go of is gone, from the front and never more than the store said; the rest is
-    kept. A deleted topic's messages stay in the log, but no queue leads to them any more, whatever
-    happens next. With `Flush.ASYNC` what is older than the interval is synced.
+    A quota removes messages from the front only, and never more than the store said. A deleted
+    topic's messages stay in the log, but no queue leads to them any more, whatever happens next.
+    With `Flush.ASYNC`, messages older than the interval are synced.
 
-    A turn that was being committed when the process ended may be there in part, from its front.
+    If the process ended while a turn was being committed, a first part of the turn may be there.
     """
 
     committed: list[Sent] = field(default_factory=list[Sent])
@@ -74,11 +74,11 @@ class History:
     doubtful: list[Sent] = field(default_factory=list[Sent])
     """A refused turn that the disk also refused to erase."""
     synced_offset: int = 0
-    """The highest that the store ever claimed."""
+    """The highest offset up to which the store ever claimed to be synced."""
     first_offset: int = 0
-    """Where the log began, by what the store last said."""
+    """Where the log began, as the store last said."""
     deleted: dict[str, int] = field(default_factory=dict[str, int])
-    """Of deleted topics, the end of the log at that moment."""
+    """By deleted topic, the end of the log at the deletion."""
     deleting: tuple[str, int] | None = None
     """The topic that was being deleted when the process ended, and the end of the log then."""
 
@@ -107,20 +107,20 @@ class History:
         return message.physical_offset >= self.deleted.get(message.topic, 0)
 
     def note_deletion(self, *, is_done: bool) -> None:
-        """Take note of whether what was being deleted when the process ended is gone."""
+        """Note whether the topic that was being deleted when the process ended is gone."""
         if self.deleting is not None and is_done:
             topic, end = self.deleting
             self.deleted[topic] = end
         self.deleting = None
 
     def note_first(self, first_offset: int) -> None:
-        """Take note of where the store says that its log begins."""
+        """Note where the store says that its log begins."""
         if first_offset < self.first_offset:
             raise BrokenPromise(f"the first offset went back to {first_offset}")
         self.first_offset = first_offset
 
     def check_interval(self, until_ms: int) -> None:
-        """What was stored up to here must be synced by now."""
+        """Check that every message stored up to this time is synced by now."""
         for sent in self.committed:
             if sent.stored_ms <= until_ms and sent.end > self.synced_offset:
                 raise BrokenPromise(
@@ -128,7 +128,7 @@ class History:
                 )
 
     def check_synced(self, offset: int) -> None:
-        """Take note of what the store claims to be synced."""
+        """Note how far the store claims to be synced."""
         if offset < self.synced_offset:
             raise BrokenPromise(f"the synced offset went back to {offset}")
         self.synced_offset = offset
@@ -140,7 +140,7 @@ class History:
         return len(self.committed)
 
     def promised(self, ending: Ending) -> list[Sent]:
-        """Return the messages that must be there, of topics that nobody deletes."""
+        """Return the messages that must be there, of topics neither deleted nor being deleted."""
         deleting = self.deleting[0] if self.deleting is not None else ""
         survivors = self.committed[: self.survivors_min(ending)]
         return [
@@ -150,11 +150,11 @@ class History:
         ]
 
     def check_log(self, log: Log, ending: Ending, *, is_covered: bool) -> None:
-        """Compare what a recovered log holds with what was promised, and go on from it."""
+        """Compare a recovered log with what was promised, and continue from what it holds."""
         found = log.records
         if log.start > self.first_offset:
             raise BrokenPromise(f"the log begins at {log.start}, not at {self.first_offset}")
-        # A number that was given out, and whose record nobody knows, has no size.
+        # A message without a size stands for a queue offset given out whose record is unknown.
         gone = sum(
             1 for sent in self.committed if sent.physical_offset < log.start or not sent.size
         )
@@ -191,7 +191,7 @@ class History:
         self.synced_offset = log.end
 
     def _unfinished(self, found: list[Record], gone: int) -> list[Sent]:
-        """The turn of which a part may stand behind what was committed."""
+        """Return the turn of which a part may follow what was committed."""
         first = len(self.committed) - gone
         if self.doubtful and first < len(found) and _same(self.doubtful[0], found[first]):
             return self.doubtful

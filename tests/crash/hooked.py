@@ -30,7 +30,7 @@ def failpoint_of(operation: Operation, root: str) -> str:
 
 
 class Hooks:
-    """Calls one hook and numbers what it is called for."""
+    """Calls one hook and numbers the operations."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
@@ -54,7 +54,7 @@ class HookedFile:
 
     @property
     def path(self) -> str:
-        """Where it was opened."""
+        """The path under which it was opened."""
         return self._inner.path
 
     def size(self) -> int:
@@ -66,7 +66,7 @@ class HookedFile:
         return self._inner.read(count, position)
 
     def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
-        """Read what is in the page cache; None when the disk would have to be waited for."""
+        """Read from the page cache; None if that would have to wait for the disk."""
         return self._inner.read_cached(count, position)
 
     def is_cached(self, count: int, position: int) -> bool:
@@ -74,11 +74,11 @@ class HookedFile:
         return self._inner.is_cached(count, position)
 
     def is_blank(self, position: int) -> bool:
-        """Whether zeros alone stand from there on."""
+        """Whether only zeros follow from there on."""
         return self._inner.is_blank(position)
 
     def data_ranges(self) -> Iterator[tuple[int, int]]:
-        """Walk the ranges outside of which zeros alone stand."""
+        """Walk the ranges outside which there are only zeros."""
         return self._inner.data_ranges()
 
     def write(self, data: Buffer, position: int) -> None:
@@ -114,7 +114,7 @@ class HookedFileSystem:
         self._hooks = Hooks(hook)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> HookedFile:
-        """Open a file; with `create` make it when it is missing."""
+        """Open a file; with `create`, create it if it is missing."""
         if create and not self._inner.exists(path):
             self._hooks.around("create", path, lambda: self._inner.open(path, create=True).close())
         return HookedFile(self._inner.open(path, create=create, read_only=read_only), self._hooks)
@@ -137,11 +137,11 @@ class HookedFileSystem:
         return self._inner.immovable(folders)
 
     def check_writable(self, path: str) -> None:
-        """Do nothing where a file or folder may be changed; else an `OSError`."""
+        """Raise an `OSError` if a file or folder may not be changed."""
         self._inner.check_writable(path)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder of that name exists."""
         return self._inner.exists(path)
 
     def modified_ms(self, path: str) -> int:
@@ -153,7 +153,7 @@ class HookedFileSystem:
         return self._inner.room_of(path)
 
     def make_directories(self, path: str) -> None:
-        """Make a folder and those above it."""
+        """Make a folder and its parents."""
         if not self._inner.exists(path):
             self._hooks.around("make_directory", path, lambda: self._inner.make_directories(path))
 
@@ -162,7 +162,7 @@ class HookedFileSystem:
         self._hooks.around("rename", source, lambda: self._inner.rename(source, target))
 
     def exchange(self, left: str, right: str) -> None:
-        """Give two files or folders each other's name in one step."""
+        """Swap the names of two files or folders in one step."""
         self._hooks.around("exchange", left, lambda: self._inner.exchange(left, right))
 
     def remove(self, path: str) -> None:

@@ -1,9 +1,9 @@
 """Real kills of a writer on the real disk, at each named point: `python -m tests.crash.kills`.
 
 A point is a moment, a verb and a kind of file: "before sync checkpoint.new". A first run without a
-kill finds them all. Then, for each, a writer is forked that kills itself (SIGKILL) when it comes
-past it for the n-th time; a second one opens what that left and is killed at a random point, often
-inside of its start; and the last start is checked as in the model.
+kill finds all points. Then, for each, a writer is forked that kills itself (SIGKILL) when it passes
+the point for the n-th time. A second writer opens what the first left and is killed at a random
+point, often during its start. The last start is checked as in the model.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _put(subject: Subject, rng: Random, now_ms: int, tell: Any) -> None:
 
 
 def life(root: str, config: StoreConfig, seed: int, point: str | None, hit: int) -> list[list[Any]]:
-    """Fork a writer, kill it where it is told to, and return what it said until then."""
+    """Fork a writer that kills itself at a point; return what it said until then."""
     incoming, outgoing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -126,7 +126,7 @@ def life(root: str, config: StoreConfig, seed: int, point: str | None, hit: int)
 
 
 def follow(history: History, said: list[list[Any]]) -> None:
-    """Take note of what a writer said that it did."""
+    """Note what a writer said that it did."""
     for word, *rest in said:
         match word:
             case "opened":
@@ -181,7 +181,7 @@ def kill_at(point: str, points: Counter[str], flush: Flush, seed: int) -> None:
 
 
 def find_points(flush: Flush) -> Counter[str]:
-    """Let a writer live to its end, and return what it came past, and how often."""
+    """Let a writer live to its end; return the points that it passed, and how often."""
     with tempfile.TemporaryDirectory() as folder:
         said = life(f"{folder}/store", config_for(flush), 1, None, 0)
     return Counter(said[-1][1])

@@ -1,10 +1,11 @@
-"""Ends of a broker at every point of what kinds of message write: `python -m tests.crash.kinds`.
+"""A broker ended wherever it writes for the kinds of messages: `python -m tests.crash.kinds`.
 
-Each case prepares something, and does it on a simulated disk. It is repeated with the process ended
-before and behind each operation of the disk in turn, and with the log's writes cut off after every
-few bytes, so between the two records that most of them write. The next process goes on with what is
-there, by a kill or by a power cut, and the case says what must have come of it: no loss, nothing
-twice where that is promised, no half message before its commit.
+The kinds are transactions, delays, messages sent back, and repeated sends. Each case prepares
+something and then does it, on a simulated disk. It is repeated with the process ended before and
+after each operation of the disk in turn, and with the log's writes cut off after every few bytes,
+so also between the two records that most cases write. The next process continues with what the kill
+or the power cut left, and the case checks it: no loss, nothing twice where that is promised, no
+half message before its commit.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class Case(NamedTuple):
     """What is done, and what must come of it."""
 
     prepare: Callable[[Shop], str]
-    """Returns what `act` needs to know."""
+    """Return what `act` needs to know."""
     act: Callable[[Shop, str], None]
     finish: Callable[[Shop, str], None]
-    """Goes on in the next process, and checks."""
+    """Continue in the next process, and check."""
     checks_max: int = 15
 
 
@@ -69,7 +70,7 @@ def begun(shop: Shop) -> str:
 
 
 def begun_and_kept(shop: Shop) -> str:
-    """Send a half message that is like those before it, so that its end needs not to read it."""
+    """Send a half message like those before it, so that its end need not read it."""
     for _ in range(2):
         shop.end(shop.half(EARLIER), COMMIT)
     known = begun(shop)
@@ -80,7 +81,7 @@ def begun_and_kept(shop: Shop) -> str:
 
 
 def begun_and_heard(shop: Shop) -> str:
-    """Send a half message, and be there to be asked."""
+    """Send a half message, and stay connected to be asked about it."""
     shop.join()
     return begun(shop)
 
@@ -113,12 +114,12 @@ def answer_all(shop: Shop, how: int) -> None:
 
 
 def new_bodies(shop: Shop) -> list[bytes]:
-    """All but those that were there before."""
+    """The bodies of all messages but those that were there before."""
     return [body for body in shop.bodies() if body != EARLIER]
 
 
 def is_committed_once(shop: Shop, known: str) -> None:
-    """Whatever was written, the message comes with its commit, and once."""
+    """Whatever was written, the message comes once it is committed, and only once."""
     assert new_bodies(shop) in ([], [b"paid"])
     answer_all(shop, COMMIT)
     shop.end(half_of(shop, known), COMMIT)
@@ -133,7 +134,7 @@ def is_committed_by_its_answer(shop: Shop, known: str) -> None:
 
 
 def is_never_seen(shop: Shop, known: str) -> None:
-    """What is rolled back does not come."""
+    """A message that is rolled back does not come."""
     answer_all(shop, ROLLBACK)
     shop.end(half_of(shop, known), ROLLBACK)
     shop.restart()
@@ -148,13 +149,13 @@ def asked_once(shop: Shop) -> str:
 
 
 def given_up(shop: Shop, known: str) -> None:
-    """Let the time pass after which it is given up."""
+    """Let the time pass after which the transaction is given up."""
     shop.pass_time(INTERVAL)
     shop.save()
 
 
 def is_given_up(shop: Shop, known: str) -> None:
-    """It is where those are that are given up; maybe twice, which nobody promised not to be."""
+    """The message is in the topic of those given up; maybe twice, as nothing forbids that."""
     shop.join()
     for _ in range(3):
         shop.pass_time(INTERVAL)
@@ -163,7 +164,7 @@ def is_given_up(shop: Shop, known: str) -> None:
 
 
 def resumable(shop: Shop) -> str:
-    """Have one given up."""
+    """Have a transaction given up."""
     shop.half(b"paid", born_timestamp=0)  # Too old to be asked about.
     shop.pass_time(TIMEOUT)
     (message,) = shop.messages(topic=GIVEN_UP_TOPIC)
@@ -178,7 +179,7 @@ def resumed(shop: Shop, known: str) -> None:
 
 
 def is_resumed_once(shop: Shop, known: str) -> None:
-    """Who asks again makes no second transaction of it."""
+    """Asking again makes no second transaction of it."""
     resumed(shop, known)
     assert shop.open_count == 1
 
@@ -197,7 +198,7 @@ def delayed(shop: Shop) -> str:
 
 
 def delivered(shop: Shop, known: str) -> None:
-    """Let them be due."""
+    """Let both be due."""
     shop.pass_time(SECOND)
     shop.save()
 
@@ -211,20 +212,20 @@ def has_come_once(shop: Shop, known: str) -> None:
 
 
 def consumed(shop: Shop) -> str:
-    """Send what somebody cannot consume."""
+    """Send a message that a consumer cannot consume."""
     said = shop.ask(send_request(TOPIC, b"bad")).read(SendMessageResponse)
     return said.msg_id
 
 
 def back_request(known: str) -> Command:
-    """Say that it could not be consumed."""
+    """Make the request that says that it could not be consumed."""
     offset = decode_offset_id(known).physical_offset
     header = ConsumerSendMsgBack(offset, "billing", 1, origin_topic=TOPIC)
     return Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
 
 def give_back(shop: Shop, known: str) -> None:
-    """Send it back: that makes a topic, which must be saved before it is answered."""
+    """Send it back: this creates a topic, which must be saved before the answer is sent."""
     shop.wired.give(shop.peer, shop.wired.frame(shop.peer, back_request(known)))
     shop.wired.sync()
     shop.save()
@@ -241,7 +242,7 @@ def sent_back(shop: Shop, known: str) -> None:
 
 
 def comes_back(shop: Shop, known: str) -> None:
-    """It comes again, once; who had no answer sends it back again, and then it may come twice."""
+    """It comes again, once. Without an answer it is sent back again, and then it may come twice."""
     shop.pass_time(10 * SECOND)
     come = shop.bodies("%RETRY%billing")
     assert come in ([], [b"bad"])
@@ -264,7 +265,7 @@ def sent_once(shop: Shop, known: str) -> None:
 
 
 def is_stored_once(shop: Shop, known: str) -> None:
-    """Who sends it again gets the place of the only one."""
+    """Sending it again gets the place of the only message."""
     said = shop.ask(once_request()).read(SendMessageResponse)
     (message,) = shop.messages()
     assert said.queue_offset == message.queue_offset
@@ -305,7 +306,7 @@ class EndAt:
 
 
 def end_at(case: Case, point: Point, flush: Flush) -> EndAt | None:
-    """Play a case with its process ended there; None when it is over before."""
+    """Play a case with its process ended at a point; return None if it is over before that."""
     config = replace(config_of(FOLDER, flush=flush), transaction_checks_max=case.checks_max)
     shop = Shop(SimulatedFileSystem(), config)
     known = case.prepare(shop)
@@ -343,7 +344,7 @@ def points_of(case: Case, flush: Flush) -> Iterator[Point]:
 
 
 def main() -> int:
-    """Play all cases, each way of flushing: killed when it is async, power cuts when it is sync."""
+    """Play all cases with each way of flushing: kills if it is async, power cuts if it is sync."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.kinds", description=__doc__)
     parser.add_argument("case", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
     logging.disable(logging.WARNING)  # A broker that gives up a transaction says so at every point.

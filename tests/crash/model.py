@@ -1,13 +1,14 @@
-"""Lives of a store on a simulated disk, each ended somewhere, each checked by the next.
+"""The crash model: a store lives a few lives on a simulated disk, and each start is checked.
 
-One seed is one run: a store is opened, does random work, and is killed, loses its power or is shut
-down, a few times over. An ending strikes at a random operation of the disk, also inside of a start
-or a shutdown; power cuts are drawn several times, and each image is opened and checked by itself.
-On the way the disk refuses things: room, a write behind its first bytes, a sync.
+Each seed is one run. In each life the store is opened and does random work, until it is killed,
+loses its power or is shut down. A life may end at any operation of the disk, even during a start or
+a shutdown. For a power cut, several images of what the disk may hold are drawn, and each is opened
+and checked by itself. During a life the disk may refuse room, a sync, or a write after its first
+bytes.
 
-What is checked is the table in `history.py`, and that after each start the queues, read through the
-store, and after each shutdown the files of the ConsumeQueues and of the index, are what the oracle
-makes of the log alone.
+Each start must keep the promises in the table of `history.py`. Besides, the store must agree with
+the oracle, which works from the log alone: after each start with its queues, read through the
+store; after each shutdown with the files of the ConsumeQueues and of the index.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ if TYPE_CHECKING:
 LIVES_MAX = 4
 STEPS_MAX = 30
 JOURNALLED = 3
-"""The remainder by 4 of seeds that take their few queues for very many: a journal is written."""
+"""Seeds with this remainder by 4 take their few queues for very many: a journal is written."""
 IMAGES_PER_CUT = 3
 TOOLS_RATE = 0.05
-"""Of the stores that were shut down, how many the offline tools look at, too."""
+"""The share of the stores shut down that the offline tools check, too."""
 TENDED = 5
-"""The remainder by 8 of seeds whose store is tended between its lives."""
+"""Seeds with this remainder by 8 have their store tended between its lives; see `tending`."""
 SPOILT = (1, 7)
-"""The remainders by 8 of seeds of which images are spoilt, of each end of a life; see `spoilt`.
+"""Seeds with these remainders by 8 spoil some images at each end of a life; see `spoilt`.
 
-What else these seeds do is not touched by it. The second ones have a journal."""
+This does not affect what else they do. Those with the second remainder have a journal."""
 LEFT_EACH = 3
-"""Of the images that a run opens, each third, from its first on, is looked at before."""
+"""Every third image of a run, beginning with the first, is checked offline before it is opened."""
 DISK_SIZE = 4 << 20
 QUEUES = range(2)
 TOPICS = ("A", "B", "%RETRY%g", BATCH_TOPIC)
@@ -96,20 +97,20 @@ class Chaos:
 
 @dataclass
 class Run:
-    """One seed."""
+    """The run of one seed."""
 
     rng: Random
     config: StoreConfig
     disk: SimulatedFileSystem
     history: History = field(default_factory=History)
     ending: Ending = Ending.CLOSED
-    """The worst that happened since the store was last opened."""
+    """The worst ending since the store was last opened."""
     images: int = 0
-    """How many ends of a life were opened and checked."""
+    """How many images were opened and checked."""
     spoilt: int = 0
     """How many more were spoilt, and then opened."""
     uncovered: int = 0
-    """Of these, how many were given up because of `Uncovered`."""
+    """How many were given up because of `Uncovered`; spoilt ones do not count."""
     trace: list[str] = field(default_factory=list[str])
     now_ms: int = 1_700_000_000_000
     ticked_ms: int = 0
@@ -120,7 +121,7 @@ class Run:
     knows_checked: bool = True
     """Whether the checkpoint is there, which says where records with a checksum begin."""
     has_cut: bool = False
-    """Whether a repair cut the log, and no shutdown since: a power cut may bring back entries."""
+    """Whether a repair cut the log since the last clean shutdown: entries may come back then."""
     subject: Subject | None = None
     chaos: Chaos | None = None
 
@@ -179,7 +180,7 @@ class Run:
                     self.trace = other.trace
 
     def end_tool(self, name: str, kind: Ending) -> None:
-        """End a process that had the store without serving it."""
+        """End the process of a tool, which had the store without serving it."""
         self.trace.append(f"{name} ends by {kind.name}")
         self.ending = max(self.ending, kind, key=lambda ending: ending.value)
         self.disk.hook = None
@@ -189,14 +190,14 @@ class Run:
             self.disk = self.disk.kill()
 
     def tend(self) -> None:
-        """Do what an operator may do while the store stands still."""
+        """Do what an operator may do while the store is stopped."""
         if self.is_tended:
             self.disk.hook = None
             self.disk.total = DISK_SIZE
             tend(self, lambda number: Chaos(self.rng, number, 0.0))
 
     def _work(self) -> bool:
-        """Do random things; True when the store was shut down and everything went well."""
+        """Do random things; return whether the store was shut down and everything went well."""
         subject = self.open()
         for _ in range(self.rng.randint(1, STEPS_MAX * self.length)):
             step = self.rng.choices(_STEPS, _WEIGHTS)[0]
@@ -212,7 +213,7 @@ class Run:
         return self.close(subject)
 
     def _check_kept(self, subject: Subject) -> None:
-        """No more may be gone than the quota, or a disk that fills up, asked for."""
+        """Check that no more is gone than the quota, or a disk filling up, asked for."""
         before = self.history.first_offset
         self.history.note_first(subject.first_offset)
         quota = self.config.retention_size_max
@@ -249,7 +250,7 @@ class Run:
         return subject
 
     def close(self, subject: Subject) -> bool:
-        """Shut the store down and check its files; whether it was a clean shutdown."""
+        """Shut the store down and check its files; return whether the shutdown was clean."""
         is_clean = subject.close(self.now_ms)
         self.subject = None
         self.trace.append(f"closed, {'' if is_clean else 'not '}cleanly")
@@ -261,7 +262,7 @@ class Run:
         log = log_of(self.disk)
         self.history.check_synced(log.end)
         self.history.note_first(max(log.start, self.history.first_offset))
-        if self.is_tended:  # How its index came about nobody can tell from the log.
+        if self.is_tended:  # The log does not tell how its index came about.
             check_queue_files(self.disk, log, self.history, self.config)
         else:
             check_files(self.disk, log, self.history, self.config)
@@ -299,7 +300,7 @@ def turn(run: Run, subject: Subject) -> None:
         run.history.in_flight = []
     else:
         run.history.committed += run.history.in_flight
-        if run.history.in_flight:  # Else nothing was written, and so nothing erased before.
+        if run.history.in_flight:  # Otherwise nothing was written, so nothing was erased first.
             run.history.doubtful = []
         run.history.in_flight = []
 
@@ -348,7 +349,7 @@ def sync(run: Run, subject: Subject) -> None:
 
 
 def upkeep(run: Run, subject: Subject) -> None:
-    """Let what is done in the background go on for a bit."""
+    """Let the background work proceed a little."""
     run.now_ms += run.rng.choice((0, 100, 2000))
     subject.upkeep(run.now_ms)
     run.ticked_ms = run.now_ms
@@ -374,7 +375,7 @@ def delete(run: Run, subject: Subject) -> None:
 
 
 def fill_disk(run: Run, subject: Subject) -> None:
-    """Leave no room on the disk, or a little."""
+    """Leave no room on the disk, or only a little."""
     space = run.disk.space("/")
     run.disk.total = space.total - space.free + run.rng.choice((0, 4096, 20_000))
 
@@ -424,11 +425,10 @@ def config_for(rng: Random) -> StoreConfig:
 
 
 def run_seed(seed: int, *, spoils: bool = True) -> Run:
-    """Run one seed to its end; `BrokenPromise`, or whatever the store raises, says what is wrong.
+    """Run one seed to its end; a `BrokenPromise`, or whatever the store raises, is a finding.
 
-    Without `spoils` no images are spoilt, which takes most of the time of seeds that do it.
-
-    The run is attached to the error as a note, so that a failure tells how it came about.
+    The error gets the run's trace as a note, so that it tells how it came about. Without `spoils`
+    no images are spoilt; in the seeds that do it, spoiling takes most of the time.
     """
     rng = Random(seed)
     run = Run(rng, config_for(rng), SimulatedFileSystem(total=DISK_SIZE))
@@ -443,7 +443,7 @@ def run_seed(seed: int, *, spoils: bool = True) -> Run:
         run.is_tended = True
         write_topics(run.disk, TOPICS)
     usual = LogScan.stretches_after
-    # The logs here are too short for stretches: every other start looks for them soon all the same.
+    # The logs here are too short for stretches; every other seed looks for them early all the same.
     LogScan.stretches_after = usual if seed % 2 else 2
     try:
         for _ in range(rng.randint(1, LIVES_MAX)):

@@ -1,7 +1,7 @@
 """Deliberate mistakes in the code that keeps the promises; the crash model must catch each.
 
 A mutant replaces one function of the store by one with a mistake that somebody could make. If the
-model runs through with it, the model is too weak.
+model finds nothing with it, the model is too weak.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Mutant(NamedTuple):
     attribute: str
     replacement: Any
     is_spoilt: bool = False
-    """Whether only stores that were spoilt show it."""
+    """Whether only stores that were spoilt show the mistake."""
 
     @contextmanager
     def at_work(self) -> Generator[None]:
@@ -63,7 +63,7 @@ def _nothing(*arguments: object, **options: object) -> None:
 
 @contextmanager
 def _repairing_without_erasing(*arguments: Any, **options: Any) -> Generator[str | None]:
-    """Keep what is torn in a file of its own, and leave it in the log, too."""
+    """Keep what is torn in a side file, but leave it in the log, too."""
     module: Any = log_repair
     right = module.erase, module._erase_unseen
     module.erase = module._erase_unseen = _nothing

@@ -1,11 +1,11 @@
-"""The names of a simulated disk: what the process sees, and what a power cut leaves of it.
+"""The names of a simulated disk: what the process sees, and what a power cut leaves.
 
-Each verb on names is one atomic change of some entries. Changes stay pending until the folder they
-are in is synced. What a power cut does with the pending ones is what a journalling file system may
-do: either a prefix of them survives, in order (one journal, as ext4 and XFS have it), or any subset
-in which no change survives without the earlier ones that it builds on: those that touched the same
-name, a folder above it, or a name below it. The second is weaker than ext4 and is what the seam
-promises. Syncing a folder therefore also makes durable that the folder exists.
+Each verb on names is one atomic change of some entries. A change stays pending until the folder it
+is in is synced. A power cut does with the pending changes what a journalling file system may do.
+Either a prefix of them survives, in order (one journal, as in ext4 and XFS). Or any subset survives
+in which no change is without the earlier ones that it builds on: those that touched the same name,
+a folder above it, or a name below it. The second is weaker than ext4 and is what the seam promises.
+Syncing a folder therefore also makes the folder itself durable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """A folder; it is only a kind, what is in it is told by the paths."""
+    """A folder; only a kind of node: the paths tell what is in it."""
 
 
 Node: TypeAlias = Content | Folder
@@ -58,7 +58,7 @@ class Names:
     def sync(self, folder: str) -> None:
         """Make the changes in a folder durable, and those that they build on.
 
-        What got another name is one of the folder that has the new one.
+        A rename is a change in the folder of the new name.
         """
         chosen: set[int] = set()
         for number in range(len(self._pending) - 1, -1, -1):

@@ -1,10 +1,9 @@
 """Sends that are repeated until they are answered: `python -m tests.crash.once_kills --sends N`.
 
-`cometmq up` runs as a process of its own. A client sends N messages, many at a time, while its
+`cometmq up` runs in its own process. A client sends N messages, many at a time. Meanwhile its
 connections are cut at random moments, with answers on their way, and the process is killed
-(SIGKILL) and started again on what it left. Each send is repeated by the client, with the same id,
-until an answer comes. What must hold in the end: each message is stored once, and where its answer
-said.
+(SIGKILL) and restarted on what it left. The client repeats each send with the same id until an
+answer comes. In the end each message must be stored once, at the place that its answer said.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _NOWHERE: Final = -1
 
 
 class Orders:
-    """The messages of one run, and what was said about each."""
+    """The messages of one run, and what was answered for each."""
 
     def __init__(self, count: int, rng: Random) -> None:
         self._numbers = iter(range(count))
@@ -60,7 +59,7 @@ class Orders:
         self._goal = count
 
     async def work(self, mq: Client) -> None:
-        """Send one after the other until there are no more."""
+        """Send one message after the other until none are left."""
         for number in self._numbers:
             self.note(number, await mq.send(TOPIC, b"%d" % number, timeout=TIMEOUT_SECONDS))
 
@@ -72,7 +71,7 @@ class Orders:
             self._has_come.set()
 
     async def some(self) -> None:
-        """Wait for a random number of answers more."""
+        """Wait for a random number of further answers."""
         self._goal = min(self.count, self.answered + self._rng.randrange(1, 2 * SENDS_A_CUT))
         self._has_come.clear()
         if self.answered < self._goal:
@@ -107,7 +106,7 @@ class Lives:
         self.process: Popen[str]
 
     async def begin(self) -> str:
-        """Start a broker; returns its name server's address."""
+        """Start a broker; return its name server's address."""
         entered = await asyncio.to_thread(
             self._stack.enter_context, running(self._folder, *self._options)
         )
@@ -145,7 +144,7 @@ async def disturb(mq: Client, orders: Orders, lives: Lives) -> None:
 
 
 async def stored(mq: Client) -> list[tuple[int, int]]:
-    """Read all queues: places, and the numbers of the messages there."""
+    """Read all queues; return the places and the numbers of the messages there."""
     found: list[tuple[int, int]] = []
     for queue in await mq.queues(TOPIC):
         offset = 0
@@ -156,7 +155,7 @@ async def stored(mq: Client) -> list[tuple[int, int]]:
 
 
 async def send_all(folder: Path, count: int, flush: Flush, rng: Random) -> Orders:
-    """Send so many messages, whatever happens, and check what is stored."""
+    """Send `count` messages, whatever happens, and check what is stored."""
     lives, orders = Lives(folder, flush), Orders(count, rng)
     nameserver = await lives.begin()
     try:
@@ -176,7 +175,7 @@ async def send_all(folder: Path, count: int, flush: Flush, rng: Random) -> Order
 
 
 def run(count: int, flush: Flush, rng: Random) -> str:
-    """Send so many; says what was seen."""
+    """Send `count` messages; return what was seen."""
     with tempfile.TemporaryDirectory(prefix="cometmq-once-") as folder:
         orders = play(send_all(Path(folder), count, flush, rng))
     assert orders.kills, "so few sends that nothing was killed"
@@ -193,7 +192,7 @@ def main() -> int:
     parser.add_argument("--flush", choices=[each.value for each in Flush], help="only this way")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
     arguments = parser.parse_args()
-    logging.getLogger("cometmq").setLevel(logging.ERROR)  # It tells of each cut.
+    logging.getLogger("cometmq").setLevel(logging.ERROR)  # It reports each cut.
     for flush in [Flush(arguments.flush)] if arguments.flush else list(Flush):
         said = run(arguments.sends, flush, Random(arguments.seed))
         sys.stdout.write(f"seed {arguments.seed}, {said}\n")

@@ -1,8 +1,8 @@
 """What a log means, worked out without the store's code: its records, ConsumeQueues and index.
 
-Everything here is read from the bytes of the log alone, the slow and plain way, with nothing of the
-store or the protocol imported. Stores of a live Apache broker agree with it, see `test_oracle.py`;
-so what it says of a log is what the store must have made of it.
+Everything here is computed from the bytes of the log alone, in the slow and plain way, and nothing
+of the store or the protocol is imported. The oracle agrees with stores of a live Apache broker (see
+`test_oracle.py`), so what it makes of a log is what the store must have made of it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Log:
     start: int = 0
     end: int = 0
     trailing: bytes = b""
-    """What stands in the last segment, and those behind it, after the end."""
+    """The bytes after the end, in its segment and all later ones."""
 
 
 def read_log(segments: dict[int, bytes]) -> Log:

@@ -1,9 +1,10 @@
 """Damage to messages that were safe, and an operator who has `cometmq store repair` mend it.
 
-Damaged are messages that the store knows to be on the disk, with others like that behind them: so
-nobody may take it for a torn tail. Where the repair steps over them, what the model knows from then
-on has the records that it put in their place; all else must be where it was. Where it cuts, all in
-front must be where it was, and what stood behind, damage included, in `cut/`.
+Only messages are damaged that the store knows to be on the disk, with more such messages after
+them, so the damage may not pass for a torn tail. If the repair steps over them, the model replaces
+them by the records that the repair put in their place; all else must be where it was. If the repair
+cuts, everything before the cut must be where it was, and everything after it, damage included, must
+be in `cut/`.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from cometmq.store.mending.repair_plan import StepOver
 
 BODY_SIZE_MIN = 10
-"""Of a message that is damaged: a flipped byte of its body never goes unnoticed."""
+"""The smallest body of a message that is damaged: a bit flipped in it never goes unnoticed."""
 TRIES_MAX = 4
 
 
 def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> None:
-    """Do it once; `ends_at` makes the hook that ends a process at an operation."""
+    """Damage and repair once; `ends_at` makes the hook that ends a process at an operation."""
     finish_swap(run.disk, ROOT)
     victims = _victims(run)
     if not victims:
@@ -60,7 +61,7 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
     for tries in range(TRIES_MAX):
         safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
         if safe < victims[-1].end:
-            # A power cut took the note of how far was synced: now it may be a torn tail.
+            # A power cut took the note of how far the log is synced: this may be a torn tail now.
             raise Uncovered("nobody knows any more that it was safe")
         if cut and not _keeps_offsets(run, behind):
             raise Uncovered("nobody knows any more which numbers behind it came to the disk")
@@ -69,7 +70,7 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
         if (done := _repair(run, cut=cut)) is not None:
             steps = done
             break
-        # A power cut in its middle takes what was only in memory.
+        # A power cut during the repair takes what was only in memory.
         promised = run.history.promised(run.ending)
         bytes_behind = [(sent, data) for sent, data in bytes_behind if sent in promised]
     if cut:
@@ -83,7 +84,7 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
 
 
 def _victims(run: Run) -> list[Sent]:
-    """Choose one message or two that the store knows to be safe, and not to be the last."""
+    """Choose one or two messages that the store knows to be safe, but not the last of these."""
     safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
     here = {record.physical_offset for record in log_of(run.disk).records}
     known = [
@@ -93,7 +94,7 @@ def _victims(run: Run) -> list[Sent]:
     ]
     choice = [sent for sent in known[:-1] if len(sent.body) >= BODY_SIZE_MIN]
     victims = run.rng.sample(choice, min(len(choice), run.rng.choice((1, 1, 2))))
-    # Where nothing is left of a queue, what its next number is depends on files of it.
+    # If nothing is left of a queue, its next number depends on its files.
     left = {(sent.topic, sent.queue_id) for sent in known if sent not in victims}
     victims = [sent for sent in victims if (sent.topic, sent.queue_id) in left]
     return sorted(victims, key=lambda sent: sent.physical_offset)
@@ -137,16 +138,16 @@ def _file_of(run: Run, sent: Sent) -> tuple[File, int]:
 
 
 def _keeps_offsets(run: Run, behind: list[Sent]) -> bool:
-    """Whether the model has a word for each queue's next number, were these cut off.
+    """Whether the model knows each queue's next number, were these messages cut off.
 
-    One of which nothing is left goes on where it would have, as if all of it had expired; or not,
-    if nobody noted that it came to the disk.
+    A queue of which nothing is left continues where it would have, as if all of it had expired;
+    unless nobody noted that its messages came to the disk.
     """
     first_offset = log_of(run.disk).start
     left = _queues_in(run, first_offset, behind[0].physical_offset)
     given_up = [sent for sent in behind if (sent.topic, sent.queue_id) not in left]
     safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
-    # Behind a cut, entries may still tell numbers that it gave up.
+    # After a cut, entries may still tell numbers that it gave up.
     is_plain = first_offset > 0 and run.knows_checked and not run.has_cut
     return not given_up or (is_plain and all(sent.end <= safe for sent in given_up))
 
@@ -161,7 +162,7 @@ def _queues_in(run: Run, start: int, end: int) -> set[tuple[str, int]]:
 
 
 def _check_found(run: Run, victims: list[Sent]) -> None:
-    """See that `verify` names the places."""
+    """Check that `verify` names the first damaged place."""
     report = Report(findings_max=1000)
     for _ in verify(inspect(run.disk, ROOT, run.config), report):
         pass
@@ -172,7 +173,7 @@ def _check_found(run: Run, victims: list[Sent]) -> None:
 
 
 def _repair(run: Run, *, cut: bool) -> list[StepOver] | None:
-    """Have damage stepped over, or cut off; `None` if the process was ended before it was done."""
+    """Have damage stepped over or cut off; return None if the process ended before it was done."""
     try:
         store, plan = inspect(run.disk, ROOT, run.config), Plan()
         for _ in make_plan(store, plan, cut=cut):
@@ -190,7 +191,7 @@ def _repair(run: Run, *, cut: bool) -> list[StepOver] | None:
 
 
 def _stepped_over(run: Run, victims: list[Sent], steps: list[StepOver]) -> list[Sent]:
-    """Return the victims with what an earlier repair had put beside them, where it was moved."""
+    """Return the victims, and what an earlier repair put beside them if it is replaced now."""
     ranges = [step.damage for step in steps]
     beside = [
         sent
@@ -202,7 +203,7 @@ def _stepped_over(run: Run, victims: list[Sent], steps: list[StepOver]) -> list[
 
 
 def _go_on_with(run: Run, victims: list[Sent], safe: int) -> None:
-    """Know what stands now where the damaged messages did; in front of `safe` nothing is lost."""
+    """Learn what is now in place of the damaged messages; nothing before `safe` is lost."""
     history, log = run.history, log_of(run.disk)
     instead = [
         sent_of(record)
@@ -221,7 +222,7 @@ def _go_on_with(run: Run, victims: list[Sent], safe: int) -> None:
 
 
 def _go_on_in_front_of(run: Run, cut_at: int) -> None:
-    """Know nothing any more of what stood behind, but for the numbers that were given out."""
+    """Forget everything after the cut, except which numbers were given out."""
     history = run.history
     kept = [sent for sent in history.committed if sent.physical_offset < cut_at]
     left = _queues_in(run, log_of(run.disk).start, cut_at)
@@ -236,7 +237,7 @@ def _go_on_in_front_of(run: Run, cut_at: int) -> None:
 
 
 def _check_kept(run: Run, bytes_behind: list[tuple[Sent, bytes]]) -> None:
-    """See that what was cut off is in `cut/`, whatever ended the process."""
+    """Check that what was cut off is in `cut/`, whatever ended the process."""
     folder = f"{ROOT}/cut"
     copies: list[bytes] = []
     for entry in run.disk.list(folder) if bytes_behind else ():
@@ -249,7 +250,7 @@ def _check_kept(run: Run, bytes_behind: list[tuple[Sent, bytes]]) -> None:
 
 
 def _begins_behind(victim: Sent, log: Log, kept: list[Sent], safe: int) -> bool:
-    """Whether its queue begins behind it then: it passes for expired, like those in front."""
+    """Whether its queue now begins after it: it passes for expired, like the messages before it."""
     places = [
         sent.physical_offset
         for sent in kept

@@ -1,9 +1,9 @@
-"""Damage that no crash does: sectors that read as zeros, files that are gone, bits that flipped.
+"""Damage that no crash causes: sectors that read as zeros, lost files, flipped bits.
 
-A disk that lies about its syncs leaves zeros where data was safe, a check of the file system or an
-operator loses a file or a folder, and what nobody had synced yet may be anything. Each `Damage` is
-one of these, done to a store that stands still behind a power cut, alone or with another one;
-`spoilt` says what may come of it.
+A disk that lies about its syncs leaves zeros where data was safe; a check of the file system or an
+operator loses a file or a folder; and bytes not synced yet may be anything. Each `Damage` is one of
+these, done to a stopped store after a power cut, alone or with another one. `spoilt` says what may
+come of it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIELDS: Final = {
 }
 """Where the fields of a record's head are; all but the last have a fixed place."""
 COVERED: Final = frozenset({"size", "magic", "checksum", "number", "offset", "body size"})
-"""Those by which a torn record is known without a checksum of its own, whatever else there is."""
+"""The fields that show a torn record even if it has no checksum of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,20 @@ class Damage:
     path: str
     start: int = 0
     end: int = 0
-    """Of a part of the file; nothing when all of it is gone."""
+    """Both delimit a part of the file; 0 if all of it is gone."""
     field: str = ""
-    """Of a flipped bit: which field of a record it is in."""
+    """For a flipped bit: which field of a record it is in."""
     record: Record | None = None
-    """And which record."""
+    """And in which record."""
 
     @property
     def is_of_log(self) -> bool:
-        """Whether messages are concerned, and not what follows from them."""
+        """Whether it concerns messages, not what is derived from them."""
         return self.path.startswith(f"{LOG}/")
 
     @property
     def is_of_queues(self) -> bool:
-        """Whether it is one of queues."""
+        """Whether it concerns queues."""
         return self.path.startswith(QUEUE_FOLDERS)
 
     @property
@@ -82,7 +82,7 @@ class Damage:
 
     @property
     def queue(self) -> tuple[str, int] | None:
-        """Which queue alone is concerned; None when more are, or none is."""
+        """The queue, if it concerns exactly one; else None."""
         for folder in QUEUE_FOLDERS:
             parts = self.path.removeprefix(f"{folder}/").split("/")
             if self.path.startswith(f"{folder}/") and len(parts) >= 2:
@@ -97,12 +97,12 @@ Choice: TypeAlias = "Callable[[Spoilt, Random], Damage | None]"
 
 
 def choose(spoilt: Spoilt, rng: Random) -> Damage | None:
-    """Choose one that can be done to a store; None when the die fell on what that does not have."""
+    """Choose a damage to a store; None if the die fell on something that is not there."""
     return rng.choices(_KINDS, _WEIGHTS)[0](spoilt, rng)
 
 
 def choose_more(spoilt: Spoilt, rng: Random) -> list[Damage]:
-    """Choose two, of small files as well; one where the die fell on what a store does not have."""
+    """Choose two damages, small files included; fewer if one is impossible or hides the other."""
     table = _TABLE + _SMALL
     kinds = rng.choices([kind for _, kind in table], [weight for weight, _ in table], k=2)
     found = [damage for kind in kinds if (damage := kind(spoilt, rng)) is not None]
@@ -111,11 +111,11 @@ def choose_more(spoilt: Spoilt, rng: Random) -> list[Damage]:
 
 
 def _is_hidden(left: Damage, right: Damage, *, is_listed: bool) -> bool:
-    """Whether one of two takes what the other one would be known by, or done to.
+    """Whether one of two damages removes what would show the other, or what the other is done to.
 
-    Of a queue that is lost with the list that names it, or with the checkpoint that this list is
-    believed by, nobody knows; nor of the log's first files, which the checkpoint needs, without it.
-    A store that has neither a checkpoint nor `abort`, nor a list yet, may be one of Apache's.
+    Nothing shows that a queue is lost if the list that names it is lost too, or the checkpoint that
+    the list depends on; nor that the log's first files are, without the checkpoint, which needs
+    them. A store with neither a checkpoint nor `abort`, nor a list yet, may be one of Apache's.
     """
     pair = ((left, right), (right, left))
     return any(
@@ -128,7 +128,7 @@ def _is_hidden(left: Damage, right: Damage, *, is_listed: bool) -> bool:
 
 
 def inflict(spoilt: Spoilt, damage: Damage, rng: Random) -> None:
-    """Do it, so that it lasts."""
+    """Do a damage, and sync it."""
     disk = spoilt.disk
     if damage.is_lost:
         _lose(spoilt, damage.path)
@@ -173,7 +173,7 @@ def _zeros_in(*places: str) -> Choice:
 
 
 def _zeros(spoilt: Spoilt, rng: Random, path: str) -> Damage | None:
-    """Zero a sector or a page, mostly one in which there is something."""
+    """Zero a sector or a page, mostly one that is not blank."""
     file = spoilt.disk.open(path, read_only=True)
     data = file.read(file.size(), 0)
     file.close()
@@ -213,7 +213,7 @@ def _loss_of_queue(spoilt: Spoilt, rng: Random) -> Damage | None:
 
 
 def _flip_in_tail(spoilt: Spoilt, rng: Random) -> Damage | None:
-    """Flip a bit in the head of a record that nobody promised."""
+    """Flip a bit in the head of a record that was not promised."""
     tail = [each for each in log_of(spoilt.disk).records if each.physical_offset >= spoilt.safe]
     if not tail:
         return None
@@ -268,4 +268,4 @@ _SMALL: Final[list[tuple[int, Choice]]] = [
     (1, _loss_of(TOPICS)),
     (1, _zeros_of(TOPICS)),
 ]
-"""Files of which none is changed where one damage is chosen alone."""
+"""Damage to small files, which is done only where two damages are chosen."""

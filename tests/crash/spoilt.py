@@ -1,25 +1,25 @@
-"""What may come of a store that was spoilt: see `spoiling` for how.
+"""What may come of a store that was spoilt; see `spoiling` for how.
 
 =======================  ==========================================================================
 where the damage is      what a start may do
 =======================  ==========================================================================
-the log, promised        refuse it, naming the place, with no byte changed; `repair` then keeps all
-                         that is sound
-the log, unpromised      the same, or cut in front of it
-the log's first file     the same, or begin behind it, as if it had expired
-queues                   refuse it, naming the queue; or serve all others, and refuse what is
-                         damaged of this one; or make it again. `rebuild` gives all of it back
+the log, promised        refuse the store, naming the place, without changing a byte; `repair` then
+                         keeps everything sound
+the log, unpromised      the same, or cut the log before the damage
+the log's first file     the same, or begin the log after this file, as if it had expired
+queues                   refuse the store, naming the queue; or serve all other queues, and refuse
+                         the damaged part of this one; or rebuild it. `rebuild` restores all of it
 `abort`, lost            take what a power cut left of the log and the queues for damage, as above
-`deleted_topics.json`    refuse it, naming the file, until it is removed. Then, and where it is
+`deleted_topics.json`    refuse the store, naming the file, until it is removed. Then, or if it is
                          lost, deleted topics come back, or their queues are refused, until they
                          are deleted again; and the unpromised tail may be cut
-all else                 exactly what it would have done
+all else                 exactly what it would have done without the damage
 =======================  ==========================================================================
 
-Of two damages either may be what a refusal names, and what it says is done until there is none.
-Never is another message read than was put, never a number given out twice that was promised, never
-is a sound record cut that is in no side file, and never does `verify` call a store sound that lacks
-something. In the end, whatever was refused or mended, the files are those that the oracle makes of
+If there are two damages, a refusal may name either of them; what it says is done, until a start is
+not refused. Never is a message read other than one that was put, a promised number given out twice,
+or a sound record cut that is in no side file; and `verify` never calls a store sound if something
+is missing. In the end, whatever was refused or mended, the files are those that the oracle makes of
 the log.
 """
 
@@ -76,14 +76,14 @@ if TYPE_CHECKING:
     from cometmq.store.looking.inspection import Inspected
 
 IMAGES_EACH = 3
-"""How many images of each end of a life are spoilt, once with one damage and once with two."""
+"""How many images of each end of a life get one damage; as many get two."""
 MENDS_MAX = 3
 KEYS_MAX = 12
-"""Messages that are looked for by their keys, each time."""
+"""About how many messages are looked up by their keys, each time."""
 OF_THE_LOG = {Kind.RECORD, Kind.BLOCK, Kind.LOST_MESSAGE}
 MADE_BY_A_START = {Kind.CHECKPOINT, Kind.QUEUE_ENDS}
 OF_NO_MARK = {Kind.OFFSET_TWICE, Kind.OUT_OF_REACH}
-"""Findings that a rebuild leaves, where nobody knows any more that a topic was deleted."""
+"""Findings that a rebuild leaves if nothing says any more that a topic was deleted."""
 
 CUT = f"{ROOT}/cut"
 
@@ -91,9 +91,9 @@ Queue = tuple[str, int]
 
 
 def spoil(run: Run, rng: Random, topics: Iterable[str], disk_size: int) -> int:
-    """Cut the power some times where a run stands, spoil what is left, and check what comes of it.
+    """Cut the power several times where a run is now; spoil and check what each cut leaves.
 
-    The run itself goes on as if nothing had been. Returns how many images were looked at.
+    The run itself continues as if nothing had happened. Return how many images were checked.
     """
     dead, count = run.disk, 0
     run.disk = dead.kill()
@@ -103,7 +103,7 @@ def spoil(run: Run, rng: Random, topics: Iterable[str], disk_size: int) -> int:
         spoilt = Spoilt(image, run.config, run.history.copy(), run.ending, run.now_ms)
         try:
             count += spoilt.run(rng, topics, choose_more if number >= IMAGES_EACH else _choose_one)
-        except Uncovered:  # As where the flipped bit is in a field that nothing covers.
+        except Uncovered:  # For example, a bit flipped in a field that nothing covers.
             count += 1
         except BaseException as error:
             error.add_note("spoilt:\n  " + "\n  ".join(spoilt.trace))
@@ -123,31 +123,31 @@ class Spoilt:
     known: int = 0
     """How far the store knows the log to be on the disk."""
     safe: int = 0
-    """How far that was promised, or is known."""
+    """How far the log was promised to be there, or is known to be on the disk."""
     hurt: set[Queue] = field(default_factory=set[Queue])
     """Queues that were refused, in whole or in part."""
     unknown: set[Queue] = field(default_factory=set[Queue])
-    """Queues of which nothing is left in the log: what their next number is, nobody can say."""
+    """Queues of which nothing is left in the log: nobody can say what their next number is."""
     topics: Iterable[str] = ()
     """All that there ever were."""
     damages: list[Damage] = field(default_factory=list[Damage])
     intact: Log = field(default_factory=Log)
-    """The log before it was spoilt, its files, and what of it the damages are in."""
+    """The log before it was spoilt, its files, and the records that the damages hit."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     hit: list[Record] = field(default_factory=list[Record])
     refusal: str = ""
-    """Of the last start."""
+    """The refusal of the last start."""
     is_repaired: bool = False
-    """Whether the log was."""
+    """Whether the log was repaired."""
     rebuilt: int = 0
-    """How many times its queues were."""
+    """How many times the queues were rebuilt."""
     puts: int = 0
     trace: list[str] = field(default_factory=list[str])
 
     def run(
         self, rng: Random, topics: Iterable[str], chosen: Callable[[Spoilt, Random], list[Damage]]
     ) -> bool:
-        """Spoil it and judge; False when there was nothing to spoil."""
+        """Spoil the image and judge what comes of it; return False if nothing could be spoilt."""
         if not self.disk.exists(LOG):
             return False
         self.topics = topics
@@ -165,7 +165,7 @@ class Spoilt:
         self.damages = chosen(self, rng)
         has_list = self.disk.exists(ENDS)
         if not self.damages or (not has_list and any(each.is_of_queues for each in self.damages)):
-            return False  # Until the first checkpoint behind a start nobody may know what is lost.
+            return False  # Until the first checkpoint after a start, nobody may know what is lost.
         self.trace += map(str, self.damages)
         of_log = self._inflict_all(rng)
         if self._is_spoilt(CHECKPOINT) and not (self.known or _are_flips_covered(of_log, ())):
@@ -174,7 +174,7 @@ class Spoilt:
         return True
 
     def _inflict_all(self, rng: Random) -> list[Damage]:
-        """Do the damages; returns those that concern messages."""
+        """Do the damages; return those that change what the log says."""
         of_log = [each for each in self.damages if each.is_of_log]
         of_marks = [each for each in self.damages if each.path == DELETED]
         for damage in self.damages:
@@ -190,7 +190,7 @@ class Spoilt:
             hit = self._hit_by(damage)[0]
             self.hit += hit
             if hit or damage.is_lost or not _is_alike(before, log_of(self.disk)):
-                felt.append(damage)  # Others hit what nobody reads: what is behind a blank.
+                felt.append(damage)  # Others hit bytes after a blank, which nobody reads.
         is_lost = any(each.is_lost for each in felt)
         return felt if is_lost or not _is_alike(self.intact, log_of(self.disk)) else []
 
@@ -206,7 +206,7 @@ class Spoilt:
 
     @property
     def _is_unmarked(self) -> bool:
-        """Whether it passes for a store that was shut down, and was not."""
+        """Whether the store passes for one that was shut down, but was not."""
         return any(damage.path == ABORT and damage.is_lost for damage in self.damages)
 
     def _is_as_written(self, log: Log) -> bool:
@@ -220,7 +220,7 @@ class Spoilt:
         )
 
     def _judge(self, of_log: list[Damage]) -> None:
-        """Open what is left, or do what the refusal says, and see what is there then."""
+        """Open what is left, or do what the refusal says; then check what is there."""
         log, intact = log_of(self.disk), self.intact
         starts = [int(each.path.rpartition("/")[2]) for each in of_log]
         has_gone = [
@@ -257,13 +257,13 @@ class Spoilt:
         self._finish()
 
     def _check_start(self, of_log: list[Damage]) -> None:
-        """Check the log that a start made of it, with no repair before."""
+        """Check the log that a start left when no repair came before it."""
         if self._is_spoilt(DELETED) and self.ending is not Ending.CLOSED:
-            # Records of a topic that was made again do not follow: a tail may end in front of one.
+            # Records of a recreated topic do not follow: a tail may end before one.
             self.history.synced_offset = min(self.history.synced_offset, self.known)
         is_covered = (bool(of_log) and _are_flips_covered(of_log)) or self.config.record_crc
         is_covered &= not self._is_spoilt(CHECKPOINT)
-        # Which number a record of a deleted topic has, nobody asks.
+        # Nobody asks which number a record of a deleted topic has.
         alive = [each.record is None or self.history.is_alive(each.record) for each in of_log]
         is_covered &= all(alive)
         self._check_log(self.ending, is_covered=is_covered)
@@ -272,7 +272,7 @@ class Spoilt:
         self.history.check_log(log_of(self.disk), ending, is_covered=is_covered)
 
     def _hit_by(self, damage: Damage) -> tuple[list[Record], int]:
-        """Return the records that a damage to the log hit, and where the first byte of it is."""
+        """Return the records that a damage to the log hit, and where the first of its bytes is."""
         segment = int(damage.path.rpartition("/")[2])
         start, end = segment + damage.start, segment + damage.end
         if damage.is_lost:
@@ -306,7 +306,7 @@ class Spoilt:
         raise BrokenPromise(f"the store does not open: {self.refusal}")
 
     def _delete_again(self, subject: Subject) -> None:
-        """Delete topics that came back; what was put to them since may be read until then."""
+        """Delete topics that came back; until then, messages put to them since may be read."""
         for topic in sorted(self.history.deleted):
             for queue in sorted(each for each in self._queues() if each[0] == topic):
                 sent = [each for each in self.history.committed if _queue(each) == queue]
@@ -332,7 +332,7 @@ class Spoilt:
         self.unknown -= {queue for queue in self.unknown if queue[0] in self.history.deleted}
 
     def _go_on(self, subject: Subject, damages: list[Damage]) -> None:
-        """Check what an open store serves, put to it, and close it."""
+        """Check what an open store serves, put messages to it, and close it."""
         self._check_served(subject, damages)
         self._put(subject, damages)
         if not subject.close(self.now_ms) and not self.hurt:
@@ -341,11 +341,11 @@ class Spoilt:
         self.history.synced_offset = log_of(self.disk).end
 
     def _finish(self) -> None:
-        """See that `verify` knows what is missing, and that nothing is once it was mended."""
+        """Check that `verify` finds what is missing, and that nothing is missing once mended."""
         report = self._verify()
         missing = self._missing_keys()
         self.trace.append(f"hurt: {self.hurt}, keys missing: {missing}, {report.counts}")
-        # Without a checkpoint the index may have been begun behind records of Apache's.
+        # Without a checkpoint the index may have been begun after records of Apache's.
         is_told = self._is_spoilt(CHECKPOINT) and any(
             "in no index" in each for each in report.notes
         )
@@ -380,7 +380,7 @@ class Spoilt:
             history.deleted = self.history.deleted
             try:
                 if _may_hurt(damages, queue):
-                    subject.read_all(*queue)  # What is refused may be more than what is wanted.
+                    subject.read_all(*queue)  # A refusal may cover more than what is wanted.
                 check_queues(subject, of_queue, history)
             except StoreFilesError as error:
                 self._note_hurt(queue, damages, error)
@@ -445,7 +445,7 @@ class Spoilt:
         self.trace.append(f"repaired, {len(plan.steps)} steps, cut at {plan.cut_at}")
 
     def _check_repaired(self, of_log: list[Damage], low: int) -> None:
-        """See that nothing else went than what was hit, and go on from what is left."""
+        """Check that only what was hit is gone, and continue from what is left."""
         if not (_are_flips_covered(of_log) or self.config.record_crc) and len(self.damages) > 1:
             raise Uncovered("a repair believes a flipped record where it mends another one")
         log = log_of(self.disk)
@@ -464,7 +464,7 @@ class Spoilt:
         self._learn(log)
 
     def _check_cut(self) -> None:
-        """See that each sound record that is not in the log any more is kept in a side file."""
+        """Check that each sound record that is no longer in the log is kept in a side file."""
         log, copies = log_of(self.disk), files_of(self.disk, CUT).values()
         here = set(map(_place, log.records))
         for record in self.intact.records:
@@ -473,12 +473,12 @@ class Spoilt:
                 continue
             segment = at - at % self.config.segment_size
             data = self.files[f"{segment:020d}"][at - segment : at - segment + record.size]
-            data = data.rstrip(b"\0")  # A copy ends in front of what a power cut left as zeros.
+            data = data.rstrip(b"\0")  # A copy ends before the zeros that a power cut left.
             if not any(data in copy for copy in copies):
                 raise BrokenPromise(f"{record} was cut, and is not in {CUT}/")
 
     def _check_ghosts(self, log: Log, low: int) -> None:
-        """See that there is nothing but what was put, and from `low` on what takes its place."""
+        """Check that there is only what was put and, from `low` on, what takes its place."""
         history = self.history
         sent = [*history.committed, *history.in_flight, *history.doubtful]
         at = {each.physical_offset: each for each in sent}
@@ -497,7 +497,7 @@ class Spoilt:
                 raise BrokenPromise(f"a record that was never accepted: {record}")
 
     def _learn(self, log: Log) -> None:
-        """Go on from what is left of a log."""
+        """Continue from what is left of a log."""
         here = {each.physical_offset for each in log.records}
         gone = [each for each in self.intact.records if each.physical_offset not in here]
         before, kept = self.history.committed, [sent_of(each) for each in log.records]
@@ -529,19 +529,19 @@ class Spoilt:
         self.disk.sync_directory(LOG)
 
     def _counts(self, message: Sent | Record, queue: Queue) -> bool:
-        """Whether a message is of a queue as that is now, and not from before a deletion."""
+        """Whether a message belongs to a queue as it is now, not to one from before a deletion."""
         return _queue(message) == queue and self.history.is_alive(message)
 
     def _expired(self, queue: Queue, count: int) -> list[Sent]:
-        """Numbers that were given out, and of which the log has nothing."""
+        """Return stand-ins for numbers that were given out and are not in the log."""
         at = self.history.deleted.get(queue[0], 0)
         return [Sent(*queue, number, at, 0, b"", {}) for number in range(count)]
 
     def _doubt_deleted(self) -> None:
-        """Know no more where the queues of deleted topics go on.
+        """Forget where the queues of deleted topics continue.
 
-        Files of them that a power cut brought back keep their numbers where queues are rebuilt. A
-        message that was in flight at the end may be in the log, and then it tells.
+        If a power cut brought back files of theirs, a rebuild keeps the numbers in these. A message
+        that was in flight at the end may be in the log, and then it tells.
         """
         known: list[Sent | Record] = [*self.history.committed, *log_of(self.disk).records]
         for queue in self._queues():
@@ -557,7 +557,7 @@ class Spoilt:
             raise BrokenPromise(f"the store does not open: {error}") from error
 
     def _open_or_refuse(self) -> Subject | None:
-        """Open the store; None when it is refused, as it may be then."""
+        """Open the store; return None if it is refused, once the refusal is checked."""
         before = self._bytes()
         try:
             return Subject(self.disk, self.config, self.now_ms)
@@ -612,7 +612,7 @@ class Spoilt:
         return report
 
     def _mend(self) -> None:
-        """Do what `verify` says, until it finds nothing but what a start makes anew."""
+        """Do what `verify` says, until it finds nothing but what a start rebuilds."""
         report = self._verify()
         for number in range(MENDS_MAX):
             self.trace.append(f"to mend: {'; '.join(map(str, report.findings[:2]))}")
@@ -640,9 +640,9 @@ class Spoilt:
         raise BrokenPromise(f"a rebuild does not mend {report.findings}")
 
     def _move_and_rebuild(self) -> None:
-        """Rebuild it, without the queues whose files were cut off while they were made.
+        """Rebuild the queues, moving away those whose files were cut off while they were made.
 
-        Where nobody says now that it was killed, these have to be moved away.
+        This has to be done if nothing says any more that the store was killed.
         """
         while True:
             try:
@@ -663,7 +663,7 @@ class Spoilt:
         self.trace.append(f"rebuilt: {done}")
 
     def _missing_keys(self) -> int:
-        """Count messages that the index does not find; it may find nothing else for them."""
+        """Count messages that the index does not find; it must not find others in their place."""
         reader, missing = StoreReader(ROOT, self.config, filesystem=self.disk), 0
         here = [
             sent
@@ -715,7 +715,7 @@ def _choose_one(spoilt: Spoilt, rng: Random) -> list[Damage]:
 
 
 def _may_hurt(damages: list[Damage], queue: Queue | None) -> bool:
-    """Whether a queue, or any, may be refused for that."""
+    """Whether a queue, or with None any queue, may be refused because of these damages."""
     return any(
         queue in (None, damage.queue)
         if damage.queue is not None

@@ -45,7 +45,7 @@ class Subject:
 
     @property
     def first_offset(self) -> int:
-        """Where the log begins: what was in front of it was let go of."""
+        """Where the log begins: everything before it was removed."""
         return self._store.first_offset
 
     @property
@@ -81,7 +81,7 @@ class Subject:
         self._store.commit()
 
     def sync(self) -> None:
-        """Let the threads do what waits for them."""
+        """Do the work that waits for the threads."""
         self._store.run_jobs()
 
     def upkeep(self, now_ms: int) -> None:
@@ -115,7 +115,7 @@ class Subject:
         return bodies
 
     def read_sound(self, topic: str, queue_id: int) -> dict[int, bytes]:
-        """The bodies of those messages of a queue that are not refused, by queue offset."""
+        """The bodies of a queue's messages that are not refused, by queue offset."""
         bodies: dict[int, bytes] = {}
         with suppress(StoreFilesError):
             offset, end = self.range_of(topic, queue_id)
@@ -135,5 +135,5 @@ class Subject:
         return bodies
 
     def close(self, now_ms: int) -> bool:
-        """Shut down; whether the store calls it a clean shutdown."""
+        """Shut down; return whether the store calls it a clean shutdown."""
         return self._store.close(now_ms)

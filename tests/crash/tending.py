@@ -1,8 +1,9 @@
-"""What an operator may do to a store that stands still: for the runs of the model that are tended.
+"""What an operator may do to a stopped store, in those runs of the model that are tended.
 
-The index is turned off or on, its folder removed, and the queues are rebuilt, which may end
-anywhere as any other process. Such a run deletes no topics: where a power cut brought back what was
-deleted, a rebuild keeps the offsets of it, and the model has no word for that.
+The index is turned off or on, its folder or the checkpoint is removed, the queues are rebuilt, and
+the log is damaged and repaired. A rebuild or a repair may end anywhere, like any other process.
+Such a run deletes no topics: where a power cut brings back what was deleted, a rebuild keeps its
+offsets, and the model cannot express that.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CHECKPOINT = f"{ROOT}/checkpoint"
 
 
 def write_topics(disk: SimulatedFileSystem, topics: Iterable[str]) -> None:
-    """Say which topics there are, and which one has batches, as a broker does: a rebuild asks."""
+    """Write the table of topics and their kinds, as a broker does: a rebuild reads it."""
     table = {
         topic: {
             "topicName": topic,
@@ -51,7 +52,7 @@ def write_topics(disk: SimulatedFileSystem, topics: Iterable[str]) -> None:
 
 
 def tend(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> None:
-    """Do some of it at random; `ends_at` makes the hook that ends a process at an operation."""
+    """Do some of that at random; `ends_at` makes the hook that ends a process at an operation."""
     rng = run.rng
     if rng.random() < 0.3:
         run.config = replace(run.config, index=not run.config.index)
@@ -59,7 +60,7 @@ def tend(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> Non
     if rng.random() < 0.2 and run.disk.exists(INDEX):
         for entry in run.disk.list(INDEX):
             run.disk.remove(f"{INDEX}/{entry.name}")
-        run.disk.sync_directory(INDEX)  # Half of it come back would be an index with holes.
+        run.disk.sync_directory(INDEX)  # If half of it came back, the index would have holes.
         run.disk.remove_directory(INDEX)
         run.disk.sync_directory(ROOT)
         run.trace.append("the index is removed")
@@ -79,8 +80,8 @@ def tend(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> Non
 def _names_records(disk: SimulatedFileSystem) -> bool:
     """Whether the list of the queues' ends tells a torn record from a sound one in the tail.
 
-    Where nobody knows what was promised all records count that look sound, for in a store of Apache
-    numbers may begin again; and a torn number then takes those in front out of its queue.
+    If nothing says what was promised, all records that look sound count, because in a store of
+    Apache's numbers may begin again. A torn number then takes earlier records out of its queue.
     """
     ends = load_queue_ends(disk, ROOT)
     return ends is not None and listed_to(ends) > 0

@@ -8,7 +8,7 @@ from cometmq.store.config import Flush
 
 @pytest.mark.parametrize("name", ["commit", "delay"])
 def test_wherever_a_kind_of_message_is_killed_its_promise_holds(name: str) -> None:
-    """Of these; `make crash` plays all kinds, and power cuts, too."""
+    """This shows it for two kinds; `make crash` plays all kinds, and power cuts, too."""
     assert sum(1 for _ in points_of(CASES[name], Flush.ASYNC)) > 20
 
 
