@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DELETED_TOPICS = {"S_del"}
-"""Their records are still in the log, but nothing else is."""
+"""Their records are still in the log, but nothing else of them is left."""
 
 
 def unpack(store: str, directory: Path) -> Path:
-    """Unpack a captured store but for its timer wheel, 38 MB of zeros; returns its root."""
+    """Unpack a captured store without its timer wheel, 38 MB of zeros; return its root."""
     archives.unpack(VECTORS / "store" / f"{store}.tar.xz", directory)
     return directory / "store"
 
@@ -52,7 +52,7 @@ def records(store: str) -> Iterator[StoredMessage]:
 
 
 def manifest_records(store: str) -> list[dict[str, Any]]:
-    """The manifest's lines of all records; `killed` continues `clean`."""
+    """The manifest's lines for all records; `killed` continues `clean`."""
     lines: list[dict[str, Any]] = list(manifest("clean")["messages"]) if store == "killed" else []
     lines += manifest(store)["messages"]
     return lines

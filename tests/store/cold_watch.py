@@ -1,4 +1,4 @@
-"""Notes where a loop waits for a cold disk, beside which threads read."""
+"""Notes where a loop waits for a cold disk while threads read."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PAGE = 4096
 
 
 class Watch:
-    """Notes what of the queues' files threads read, and which of its reads the loop waits for.
+    """Notes which pages of the queues' files threads read, and for which reads the loop waits.
 
-    What a thread has read is in the page cache from then on; what a store is asked to fetch is
-    read as if by one.
+    A page that a thread has read is in the page cache from then on. Data that a store is asked to
+    fetch is read as if by a thread.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ class Watch:
 
     @contextmanager
     def in_thread(self) -> Generator[None]:
-        """Take what is read in here as read by a thread."""
+        """Treat everything read in here as read by a thread."""
         was_in_thread, self.is_in_thread = self.is_in_thread, True
         yield
         self.is_in_thread = was_in_thread

@@ -92,9 +92,9 @@ def write_small_store(
 
 
 def verified(disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL) -> Report:
-    """Verify a store; all findings are kept.
+    """Verify a store, and keep all findings.
 
-    Not the note that these stores have no table of topics, see `test_unlisted`.
+    The note that these stores have no table of topics is dropped, see `test_unlisted`.
     """
     report = Report(100_000)
     for _ in verify(inspect(disk, root, config), report):
@@ -119,7 +119,7 @@ def messages(disk: FileSystem) -> list[StoredMessage]:
 def repaired(
     disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL, *, cut: bool = False
 ) -> Plan:
-    """Repair a store; returns what was planned."""
+    """Repair a store; return what was planned."""
     plan = Plan()
     with looking_at(disk, root, config) as store:
         for _ in make_plan(store, plan, cut=cut):
@@ -171,7 +171,7 @@ def damage(disk: FileSystem, message: StoredMessage) -> None:
 
 
 def forget_shape(disk: SimulatedFileSystem) -> None:
-    """Have a store say nothing of what its index files have room for, as one of before."""
+    """Take from a store the notes of its index files' shape, as in stores of older versions."""
     disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
     path = f"{ROOT}/checkpoint"
     checkpoint = load_checkpoint(disk, path)

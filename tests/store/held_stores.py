@@ -1,6 +1,6 @@
 """A store with long queues on a simulated disk, and ways to damage and to mend it.
 
-The tests of lost and of damaged queues begin with one, and damage one of `QUEUES` in it.
+The tests of lost and damaged queues begin with such a store, and damage one of `QUEUES` in it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CONFIG = StoreConfig(
 RARE = replace(CONFIG, checkpoint_interval_ms=100_000)
 ENTRY_SIZES = {"T": 20, BATCHES: 46}
 MESSAGES = 110
-"""Of each queue: two full files, and a half."""
+"""In each queue: two full files and a half."""
 TAIL = 12
-"""Messages behind the last checkpoint, see `killed`."""
+"""Messages after the last checkpoint, see `killed`."""
 
 
 class Held:
@@ -57,7 +57,7 @@ class Held:
             self.put(b"B%d" % number, topic=BATCHES)
 
     def opened(self, config: StoreConfig = CONFIG) -> MessageStore:
-        """Open it; the topics say nothing of which one is of batches."""
+        """Open the store; the topics do not say which of them are ordinary ones."""
         self.now_ms += 1000
         self.store = MessageStore.open(
             ROOT,
@@ -78,7 +78,7 @@ class Held:
         return put.queue_offset
 
     def stop(self, *, clean: bool) -> None:
-        """End the process, cleanly or some time behind its last checkpoint."""
+        """End the process, cleanly or some time after its last checkpoint."""
         if clean:
             assert self.store.close(self.now_ms)
             return
@@ -115,7 +115,7 @@ def upkeep(held: Held, seconds: int = 20) -> None:
 
 
 def killed(topic: str, tail: int = TAIL) -> Held:
-    """A store with records of a queue that are behind its last checkpoint."""
+    """A killed store with records of a queue after its last checkpoint."""
     held = Held()
     held.stop(clean=False)
     held.opened(RARE)
@@ -127,7 +127,7 @@ def killed(topic: str, tail: int = TAIL) -> Held:
 
 
 def kill_behind_the_list(held: Held) -> None:
-    """Kill it where the list of where queues end is written, and the checkpoint is not yet."""
+    """Kill it when the list of the queues' ends is written, but not yet the checkpoint."""
 
     def kill(operation: Operation) -> None:
         if operation.path.endswith("/checkpoint.new"):
@@ -174,7 +174,7 @@ def drop_segments(held: Held, count: int) -> None:
 
 
 def blank(held: Held, queue: str, entry_size: int, first: int, behind: int) -> None:
-    """Make zeros of some entries of a queue."""
+    """Overwrite some entries of a queue with zeros."""
     for index in range(first, behind):
         number, place = divmod(index, ENTRIES_OF_A_FILE)
         path = list(files_of(held.disk, queue))[number]

@@ -1,4 +1,4 @@
-"""An index made item by item, as its format says: what the numpy one is compared with."""
+"""An index made item by item, as its format says, to compare the numpy one with."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PlainFile:
 
 
 def plain_index(records: list[Indexed], config: StoreConfig) -> list[bytes]:
-    """The files that must follow from a log's records."""
+    """Return the files that must follow from a log's records."""
     files: list[PlainFile] = []
     for record in records:
         for key in record.keys:

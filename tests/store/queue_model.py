@@ -1,4 +1,4 @@
-"""A log of records and the queues that must follow from it: what queue tests compare with."""
+"""A log of records and the queues that must follow from it, for queue tests to compare with."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Log:
         return [record for record in self.records if record.queue_id == queue_id]
 
     def cut(self, end: int) -> None:
-        """Lose the records from `end` on, which is where one starts."""
+        """Lose the records from `end` on, where a record starts."""
         self.records = [record for record in self.records if record.physical_offset < end]
         self.end = end
 

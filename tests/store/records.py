@@ -60,7 +60,7 @@ def messages_in(slices: Iterable[Buffer]) -> Iterator[StoredMessage]:
 def refuse(
     verb: str, *, code: int = errno.EIO, partial: int | None = None, times: int = 1
 ) -> Callable[[Operation], None]:
-    """A hook that fails the next operations of one verb; a write behind `partial` bytes."""
+    """A hook that fails the next operations of one verb; a write after `partial` bytes."""
     left = times
 
     def hook(operation: Operation) -> None:

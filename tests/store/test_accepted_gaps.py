@@ -1,4 +1,4 @@
-"""What `rebuild --accept-gaps` makes of a store that Apache was killed with: a start takes it."""
+"""A start accepts what `rebuild --accept-gaps` makes of a store of a killed Apache broker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
 
 NUMBER_AT = 20
-"""In a record."""
+"""The place of the queue offset in a record."""
 
 
 def with_a_gap(topic: str, behind: bytes) -> SimulatedFileSystem:
-    """Return such a store: a queue has messages 0, 4 and 5, and bytes stand behind the log.
+    """Return such a store: a queue has messages 0, 4 and 5, and `behind` follows the log's end.
 
-    Who wrote the log did not come to sync it.
+    The writer of the log did not get to sync it.
     """
     disk = SimulatedFileSystem()
     store = opened(disk)
@@ -60,7 +60,7 @@ def test_a_gap_that_a_rebuild_accepted_refuses_no_start(topic: str, torn: bytes)
             assert store.max_offset(topic, 0) == 7 + number
             assert store.close(1)
         found = verified(after, ROOT, CONFIG).findings
-        assert len(found) == 1  # The message in front of the gap.
+        assert len(found) == 1  # The message before the gap.
 
 
 def test_a_queue_that_is_lost_behind_it_is_missed() -> None:

@@ -1,4 +1,4 @@
-"""A start that makes all entries anew may be cut off at any moment, and so may what follows it."""
+"""A start that rebuilds all entries may be cut off at any moment, and so may the next process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 RARE = replace(CONFIG, checkpoint_interval_ms=100_000, flush=Flush.ASYNC)
-"""No checkpoint comes between a start and its end."""
+"""No checkpoint is taken between a start and the end of its process."""
 SYNCED = 20
 """Messages of each queue that no power cut may take."""
 
@@ -48,7 +48,7 @@ class Contradicted(Held):
         return super().opened(config or self.config)
 
     def check(self) -> None:
-        """Nothing that was synced is lost, and no offset is given out again."""
+        """Check that nothing synced is lost, and that no offset is given out again."""
         for topic in ("T", "Other"):
             assert len(self.bodies(topic)) >= SYNCED
             assert self.put(b"next", topic) >= SYNCED
@@ -115,7 +115,7 @@ def test_a_lost_first_file_is_made_anew_with_all_others(topic: str) -> None:
 
 
 class StoppedError(Exception):
-    """A rebuild ends where a process is killed."""
+    """A rebuild ends where its process would be killed."""
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "no list"])
@@ -139,7 +139,7 @@ def test_a_queue_whose_only_message_nobody_promised_goes_on_behind_half_a_rebuil
         held.disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
         held.disk.sync_directory(ROOT)
     with monkeypatch.context() as patched:
-        patched.setattr(Changes, "save", stop)  # Called first behind the swap.
+        patched.setattr(Changes, "save", stop)  # Called first after the swap.
         with pytest.raises(StoppedError):
             rebuild(held)
     held.disk = held.disk.kill()

@@ -1,4 +1,4 @@
-"""Stores of Apache's, which have no list of where queues end, with damage in files of queues."""
+"""Apache's stores, which have no list of the queues' ends, with damage in files of queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORIGIN = Origin(NOW_MS, NOW_MS, b"\x7f\0\0\x01\0\0\x2a\x9f")
 STORES = ("clean", "killed")
 MESSAGES = 71
 QUEUE = "consumequeue/S_mix/0"
-"""Its 71 messages lie in front of what a start reads of the log."""
+"""Its 71 messages are before the part of the log that a start reads."""
 
 
 def opened(name: str, root: Path) -> MessageStore:
@@ -50,7 +50,7 @@ def next_offset(store: MessageStore) -> int:
 
 
 def flip(position: int) -> Callable[[bytearray], None]:
-    """Damage one byte, of the size of an entry."""
+    """Damage one byte of an entry's size."""
 
     def damage(data: bytearray) -> None:
         data[position] ^= 0x80
@@ -72,7 +72,7 @@ def zero(start: int, end: int) -> Callable[[bytearray], None]:
 def test_a_queue_with_entries_of_its_own_behind_a_damaged_one_is_refused(
     name: str, damage: Callable[[bytearray], None], tmp_path: Path
 ) -> None:
-    """It ended there: its next message got an offset that was given out."""
+    """Otherwise it would end at the damage, and its next message get an offset given out before."""
     root = unpack(name, tmp_path)
     path = root / QUEUE / f"{0:020d}"
     data = bytearray(path.read_bytes())
@@ -94,7 +94,7 @@ def test_a_queue_with_entries_of_its_own_behind_a_damaged_one_is_refused(
 def test_what_has_the_place_of_a_file_of_a_queue_hides_no_offset(
     name: str, make: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    """The queue passed for an empty one; or the start failed when it had written already."""
+    """The queue must not pass for an empty one, nor the start fail after it has written."""
     root = unpack(name, tmp_path)
     path = root / QUEUE / f"{0:020d}"
     aside = path.rename(tmp_path / "aside")
@@ -123,7 +123,7 @@ def test_what_has_the_place_of_a_file_of_a_queue_hides_no_offset(
 def test_a_file_in_the_place_of_a_folder_is_refused_before_the_start_writes(
     taken: str, tmp_path: Path
 ) -> None:
-    """It could not make the file of a queue whose entries it had read back."""
+    """Otherwise it would fail to make the file of a queue whose entries it has read back."""
     root = unpack("killed", tmp_path)
     folder = root / "consumequeue" / taken
     aside = folder.rename(tmp_path / "aside")

@@ -1,7 +1,7 @@
-"""Topics that a broker of Apache's deleted, and whose records a start reads back.
+"""Topics that an Apache broker deleted, and whose records a start reads back.
 
-Those at the end of a log that it shut down, behind which nothing shows that they had their entries,
-and those in the last segment of one that was killed.
+These records are at the end of the log of a clean shutdown, where nothing after them shows that
+they had their entries, or in the last segment of a killed store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOW_MS = 1_795_256_000_000
 GONE = "TRANS_CHECK_MAX_TIME_TOPIC", "%DLQ%g_sretry"
 """The topics of the last three records."""
 USERS = "S_mix", *GONE
-"""The same, and one of those in front."""
+"""The same, and the topic of earlier records."""
 OURS_ALONE = "deleted_topics.json", "queue_ends.json"
 """Notes that Apache does not write."""
 
@@ -46,7 +46,7 @@ def topics_of(root: Path) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def delete(root: Path, topics: tuple[str, ...]) -> None:
-    """Leave what Apache leaves of topics."""
+    """Delete topics as Apache does: their records stay."""
     path = root / "config/topics.json"
     tree = json.loads(path.read_text())
     for topic in topics:
@@ -56,7 +56,7 @@ def delete(root: Path, topics: tuple[str, ...]) -> None:
 
 
 def opened(root: Path, disk: SimulatedFileSystem | None = None) -> MessageStore:
-    """Open it, or what `on_a_disk` made of it."""
+    """Open a store, or what `on_a_disk` made of it."""
     batches = {
         topic: settings.get("attributes", {}).get("queue.type") == "BatchCQ"
         for topic, settings in topics_of(root).items()
@@ -72,7 +72,7 @@ def opened(root: Path, disk: SimulatedFileSystem | None = None) -> MessageStore:
 
 
 def on_a_disk(root: Path) -> SimulatedFileSystem:
-    """Put a store on a simulated disk, in the folder of the same name."""
+    """Put a store on a simulated disk, in a folder of the same name."""
     disk = SimulatedFileSystem()
     folders = {root, *root.parents}
     for path in root.rglob("*"):
@@ -93,7 +93,7 @@ def on_a_disk(root: Path) -> SimulatedFileSystem:
 def cut_off_starts(
     store: SimulatedFileSystem, start: Callable[[SimulatedFileSystem], MessageStore]
 ) -> Iterator[tuple[int, SimulatedFileSystem]]:
-    """End a start on a store at each of its operations; yield what a power cut or a kill leaves."""
+    """End a start at each of its operations in turn; yield what a power cut or a kill leaves."""
     for number in itertools.count(1):
         disk = store.kill()
         disk.hook = KillAt(disk.operations + number)
@@ -136,7 +136,7 @@ def test_they_stay_deleted(
 def test_so_they_do_where_the_first_start_is_killed(
     tmp_path: Path, name: str, gone: tuple[str, ...]
 ) -> None:
-    """Those whose records stand in front of others, too."""
+    """This holds also for topics whose records are before others."""
     root = unpack(name, tmp_path)
     delete(root, gone)
     number = 0
@@ -162,7 +162,7 @@ def test_what_was_deleted_before_a_kill_stays_deleted(
 
 
 def damaged_and_repaired(root: Path) -> None:
-    """Have a message in front of the deleted topic's damaged, and stepped over."""
+    """Damage a message before those of the deleted topic, and have it stepped over."""
     filesystem = RealFileSystem()
     flip(filesystem, str(root / "commitlog/00000000000000131072"), 350)  # In a body.
     plan = repaired(filesystem, str(root), config("clean"))
@@ -172,7 +172,7 @@ def damaged_and_repaired(root: Path) -> None:
 @pytest.mark.parametrize("is_ours", [False, True])
 @pytest.mark.parametrize("name", ["clean", "killed"])
 def test_behind_a_repair_they_stay_deleted(tmp_path: Path, name: str, *, is_ours: bool) -> None:
-    """The start reads all behind the damage back, also in front of what Apache noted as safe."""
+    """The start reads back all records after the damage, even those that Apache noted as safe."""
     root = unpack(name, tmp_path)
     if is_ours:
         assert opened(root).close(NOW_MS)
@@ -188,7 +188,7 @@ def test_behind_a_repair_they_stay_deleted(tmp_path: Path, name: str, *, is_ours
 
 @pytest.mark.parametrize("lost", ["config/topics.json", "consumequeue", "consumequeue/*"])
 def test_a_repair_takes_none_for_deleted_where_nobody_knows(tmp_path: Path, lost: str) -> None:
-    """Without a table of topics, or without any queue, as the start behind it."""
+    """The start after it does the same: there is no table of topics, or no queue at all."""
     root = unpack("clean", tmp_path)
     table = root / "config/topics.json"
     text = table.read_text()
@@ -205,7 +205,7 @@ def test_a_repair_takes_none_for_deleted_where_nobody_knows(tmp_path: Path, lost
 
 
 def test_a_repair_marks_none_behind_what_was_noted_as_safe(tmp_path: Path) -> None:
-    """The record that is named has its entry."""
+    """The record noted had its entry; later ones may only have lost theirs."""
     root = unpack("killed", tmp_path)
     note_dispatched(root, 460_385)
     damaged_and_repaired(root)
@@ -215,7 +215,7 @@ def test_a_repair_marks_none_behind_what_was_noted_as_safe(tmp_path: Path) -> No
 
 
 def note_dispatched(root: Path, offset: int) -> None:
-    """Have Apache's checkpoint say up to where the entries of records are on the disk."""
+    """Write into Apache's checkpoint up to which record the entries are on the disk."""
     with (root / "checkpoint").open("r+b") as file:
         file.seek(40)
         file.write(offset.to_bytes(8, "big"))
@@ -224,7 +224,7 @@ def note_dispatched(root: Path, offset: int) -> None:
 def as_a_killed_apache_leaves_it(topic: str, *deleted: str) -> SimulatedFileSystem:
     """A store in which a topic was deleted, and made again by a send, all in the last segment.
 
-    And behind that others were deleted, of which there is no table yet.
+    After that, other topics were deleted, and the table of topics is not written yet.
     """
     disk = SimulatedFileSystem()
     store = simulated.opened(disk)
@@ -243,7 +243,7 @@ def as_a_killed_apache_leaves_it(topic: str, *deleted: str) -> SimulatedFileSyst
 
 
 def take_our_notes(disk: SimulatedFileSystem, dispatched_to: int) -> None:
-    """Make a store of ours one that Apache was killed with, which noted entries up to an offset."""
+    """Make our store one of a killed Apache broker, which noted entries up to an offset."""
     for name in OURS_ALONE:
         if disk.exists(f"/s/{name}"):
             disk.remove(f"/s/{name}")
@@ -285,7 +285,7 @@ def test_a_topic_made_again_hides_none_that_was_deleted_behind_it(
 
 @pytest.mark.parametrize("topic", ["T", "Batches"])
 def test_a_start_behind_such_a_kill_that_is_cut_off_loses_no_message(topic: str) -> None:
-    """Numbers that do not follow are no torn tail where another program wrote."""
+    """If another program wrote the log, numbers that do not follow are no torn tail."""
     number = 0
     for number, disk in cut_off_starts(as_a_killed_apache_leaves_it(topic), simulated.opened):
         store = simulated.opened(disk)
@@ -311,7 +311,7 @@ def test_nor_does_one_where_the_first_messages_behind_a_deletion_are_marked(
 
 
 def test_behind_the_last_note_of_a_killed_broker_nobody_knows(tmp_path: Path) -> None:
-    """Its messages 5 to 9 are in the last segment: entries of those from 7 on may just be lost."""
+    """S_del's messages 5 to 9 are in the last segment; entries from 7 on may only be lost."""
     root = unpack("killed", tmp_path)
     note_dispatched(root, 460_385)  # Where message 6 begins, the last that had an entry.
     store = opened(root)
@@ -322,7 +322,7 @@ def test_behind_the_last_note_of_a_killed_broker_nobody_knows(tmp_path: Path) ->
 
 @pytest.mark.parametrize("backup", [False, True])
 def test_of_a_killed_store_the_table_tells_alone(tmp_path: Path, *, backup: bool) -> None:
-    """What it lists has only lost its files, and the one of before the last change says nothing."""
+    """A topic that it lists has only lost its files; a backup of an older one does not count."""
     root = unpack("killed", tmp_path)
     table = root / "config/topics.json"
     text = table.read_text()
@@ -336,7 +336,7 @@ def test_of_a_killed_store_the_table_tells_alone(tmp_path: Path, *, backup: bool
 
 
 def without_files(tmp_path: Path) -> Path:
-    """A store that lost the files of topics which its table still has."""
+    """A store that lost the files of topics that are still in its table."""
     root = unpack("clean", tmp_path)
     table = root / "config/topics.json"
     text = table.read_text()
@@ -362,7 +362,7 @@ def test_without_a_table_nobody_knows(tmp_path: Path) -> None:
 
 
 def test_without_any_queues_the_table_does_not_count(tmp_path: Path) -> None:
-    """Who copies a store without them, and puts another table beside it, loses no topic by it."""
+    """Copying a store without its queues, and adding another table, loses no topic."""
     root = unpack("clean", tmp_path)
     before = {topic: len(list((root / "consumequeue" / topic).iterdir())) for topic in USERS}
     delete(root, USERS)
@@ -382,7 +382,7 @@ def test_who_opens_it_need_not_have_asked_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "no table"])
 def test_a_backup_of_the_table_does_not_tell(tmp_path: Path, content: str) -> None:
-    """It is of before the last change, which may have made the topic."""
+    """It is from before the last change, which may have created the topic."""
     root = unpack("clean", tmp_path)
     delete(root, GONE)
     table = root / "config/topics.json"

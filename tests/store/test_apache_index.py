@@ -1,4 +1,4 @@
-"""The index made from Apache's logs is Apache's index: header counts, slots, items and chains."""
+"""The index made from Apache's logs equals Apache's: header counts, slots, items and chains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW_MS = 1_795_254_456_000
 
 
 def rebuild(store: str, root: Path, settings: StoreConfig, batch: int) -> Index:
-    """Make the index of a captured store anew from its log."""
+    """Rebuild the index of a captured store from its log."""
     index = Index(RealFileSystem(), str(root), settings, clean=True)
     for message in records(store):
         note_record(index, message)

@@ -1,4 +1,4 @@
-"""ConsumeQueues made from Apache's logs are Apache's ConsumeQueues, byte for byte."""
+"""ConsumeQueues made from Apache's logs equal Apache's, byte for byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERYTHING = 1 << 62
 
 
 def rebuild(store: str, apache: Path, root: Path) -> ConsumeQueues:
-    """Make the queues of a captured store anew from its log, and write them."""
+    """Rebuild the queues of a captured store from its log, and write them."""
     settings = config(store)
     queues = ConsumeQueues(RealFileSystem(), str(root), settings, clean=True)
     batch = batch_topics(apache)

@@ -30,7 +30,7 @@ VECTORS = Path(__file__).parent.parent / "vectors" / "store"
 NOW_MS = 1795256000000
 HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"
 CONFIG = StoreConfig(index_slots=200, index_items=400, batch_consume_queue_file_size=4600)
-"""The sizes of the index are in no file; a lone file of a queue may be half made after a kill."""
+"""No file tells the sizes of the index; a queue's only file may be half made after a kill."""
 
 
 def unpack(name: str, folder: Path) -> Path:
@@ -66,7 +66,7 @@ class Store:
         return read_message(bytes(found))
 
     def dispatched(self) -> list[dict[str, Any]]:
-        """The messages that consumers get: none of a topic that was deleted before the end."""
+        """The messages that consumers get; none from a topic that was deleted before the end."""
         queues = {*self.manifest["consumequeue"], *self.manifest["batchconsumequeue"]}
         return [
             message

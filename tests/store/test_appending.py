@@ -1,4 +1,4 @@
-"""The quick way of a put: it makes of each message what the careful way makes."""
+"""The quick way of a put writes the same bytes for each message as the careful way."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def opened() -> MessageStore:
 
 
 def expected(message: Message, queue_offset: int, physical_offset: int) -> bytes:
-    """What `encode_record` makes of it, which knows nothing of a quick way."""
+    """What `encode_record` makes of it, which has no quick way."""
     return encode_record(
         topic=message.topic.encode(),
         body=message.body,
@@ -106,7 +106,7 @@ def expected(message: Message, queue_offset: int, physical_offset: int) -> bytes
 
 
 def check(store: MessageStore, records: dict[int, bytes], ends: dict[tuple[str, int], int]) -> None:
-    """The log holds exactly these records, and each queue an entry for each of its own."""
+    """Check that the log has exactly these records, and each queue an entry for each of its own."""
     scan = LogScan(store.segments, 0)
     found = {message.physical_offset: message for message in scan}
     assert (scan.problem, scan.end_offset) == (None, store.end_offset)
@@ -155,7 +155,7 @@ def test_the_records_of_a_batch_are_those_of_its_messages(batches: list[list[Mes
     for batch in batches:
         first = batch[0]
         place = ("T", first.queue_id)
-        # Of what the messages of a batch share, the first one's counts.
+        # For what the messages of a batch share, the first one counts.
         batch = [
             Message(*place, each.body[:100], each.properties, first.born_host, 1, each.flag)
             for each in batch
@@ -175,7 +175,7 @@ MORE = b"MSG_REGION\x01R\x02TRACE_ON\x01true\x02"
 
 
 def batch_of(batch: list[Message]) -> bytes:
-    """The body of a batch's send."""
+    """Return the body of a send of a batch."""
     items = [
         struct.pack(">Iiii", 0, 0, each.flag, len(each.body))
         + each.body

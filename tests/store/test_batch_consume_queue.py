@@ -170,7 +170,7 @@ def test_an_entry_that_cannot_be_read_is_empty() -> None:
 
 
 class EveryHundredth:
-    """A log with a record at each hundredth place."""
+    """A log with a record at every hundredth offset."""
 
     def __init__(self, segments: Segments) -> None:
         assert not segments
@@ -182,7 +182,7 @@ class EveryHundredth:
 def test_where_all_of_the_last_file_is_torn_the_one_before_is_cut_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A torn entry may lie below the cut; what stands in front of it need not have been synced."""
+    """A torn entry may be below the cut, and the entries before it may not have been synced."""
     disk, *_ = filled([1] * 17, written=True)
     first, _, last = (disk.open(path) for path in sorted(files_below(disk, FOLDER)))
     first.write(bytes(4 * BATCH_ENTRY_SIZE), 3 * BATCH_ENTRY_SIZE)

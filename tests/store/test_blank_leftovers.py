@@ -1,4 +1,4 @@
-"""A power cut brings back queue files of a deleted topic, some of them without their contents."""
+"""A power cut brings back queue files of a deleted topic, some of them without content."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Deleted:
         return list(files_of(self.disk, self.folder)) if self.disk.exists(self.folder) else []
 
     def check(self) -> None:
-        """The topic that was made again has its messages."""
+        """Check that the recreated topic has its messages."""
         assert (self.store.min_offset("T", 0), self.store.max_offset("T", 0)) == (0, len(NEW))
         result = self.store.read("T", 0, 0, 32)
         assert [message.body for message in messages_in(result.slices)] == NEW
@@ -85,7 +85,7 @@ def test_a_topic_made_again_as_the_other_kind_is_read_at_once(was_batch: bool) -
 
 
 def put_blank(disk: SimulatedFileSystem, folder: str, size: int, name: int = 0) -> None:
-    """Make a queue's file without an entry, and have no topic marked as deleted."""
+    """Make a queue's file without an entry, and remove the marks of deleted topics."""
     marks = f"{ROOT}/{DELETIONS_NAME}"
     if disk.exists(marks):
         disk.remove(marks)
@@ -100,7 +100,7 @@ def put_blank(disk: SimulatedFileSystem, folder: str, size: int, name: int = 0) 
 
 @pytest.mark.parametrize("was_batch", [False, True])
 def test_a_blank_file_does_not_hide_the_queue_of_the_other_kind(was_batch: bool) -> None:
-    """As it was left by versions that did not remove it, and forgot the mark."""
+    """Versions that did not remove the file, and forgot the mark, left it like this."""
     deleted = Deleted(0, was_batch=was_batch)
     deleted.opened()
     assert deleted.store.close(deleted.now_ms)
@@ -122,7 +122,7 @@ def test_a_blank_file_does_not_hide_the_queue_of_the_other_kind(was_batch: bool)
 def test_files_without_an_entry_do_not_say_of_which_kind_a_topic_is(
     was_batch: bool, name: int
 ) -> None:
-    """As above. Unless the name of one keeps an offset."""
+    """Old versions left them, as above. But a file whose name keeps an offset does say so."""
     deleted = Deleted(0, was_batch=was_batch)
     deleted.opened()
     deleted.kinds["T"] = not was_batch
@@ -147,7 +147,7 @@ def test_files_without_an_entry_do_not_say_of_which_kind_a_topic_is(
 def test_a_topic_that_has_just_begun_is_of_the_kind_of_its_files(
     was_batch: bool, is_listed: bool
 ) -> None:
-    """A kill behind a power cut: the records are in the log, the entries are not in the files."""
+    """A kill after a power cut: the records are in the log, but the entries not in the files."""
     deleted = Deleted(0, was_batch=was_batch)
     deleted.opened()
     deleted.kinds["T"] = was_batch
@@ -180,7 +180,7 @@ def test_blank_leftovers_of_the_other_kind_do_not_count_beside_entries(was_batch
 
 
 def test_a_queue_that_only_keeps_an_offset_says_of_which_kind_a_topic_is() -> None:
-    """Its entries are blank ones, and not zeros; so they are in front of a first message."""
+    """Its entries are blank ones, not zeros, as before a first message."""
     disk = SimulatedFileSystem()
     folder = f"{ROOT}/consumequeue/T"
     put_blank(disk, folder, 200)
@@ -198,7 +198,7 @@ def test_a_queue_that_only_keeps_an_offset_says_of_which_kind_a_topic_is() -> No
 def test_a_queue_that_lost_its_entries_keeps_its_topic_from_becoming_of_the_other_kind(
     was_batch: bool,
 ) -> None:
-    """The list of where the queues end knows of it."""
+    """The list of the queues' ends names it."""
     deleted = Deleted(0, was_batch=was_batch)
     deleted.opened()
     deleted.kinds["T"] = was_batch

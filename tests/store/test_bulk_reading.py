@@ -1,4 +1,4 @@
-"""Bulk reads give what reads give, only more of it at a time."""
+"""Bulk reads return what reads return, only more of it at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def filled(*, hot_size: int, count: int = 150, seed: int = 1) -> Opened:
 
 
 def read(opened: Opened, *args: Any, **options: Any) -> ReadResult:
-    """Read, and fetch as a thread would what is only on the disk."""
+    """Read; fetch what is only on the disk, as a thread would."""
     reader = opened.store.reader.in_bulk
     fetched: list[tuple[Cold, bytes]] = []
     while (result := reader.read(*args, **options, fetched=fetched or None)).cold:
@@ -60,7 +60,7 @@ def size_of(opened: Opened, *args: Any) -> RangeSize:
 def all_of(
     opened: Opened, topic: str, queue_id: int, size_max: int, **options: Any
 ) -> list[StoredMessage]:
-    """Read a whole queue in bulk, from its begin."""
+    """Read a whole queue in bulk."""
     found: list[StoredMessage] = []
     offset = opened.store.min_offset(topic, queue_id)
     while offset < opened.store.max_offset(topic, queue_id):
@@ -156,7 +156,7 @@ def test_outside_of_the_queue_it_says_where_to_go_on() -> None:
 def test_records_far_apart_are_read_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_reading, "_GAP_MAX", 100)
     opened = filled(hot_size=0)
-    bodies = filled(hot_size=0).bodies("V")  # Not of this one: what was read is warm for a while.
+    bodies = filled(hot_size=0).bodies("V")  # Of another store: what was read stays warm.
     opened.disk.is_cold = True
     result = opened.store.reader.in_bulk.read("V", 0, 0, WHOLE, WHOLE)
     assert len(result.cold) > 5
@@ -258,7 +258,7 @@ def test_batches_are_counted_with_their_first_message() -> None:
 def test_about_as_many_entries_are_looked_at_as_fit_into_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There may be ten times as many in front of the range's end."""
+    """There may be ten times as many before the range's end."""
     opened = Opened(replace(CONFIG, hot_size=1 << 30))
     for number in range(400):
         opened.put(b"x" * (100 if number < 300 else 10), topic="T", queue_id=0)

@@ -134,7 +134,7 @@ def test_a_note_raises_the_synced_offset_and_the_next_checkpoint_voids_it(
 def test_a_note_that_a_full_disk_does_not_take_is_not_missed(
     disk: SimulatedFileSystem, written: CheckpointFile
 ) -> None:
-    """On btrfs and ZFS each write needs room; it ended the broker, as a sync that failed."""
+    """On btrfs and ZFS each write needs room; a refused one must not pass for a failed sync."""
     syncer = Syncer(CLAIMS.synced_offset, note=written.note_synced, on_change=lambda: None)
     disk.hook = refuse("write", code=errno.ENOSPC)
     syncer.request(600_000)

@@ -1,4 +1,4 @@
-"""A checkpoint is taken of what is synced, and of nothing else."""
+"""A checkpoint covers what is synced, and nothing else."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_after_a_failed_sync_no_checkpoint_is_written_any_more() -> None:
     assert before.recover_from > 0
     subject.put("U", 0, b"body", {}, NOW_MS)
     subject.commit()
-    disk.hook = refuse("sync_directory", times=2)  # The first may be of a checkpoint before.
+    disk.hook = refuse("sync_directory", times=2)  # The first may belong to an earlier checkpoint.
     for passed in range(3):
         subject.checkpoint(NOW_MS + 100_000 * (1 + passed))
     assert subject.has_failed
@@ -110,12 +110,12 @@ def test_a_checkpoint_claims_what_waited_in_memory_when_it_was_due() -> None:
 
 
 def test_a_checkpoint_waits_for_a_slow_sync_of_the_log_and_then_claims_all_of_it() -> None:
-    """It would claim what was synced when it was due, and the next one is an interval away."""
+    """Otherwise it would claim only what was synced when it was due, until the next interval."""
     disk = SimulatedFileSystem()
     subject = Subject(disk, replace(CONFIG, flush=Flush.ASYNC), NOW_MS)
     subject.put("T", 0, b"first", {}, NOW_MS)
     subject.commit()
-    subject.checkpoint(NOW_MS)  # Nothing but the log has to be waited for from now on.
+    subject.checkpoint(NOW_MS)  # From now on only the log has to be waited for.
     subject.put("T", 0, b"body", {}, NOW_MS)
     subject.commit()
     now_ms = NOW_MS + 9 * CONFIG.checkpoint_interval_ms
@@ -132,7 +132,7 @@ def test_a_checkpoint_waits_for_a_slow_sync_of_the_log_and_then_claims_all_of_it
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_a_checkpoint_covers_of_the_index_is_on_the_disk(seed: int) -> None:
-    """A start would make it anew, as damaged: it is to find nothing to do."""
+    """A start must find nothing to do; it would take the index for damaged and rebuild it."""
     disk = SimulatedFileSystem()
     subject = Subject(disk, CONFIG, NOW_MS)
     for number in range(6):
@@ -151,7 +151,7 @@ def test_what_a_checkpoint_covers_of_the_index_is_on_the_disk(seed: int) -> None
 def test_a_checkpoint_is_taken_while_more_is_put_than_each_tick_indexes(
     journal_queues_min: int,
 ) -> None:
-    """Else a start behind a kill would have to read all that was put since the load began."""
+    """Otherwise a start after a kill would have to read all that was put since the load began."""
     config = replace(
         CONFIG,
         segment_size=1 << 20,
@@ -174,7 +174,7 @@ def test_a_checkpoint_is_taken_while_more_is_put_than_each_tick_indexes(
 
 
 def killed_with(queues: int, config: StoreConfig) -> SimulatedFileSystem:
-    """A store of so many queues that was killed behind a checkpoint, and puts to one of them."""
+    """A store of so many queues, killed after a checkpoint and a put to one of them."""
     disk = SimulatedFileSystem()
     subject = Subject(disk, config, NOW_MS)
     for number in range(queues):
@@ -188,14 +188,14 @@ def killed_with(queues: int, config: StoreConfig) -> SimulatedFileSystem:
 
 
 def claimed(disk: SimulatedFileSystem) -> int:
-    """From where on the checkpoint has a start behind a kill read the log."""
+    """Return from where the checkpoint has a start after a kill read the log."""
     claims = load_checkpoint(disk, "/store/checkpoint").claims
     assert claims is not None
     return claims.recover_from
 
 
 def test_behind_a_kill_the_log_without_a_checkpoint_is_bounded_with_many_queues() -> None:
-    """None is taken until each queue was looked at, which must not take thousands of slices."""
+    """No checkpoint is taken until each queue was looked at: that must not take many slices."""
     config = replace(
         CONFIG, segment_size=1 << 20, consume_queue_file_size=400, checkpoint_bytes=100_000
     )
@@ -215,7 +215,7 @@ def test_behind_a_kill_the_log_without_a_checkpoint_is_bounded_with_many_queues(
 
 
 def test_behind_a_kill_no_checkpoint_covers_more_until_each_queue_was_looked_at() -> None:
-    """What a queue has behind the old one may be torn, and would be trusted from then on."""
+    """What a queue has after the old one may be torn, and the new one would vouch for it."""
     disk = killed_with(100, replace(CONFIG, consume_queue_file_size=400))
     before = claimed(disk)
     store = MessageStore.open("/store", CONFIG, now_ms=NOW_MS, filesystem=disk, threads=False)
@@ -226,7 +226,7 @@ def test_behind_a_kill_no_checkpoint_covers_more_until_each_queue_was_looked_at(
 
 
 def test_behind_a_kill_queues_are_looked_at_without_a_pause() -> None:
-    """Else none that are idle would be, for minutes, in each of which a kill costs a long start."""
+    """Otherwise idle queues would wait for minutes, and a kill in these would cost a long start."""
     disk = killed_with(100, replace(CONFIG, consume_queue_file_size=400))
     store = MessageStore.open("/store", CONFIG, now_ms=NOW_MS, filesystem=disk, threads=False)
     slices = 1
@@ -286,7 +286,7 @@ store.close(501)
 
 
 def said_by(script: str, folder: Path) -> list[str]:
-    """What a script says in a process of its own, where nothing has loaded numpy yet."""
+    """What a script says in a new process, in which nothing has loaded numpy yet."""
     command = [sys.executable, "-c", LOADING + script, str(folder)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 

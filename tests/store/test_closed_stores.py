@@ -1,4 +1,4 @@
-"""A store that was closed leaves the folder, and the numbers of its files, to others."""
+"""A closed store leaves the folder, and the numbers of its open files, to others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_second_close_leaves_the_store_to_who_has_opened_it_meanwhile(tmp_path: Path) -> None:
-    """It took the mark of the process that was running away, and put an older checkpoint there."""
+    """It must not remove the running process's mark, nor write an older checkpoint."""
     first = opened(tmp_path)
     put(first)
     assert first.close(2)
@@ -59,7 +59,7 @@ def test_a_second_close_leaves_the_store_to_who_has_opened_it_meanwhile(tmp_path
 
 
 def test_what_is_put_to_a_closed_store_is_refused_and_goes_nowhere(tmp_path: Path) -> None:
-    """It was written to whatever file of the process had the number of the log's by then."""
+    """Otherwise it would be written to whatever file has the log's file number by then."""
     store = opened(tmp_path / "s")
     put(store)
     store.put("T", 0, b"not committed", b"", ORIGIN)
@@ -70,7 +70,7 @@ def test_what_is_put_to_a_closed_store_is_refused_and_goes_nowhere(tmp_path: Pat
             put(store)
         store.commit()
         store.tick(3)
-        store.refuse_puts(None)  # An operator's word opens no store again.
+        store.refuse_puts(None)  # An operator's command reopens no store.
     with pytest.raises(StoreNotWriteableError, match="the store was closed"):
         store.delete_topics(["T"])
     with pytest.raises(StoreNotWriteableError, match="the store was closed"):
@@ -96,7 +96,7 @@ def test_a_file_that_is_closed_twice_closes_no_other(tmp_path: Path) -> None:
 
 
 def in_child(work: Callable[[], bool]) -> int:
-    """Fork, do something in the child, and return its exit status: 0 when it says True."""
+    """Fork, do something in the child, and return its exit status: 0 if it returns True."""
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = 1
@@ -111,7 +111,7 @@ def in_child(work: Callable[[], bool]) -> int:
 def test_a_child_that_was_forked_neither_writes_to_the_store_of_its_parent_nor_shuts_it_down(
     tmp_path: Path,
 ) -> None:
-    """What was put and not committed was written by both, and so were the index's files."""
+    """Otherwise both would write what was put and not committed, and the index's files."""
     store = opened(tmp_path)
     put(store)
     store.tick(2)

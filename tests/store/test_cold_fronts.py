@@ -1,4 +1,4 @@
-"""Where queues begin is found anew once a segment has expired: no loop waits for that."""
+"""After a segment expired, the begins of the queues are found again without the loop waiting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cometmq.store.queues.consume_queue import ConsumeQueue
 
 @pytest.fixture
 def life() -> Life:
-    """A store of which more may go than is kept."""
+    """A store of which more may be removed than is kept."""
     life = Life()
     for _ in range(4):
         life.put(25)

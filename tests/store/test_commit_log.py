@@ -1,4 +1,4 @@
-"""Appending turns: all of one or nothing, and what a failing disk may not leave behind."""
+"""Appending turns, each wholly or not at all, and what a failing disk must not leave."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_sparse_segment_of_another_program_is_given_its_blocks_before_it_is_wr
     log = _reopened(log, size)
     log.disk.total = log.disk.total - log.disk.space("/").free + BLOCK
     with pytest.raises(StoreNotWriteableError, match="the disk is full"):
-        log.put(b"x")  # There would be room for that, but not for all that follows.
+        log.put(b"x")  # There would be room for this one, but not for all that follow.
     log.disk.total += 1 << 20
     log.put(b"x")
     assert log.bodies() == [b"x"]

@@ -1,4 +1,4 @@
-"""The settings of a store refuse what no store could work with."""
+"""The settings of a store refuse values with which no store could work."""
 
 from __future__ import annotations
 

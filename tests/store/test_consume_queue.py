@@ -318,7 +318,7 @@ def test_an_empty_last_file_is_one_that_was_not_used_yet() -> None:
 
 
 def test_behind_a_torn_entry_nothing_is_trusted() -> None:
-    """Half of an entry in a lost sector reads as a small offset, with the size it should have."""
+    """An entry half in a lost sector reads as a small offset, with the right size."""
     disk, queues, _ = filled(5, written=5)
     file = disk.open("/store/consumequeue/t/0/00000000000000000000")
     file.write(ENTRY.pack(150, 100, 5) + ENTRY.pack(600, 100, 6), 5 * ENTRY.size)
@@ -330,7 +330,7 @@ def test_behind_a_torn_entry_nothing_is_trusted() -> None:
 
 
 def test_a_torn_entry_behind_a_hole_is_none_though_its_record_may_have_expired() -> None:
-    """The first one of the next file; what stood between was lost with it."""
+    """The torn entry is the first of the next file; those in between were lost with it."""
     disk, queues, _ = filled(3, written=3)
     queues.close()
     disk.make_directories("/store/commitlog")
@@ -345,7 +345,7 @@ def test_a_torn_entry_behind_a_hole_is_none_though_its_record_may_have_expired()
 
 
 def test_what_stands_behind_the_listed_end_and_leads_in_front_of_its_record_is_none() -> None:
-    """What the disk had there before, of a queue whose messages have expired."""
+    """These are old contents of the disk, from a queue whose messages have expired."""
     disk, queues, _ = filled(10, written=10)
     queues.close()
     disk.make_directories("/store/commitlog")
@@ -362,7 +362,7 @@ def test_what_stands_behind_the_listed_end_and_leads_in_front_of_its_record_is_n
 
 
 def test_a_queue_whose_first_file_was_lost_with_its_records_begins_at_its_first_offset() -> None:
-    """Two files, neither synced: a power cut may keep the name of the second only."""
+    """Of two files, neither synced, a power cut may keep only the name of the second."""
     disk, queues, _ = filled(13, written=13)
     queues.close()
     disk.remove("/store/consumequeue/t/0/00000000000000000000")
@@ -391,7 +391,7 @@ def test_a_queue_that_only_has_entries_nobody_is_served_goes_on_where_the_log_do
 
 
 def test_an_expired_file_stays_until_the_next_one_holds_an_entry_that_is_on_the_disk() -> None:
-    """Else a power cut may keep the removal and lose what was to keep the queue's offset."""
+    """Otherwise a power cut may keep the removal but lose what should keep the queue's offset."""
     disk, queues, queue = filled(23, written=23)
     queues.correct_min(2200)
     assert sum(queues.expire(1000, at_once)) == 0
@@ -419,7 +419,7 @@ def test_a_queue_without_a_record_keeps_its_offset_when_the_log_is_read_from_its
 
 
 def test_a_front_file_that_is_gone_already_does_not_stop_expiry() -> None:
-    """A power cut may undo the removal of one file and not that of the next."""
+    """A power cut may undo the removal of one file but not that of the next."""
     disk, queues, queue = filled(35, written=35)
     disk.remove("/store/consumequeue/t/0/00000000000000000200")
     queues.correct_min(3100)

@@ -96,7 +96,7 @@ def test_names_made_by_a_process_that_was_killed_are_synced_by_the_next(seed: in
 
 @pytest.mark.parametrize("seed", range(8))
 def test_removals_of_a_process_that_was_killed_are_synced_by_the_next(seed: int) -> None:
-    """Else the files of a deleted queue may come back under the entries of a new one."""
+    """Otherwise files of a deleted queue may come back under the entries of a new one."""
     disk = SimulatedFileSystem()
     stored(disk)
     disk.remove(f"/store/consumequeue/a/0/{0:020d}")
@@ -181,7 +181,7 @@ def test_a_busy_queue_is_written_in_parts_and_hides_nobody_behind_it() -> None:
     for n in range(parts * WRITE_BYTES_MAX // 20 - parts):
         busy.append(200 + n * 100, 100, 0)
     assert not queues.write_behind(EVERYTHING, 1)
-    assert queues.settled_offset == 0  # And not the busy queue's next: the quiet one waits at 100.
+    assert queues.settled_offset == 0  # Not the busy queue's next: the quiet one waits at 100.
     assert not queues.write_behind(EVERYTHING, parts - 1)
     assert queues.settled_offset == 100
     assert queues.write_behind(EVERYTHING, 1)

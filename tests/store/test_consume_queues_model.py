@@ -132,7 +132,7 @@ class QueuesAgainstALog(RuleBasedStateMachine):
 
     @invariant()
     def queues_in_memory_hold_the_records_of_the_log(self) -> None:
-        """Those that nobody touched since the start stay untouched: they are cut later."""
+        """Queues not touched since the start stay untouched: they are cut later."""
         for queue in self.queues.simple.loaded():
             self._check(queue)
 
@@ -153,7 +153,7 @@ class QueuesAgainstALog(RuleBasedStateMachine):
         assert queue.read(queue.max_offset, 1) == queue.read(queue.min_offset - 1, 1) == b""
 
     def teardown(self) -> None:
-        """The files equal those of queues built from the log in one go, front files apart."""
+        """Check that the files equal those built from the log in one go, except front files."""
         if not hasattr(self, "log"):
             return
         self.reopen_after_a_clean_stop()
