@@ -1,7 +1,7 @@
-"""The archives among the vectors, unpacked on every Python that the project supports.
+"""Unpacks the archives among the vectors, on every Python that the project supports.
 
-Some ninety tests want a store of their own, and unpacking costs several times what copying does: so
-each archive is unpacked once a run.
+Some ninety tests each need a copy of a store. Unpacking takes several times as long as copying, so
+each archive is unpacked only once a run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def unpack(archive: Path, folder: Path, *, timer_wheel: bool = False) -> None:
-    """Unpack an archive, without the timer wheel in it, 38 MB of zeros, unless asked for."""
+    """Unpack an archive, by default without its timer wheel, which is 38 MB of zeros."""
     ignored = [] if timer_wheel else ["timerwheel"]
     shutil.copytree(
         _unpacked(archive), folder, ignore=shutil.ignore_patterns(*ignored), dirs_exist_ok=True
@@ -29,6 +29,6 @@ def _unpacked(archive: Path) -> Path:
     with tarfile.open(archive) as opened:
         if hasattr(tarfile, "data_filter"):
             opened.extractall(folder, filter="data")
-        else:  # Python 3.11.3 and older, Debian 12's among them. The archives are our own.
+        else:  # Python 3.11.3 and older, such as Debian 12's. We made the archives.
             opened.extractall(folder)
     return Path(folder)

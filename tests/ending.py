@@ -1,4 +1,4 @@
-"""The signals that ask a process of ours to end, for tests to send."""
+"""The signals with which tests ask one of our processes to end."""
 
 from __future__ import annotations
 

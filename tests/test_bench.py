@@ -1,4 +1,4 @@
-"""The benchmarks: that all of them can be found and started."""
+"""All benchmarks can be found and started."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_help_lists_each_part_with_what_it_measures(capsys: pytest.CaptureFixtur
         (line,) = (each for each in shown.splitlines() if each.split()[:1] == [name])
         assert line.endswith(f"  {summary_of(name)}")
         begins.add(line.index(summary_of(name)))
-    assert len(begins) == 1  # In one column.
+    assert len(begins) == 1  # The summaries are aligned.
 
 
 def test_that_of_spark_can_be_started_as_a_file_too(tmp_path: Path) -> None:

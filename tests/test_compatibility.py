@@ -1,4 +1,4 @@
-"""docs/compatibility.md and the dispatch tables say the same."""
+"""docs/compatibility.md agrees with the dispatch tables."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Documented(NamedTuple):
 
 
 class Server(NamedTuple):
-    """What a section of the page is about."""
+    """A server, which has one section of the page."""
 
     section: str
     served: Collection[int]
     """The codes of its dispatch table."""
     known: Collection[int]
-    """The codes that a peer may send to it: each has a row."""
+    """The codes that a peer may send to it; each has a row."""
 
 
 SERVERS = [

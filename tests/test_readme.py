@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The examples of the README behave as it says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on the source itself: what a reviewer would otherwise have to say every time."""
+"""Rules about the source itself, which reviewers would otherwise have to repeat."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_source_root_holds_only_the_namespace() -> None:
         relative(path)
         for root in ROOTS
         for path in (REPOSITORY / root).iterdir()
-        # Spark looks for the last two.
+        # Spark looks for the last two by name.
         if path.name not in {"cometmq", "README.md", "pyspark_cometmq", "pyspark_cometmq_store"}
     ]
     assert stray == []
@@ -161,7 +161,7 @@ def _inherits_its_docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunc
 
 
 def test_every_public_constant_of_the_protocol_is_documented() -> None:
-    """By a docstring under it, a comment beside it, or one above it or its paragraph."""
+    """A docstring under it counts, as does a comment beside it or above it or its paragraph."""
     bare = [
         f"{relative(path)}:{node.lineno} {name}"
         for path in SOURCES
@@ -230,7 +230,7 @@ def test_no_module_hides_behind_a_word_that_says_nothing(word: str) -> None:
 
 
 def test_nothing_is_raised_in_an_except_star() -> None:
-    """Python before 3.11.4 puts it in a group, which is shown as a traceback."""
+    """Before 3.11.4, Python wraps the exception in a group, which is shown as a traceback."""
     raised = [
         f"{relative(path)}:{node.lineno}"
         for path in CODE
@@ -259,7 +259,7 @@ def test_no_ignore_without_a_code_and_a_reason() -> None:
 
 
 def project_files() -> list[Path]:
-    """What is tracked; everything, where this is an unpacked archive."""
+    """The tracked files, or all files if this is an unpacked archive."""
     if not (REPOSITORY / ".git").exists():
         return [path for path in REPOSITORY.rglob("*") if ".venv" not in path.parts]
     tracked = subprocess.run(
@@ -286,7 +286,7 @@ def test_nothing_refers_to_a_folder_outside_the_project() -> None:
 
 
 def test_what_needs_spark_is_marked_so_that_it_is_run() -> None:
-    """Without the mark it is passed over where Spark is missing, and not chosen where it is not."""
+    """An unmarked test is skipped where Spark is missing, and not selected where it is there."""
     unmarked: list[str] = []
     for path in sorted((REPOSITORY / "tests" / "pipeline").rglob("test_*.py")):
         tree = ast.parse(path.read_text())
@@ -304,7 +304,7 @@ def test_what_needs_spark_is_marked_so_that_it_is_run() -> None:
 
 
 def test_what_needs_spark_is_where_it_is_looked_for() -> None:
-    """`make spark` collects `tests/pipeline` alone: to read all others takes both cores a while."""
+    """`make spark` collects only `tests/pipeline`, as collecting the rest keeps both cores busy."""
     marked = re.compile(r"^\s*(?:@|pytestmark = .*)pytest\.mark\.spark\b", re.MULTILINE)
     elsewhere = [
         relative(path)
@@ -315,7 +315,7 @@ def test_what_needs_spark_is_where_it_is_looked_for() -> None:
 
 
 def test_types_are_checked_alike_with_and_without_spark() -> None:
-    """Where it is not installed, as at first in CI, `typings` is all that pyright knows of it."""
+    """Where Spark is not installed, as at first in CI, pyright knows it from `typings` alone."""
     spark = [
         each
         for path in CODE

@@ -1,4 +1,4 @@
-"""The files under deploy/: what they name exists, and a real Prometheus scrapes a real broker."""
+"""Everything that the files under deploy/ name exists; a real Prometheus scrapes a real broker."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 CACHE = Path.home() / ".cache" / "cometmq-prometheus" / "usr" / "bin"
 PATIENCE_SECONDS = 60
 
-# In an expression: a name that is followed by labels, a range, an operator or its end, not by `(`.
+# A metric name in an expression: labels, a range, an operator or the end follows it, but no `(`.
 NAME = re.compile(r"\b(?:cometmq|rocketmq|process)_[a-z_]+\b|\bup\b")
 LABELS = re.compile(r"\b(?:by|without) \(([^)]*)\)")
 
 
 def tool(name: str) -> str:
-    """Find a program of Prometheus: Debian's package, or what was unpacked of it."""
+    """Find a program of Prometheus, from Debian's package or unpacked from it."""
     found = shutil.which(name) or shutil.which(name, path=str(CACHE))
     if found is None:
         pytest.skip(f"no {name}: `apt-get install prometheus`, or unpack that package to {CACHE}")
@@ -39,7 +39,7 @@ def tool(name: str) -> str:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Each expression of the dashboard and of the alerts, with where it is."""
+    """Each expression of the dashboard and of the alerts, with its place."""
     dashboard = json.loads((DEPLOY / "grafana" / "cometmq.json").read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
@@ -53,7 +53,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The labels of all samples of a scrape, by sample name."""
+    """The labels of all samples of one scrape, by sample name."""
     text = scrape_of_all(tmp_path_factory.mktemp("scraped"))
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
@@ -93,7 +93,7 @@ def test_panels_have_places_and_numbers_of_their_own() -> None:
 
 
 def test_the_commands_of_the_files_are_commands(tmp_path: Path) -> None:
-    """Each is given to the program with --help in the end, which looks at all before it."""
+    """Each runs with --help at the end, so that the program checks all words before that."""
     compose = (DEPLOY / "compose.yaml").read_text()
     units = "".join(path.read_text() for path in (DEPLOY / "systemd").iterdir())
     commands = [
@@ -117,14 +117,14 @@ def test_the_commands_of_the_files_are_commands(tmp_path: Path) -> None:
 
 
 def test_the_image_has_an_empty_folder_for_the_store() -> None:
-    """A home that is made has files of a shell in it, and among these no store begins."""
+    """`useradd` would put a shell's files into a home that it creates, where no store begins."""
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     assert "--no-create-home cometmq" in dockerfile
     assert "install --directory --owner cometmq --group cometmq /var/lib/cometmq" in dockerfile
 
 
 def test_the_image_takes_the_pins_as_constraints_that_pip_accepts(tmp_path: Path) -> None:
-    """With an extra, as in `pyright[nodejs]==1.1`, pip refuses the whole file."""
+    """One pin with an extra, as in `pyright[nodejs]==1.1`, makes pip refuse the whole file."""
     dockerfile = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     found = re.search(r"sed .* requirements/dev.txt > (/tmp/constraints.txt)", dockerfile)
     assert found is not None
@@ -138,10 +138,10 @@ def test_the_image_takes_the_pins_as_constraints_that_pip_accepts(tmp_path: Path
 
 
 def test_a_unit_refuses_unknown_system_calls_and_kills_nobody_for_them() -> None:
-    """`cachestat`, with which a broker reads what is old, is in no list of systemd 252 (Debian 12).
+    """systemd 252 (Debian 12) lists `cachestat`, which a broker calls for old messages, nowhere.
 
-    Without a number the filter kills who asks: at each read of a message behind the hot end of the
-    log. Refused, it is what an older kernel says, and the broker reads in a thread.
+    Without an error number, the filter would kill the broker at each read of a message before the
+    hot end of the log. A refusal looks like an older kernel, and the broker reads in a thread.
     """
     units = sorted((DEPLOY / "systemd").iterdir())
     assert len(units) == 2
@@ -175,14 +175,14 @@ def test_prometheus_takes_the_rules_and_the_scrape(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    # Its advice on names would have Apache's names changed.
+    # By its advice on names, Apache's names would have to change.
     problems = [line for line in metrics.stderr.splitlines() if not line.startswith("rocketmq_")]
     assert problems == [], metrics.stderr
 
 
 @contextmanager
 def prometheus(folder: Path, target: str) -> Generator[str]:
-    """Run a Prometheus that scrapes one address each second; gives its own address."""
+    """Run a Prometheus that scrapes one address each second; yield its own address."""
     program = tool("prometheus")
     config = (DEPLOY / "prometheus.yml").read_text()
     config = config.replace("15s", "1s").replace("alerts.yml", str(DEPLOY / "alerts.yml"))
@@ -210,7 +210,7 @@ def _address(log: Path) -> str:
 
 
 def _until(look: Any) -> Any:
-    """Look again and again until something is there: Prometheus tells nobody."""
+    """Poll until there is a result, as Prometheus notifies nobody."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         with suppress(urllib.error.HTTPError):  # 503 while it starts.
@@ -240,5 +240,5 @@ def test_a_real_prometheus_scrapes_a_running_broker(tmp_path: Path) -> None:
                 if expr.startswith("label_values"):
                     continue
                 asked = expr.replace("$node", ".*").replace("$__rate_interval", "1m")
-                _query(address, asked)  # An expression that cannot be evaluated is a 400.
+                _query(address, asked)  # It answers 400 to an expression that cannot be evaluated.
                 assert where

@@ -25,7 +25,7 @@ OF_PROGRAMS: Final[Mapping[tuple[type, str], int]] = {
     (BrokerConfig, "metrics_port"): METRICS_PORT,
     (names.NameServerConfig, "metrics_port"): NAMESERVER_METRICS_PORT,
 }
-"""What the programs set that a config of a library's user does not."""
+"""Values that the programs set, and that the config of a library's user leaves unset."""
 HEAD: Final = f"""\
 # Settings
 
@@ -42,7 +42,7 @@ COLUMNS: Final = """
 
 
 def page() -> str:
-    """Write the page."""
+    """Return the text of the page."""
     parts = (("The broker", BrokerConfig), ("Its store", StoreConfig))
     keys = {same.name: key for key, same in MAPPED.items()}
     text = HEAD
@@ -83,7 +83,7 @@ def _table(
 
 
 def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
-    """Give the text under each field of a class."""
+    """Yield each field of a class with its docstring."""
     (tree,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(tree, ast.ClassDef)
     for field, said in zip(tree.body, tree.body[1:], strict=False):

@@ -1,4 +1,4 @@
-"""The pages of the API are made without a warning, and have every public name with its example."""
+"""The API pages build without a warning and have every public name with its example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/operations.md as who is paged reads it: its commands exist, and its steps mend a store."""
+"""For whoever is paged: the commands of docs/operations.md exist, and its steps mend a store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MISSING = f"{SEGMENT_SIZE:020d}"
 
 
 def commands() -> Iterator[str]:
-    """Give each command of the page: those between backticks, and the lines of blocks."""
+    """Yield each command of the page, whether between backticks or on a line of a block."""
     yield from re.findall(r"`(cometmq [a-z][^`]*)`", PAGE)
     for block in re.findall(r"^ *```\w*\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL):
         for line in map(str.strip, block.splitlines()):
@@ -43,7 +43,7 @@ def commands() -> Iterator[str]:
 def test_a_command_of_the_page_is_one_and_takes_what_stands_there(
     command: str, tmp_path: Path
 ) -> None:
-    """What only names a command ends before its arguments."""
+    """A text that only names a command ends before its arguments."""
     text = command.replace("DIR", str(tmp_path)).replace("TIME", "2026-11-21T10:00:00")
     words = shlex.split(text, comments=True)[1:]
     found: click.Command = program
@@ -64,7 +64,7 @@ def test_each_alert_has_its_row_and_each_row_its_alert() -> None:
 
 
 def shell(line: str, status: int = 0) -> str:
-    """Run a line of the page, and give what it said."""
+    """Run a line of the page and return its output."""
     line = re.sub(r"^cometmq\b", lambda _: COMETMQ, line)
     done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=120)
     assert done.returncode == status, (line, done.stdout, done.stderr)
@@ -118,7 +118,7 @@ def test_a_lost_file_in_the_middle_of_the_log_is_mended_by_the_steps_of_the_page
 
 
 def _block_behind(words: str) -> list[str]:
-    """Give the lines of the first block that comes behind these words."""
+    """Return the lines of the first block after these words."""
     found = re.search(r"```\n(.*?)```", PAGE[PAGE.index(words) :], re.DOTALL)
     assert found is not None
     return found[1].splitlines()

@@ -1,4 +1,4 @@
-"""The page of settings has all of them, as the sources do."""
+"""The page of settings matches the sources."""
 
 from __future__ import annotations
 

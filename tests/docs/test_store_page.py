@@ -1,4 +1,4 @@
-"""What `docs/store.md` shows of the store as a library runs as it stands there."""
+"""The examples in `docs/store.md` of the store as a library run unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock files pin what the distributions ask of each other, extras included."""
+"""The lock files pin everything that the distributions require of each other, extras included."""
 
 import re
 from importlib.metadata import PackageNotFoundError, requires
@@ -21,15 +21,15 @@ def locked(name: str) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("name", ["dev.txt", "spark.txt"])
 def test_each_extra_that_a_distribution_asks_for_is_pinned(name: str) -> None:
-    """A pip of 2023 doesn't see `coverage==1` as a pin of `coverage[toml]`: it takes the newest,
-    and refuses it for want of a hash on the day that there is a newer one."""
+    """A pip of 2023 does not take `coverage==1` as a pin of `coverage[toml]`. It takes the newest,
+    and so from the day of the next release it refuses it for lack of a hash."""
     lock = locked(name)
     assert lock
     missing: set[str] = set()
     for holder, chosen in lock.items():
         try:
             wanted = [Requirement(line) for line in requires(holder) or []]
-        except PackageNotFoundError:  # For another system, or an extra that isn't installed here.
+        except PackageNotFoundError:  # For another system, or of an extra that isn't installed.
             continue
         for want in wanted:
             contexts = [{"extra": extra} for extra in chosen or {""}]

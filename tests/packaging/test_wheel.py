@@ -1,6 +1,6 @@
-"""The built wheel, installed into a clean environment once for each extra, and used there.
+"""The built wheel is installed into a clean environment for each extra, and works there.
 
-And the sdist, which an installer without wheels takes.
+So does the sdist, which an installer without wheels takes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def test_with_pytest_trio(rocketmq):
 
 
 def run(*command: str | Path, expected: int = 0) -> str:
-    """Run a command; its output, after checking its exit status."""
+    """Run a command, check its exit status and return its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == expected, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
@@ -72,7 +72,7 @@ def run(*command: str | Path, expected: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel built from that."""
+    """A folder with the sdist and the wheel built from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, REPOSITORY)
     return folder
@@ -85,7 +85,7 @@ def wheel(dist: Path) -> Path:
 
 
 def wanted_by_extras(wheel: Path) -> dict[str, set[tuple[str, str]]]:
-    """What each extra wants, and where it does."""
+    """Return the requirements of each extra, with the environment markers under which they hold."""
     with zipfile.ZipFile(wheel) as archive:
         (path,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = archive.read(path).decode()
@@ -97,16 +97,16 @@ def wanted_by_extras(wheel: Path) -> dict[str, set[tuple[str, str]]]:
 
 
 class Installer(NamedTuple):
-    """Makes environments, all with one pip: to give each its own takes longer than most extras."""
+    """Makes environments that share one pip: installing pip takes longer than most extras."""
 
     pip: Path
-    """The interpreter that has it."""
+    """The interpreter that has pip."""
     pins: Path
-    """The lock files as constraints: the same versions, without hashes, which a wheel has not, and
-    without extras, which a constraint may not have."""
+    """The lock files as constraints: the same versions without the hashes, which our wheel does not
+    have, and without the extras, which constraints must not have."""
 
     def environment(self, folder: Path, what: str) -> Path:
-        """A new environment with this in it; its interpreter."""
+        """Make an environment with this installed and return its interpreter."""
         venv.create(folder)
         python = folder / "bin" / "python"
         self.install(python, what)
@@ -144,7 +144,7 @@ def test_the_wheel_holds_every_package_typed_and_nothing_else(wheel: Path) -> No
     assert {name.parts[1] for name in held} == PACKAGES
     assert {name.parts[1] for name in held if name.name == "py.typed"} == PACKAGES
     others = {name.parts[0] for name in names if name not in held}
-    # Spark looks for sources in packages whose name begins in that way.
+    # Spark looks for data sources in packages whose names begin like this.
     found = {name for name in others if not name.endswith(".dist-info")}
     assert found == {"pyspark_cometmq", "pyspark_cometmq_store"}
     assert Path("cometmq/__init__.py") not in names
@@ -219,7 +219,7 @@ def test_the_all_extra_is_the_others_and_they_go_together(
     assert wanted["all"] == set().union(
         *(wanted[each] for each in ("broker", "otel", "spark", "test"))
     )
-    python = with_spark  # Which takes longer to install than all the others.
+    python = with_spark  # Installing Spark takes longer than all other extras together.
     installer.install(python, f"{wheel}[all]")
     run(python, "-c", USE_THE_STORE, tmp_path)
     run(python, "-c", USE_SPARK)

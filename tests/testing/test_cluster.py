@@ -1,4 +1,4 @@
-"""The cluster of the fixture: its verbs, its clock, and what follows the clock."""
+"""The cluster of the fixture: its methods, its clock, and everything that follows the clock."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_question_about_a_transaction_follows_the_clock(cluster: Cluster) ->
 
     mq = cluster.client
     mq.on_transaction_check(check)
-    mq.transaction("orders", b"paid", key="o-17").__enter__()  # And nothing is decided.
+    mq.transaction("orders", b"paid", key="o-17").__enter__()  # It stays undecided.
     assert not cluster.sent("orders")
     assert not asked
     cluster.clock.jump(60)
@@ -216,7 +216,7 @@ def test_a_cluster_that_does_not_run_says_so(use: Callable[[Cluster], object]) -
     cluster = Cluster()
     with pytest.raises(UsageError, match="the cluster is not running: use `with`, or `start`"):
         use(cluster)
-    cluster.stop()  # Nothing is to be done.
+    cluster.stop()  # This does nothing.
 
 
 def test_a_cluster_that_is_started_again_runs_on(cluster: Cluster) -> None:
@@ -239,7 +239,7 @@ def test_what_is_no_number_to_wait_for_is_refused(cluster: Cluster, wrong: dict[
 
 
 def own_threads() -> set[threading.Thread]:
-    """All but those that Trio keeps for ten seconds, for whoever wants one next."""
+    """All threads except those that Trio keeps for ten seconds for reuse."""
     return {each for each in threading.enumerate() if not each.name.startswith("Trio thread")}
 
 
@@ -247,8 +247,8 @@ def test_warm_it_is_ready_within_fifty_milliseconds_and_leaves_no_thread() -> No
     durations: list[float] = []
     before = own_threads()
     for _ in range(5):
-        gc.collect()  # What earlier tests left behind is not this one's to clean.
-        begin = time.process_time()  # Of this process: how busy the machine is does not matter.
+        gc.collect()  # So that the garbage of earlier tests does not count.
+        begin = time.process_time()  # Not the time of other processes.
         with Cluster() as cluster:
             durations.append(time.process_time() - begin)
             cluster.send("orders", b"x")

@@ -1,4 +1,4 @@
-"""The pytest plugin, in a pytest of its own: its scopes, and the kinds of tests that it serves."""
+"""The pytest plugin in a separate pytest: its scopes, and the kinds of tests that it serves."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ BOTH_WAYS = """
 
 
 def pytest_in(folder: Path, *options: str, **modules: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on these modules, as a user's project would: without a setting."""
+    """Run pytest on these modules without any settings, as in a user's project."""
     for name, text in modules.items():
         (folder / f"{name}.py").write_text(dedent(text))
     command = [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider"]
-    # It warns of a setting of its own that is not there.
+    # pytest-asyncio warns if its setting is missing.
     command += ["-p", "no:asyncio", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
@@ -186,7 +186,7 @@ def test_the_tests_that_the_page_shows_pass(tmp_path: Path) -> None:
     tests = [each for each in examples if "def test_" in each]
     modules = {f"test_{number}": each for number, each in enumerate(tests)}
     done = pytest_in(tmp_path, **modules)
-    assert f"{len(tests) + 1} passed" in done.stdout, done.stdout  # One on two loops.
+    assert f"{len(tests) + 1} passed" in done.stdout, done.stdout  # One runs on two loops.
 
 
 def test_a_wait_in_vain_is_shown_as_a_failed_assertion(tmp_path: Path) -> None:
