@@ -1,4 +1,4 @@
-"""Makes requests that no client should send, for any request code, by its header and body."""
+"""Makes requests that no client should send, for any request code, from its header and body."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 TOPICS = ("T", "B")
-"""What a broker must have for some of these requests to come far: `B` of batch queues."""
+"""Topics that a broker needs for some of these requests to get far. `B` has batch queues."""
 GROUP = "g"
 
 SOUND: dict[str, Any] = {
@@ -43,7 +43,7 @@ SOUND: dict[str, Any] = {
     "batch": "false",
     "properties": "KEYS\x01k\x02",
 }
-"""Values of fields by name; any other has that of its type, or is a word."""
+"""Values of fields by name. Other fields get the default of their type, or a word."""
 DEFAULTS: dict[type, Any] = {int: 0, float: 0.5, bool: "true"}
 
 HOSTILE: tuple[Any, ...] = (
@@ -81,7 +81,7 @@ class BadRequest:
 
 
 def header_fields(code: int) -> dict[str, str]:
-    """The fields of a code that every check lets pass."""
+    """Return header fields of a code that pass every check."""
     header = BROKER_COMMANDS[RequestCode(code)].request
     if header is None:
         return {}
@@ -97,7 +97,7 @@ def frame_of(kind: int, header: bytes, body: bytes) -> bytes:
 
 
 def bodies(code: int) -> SearchStrategy[bytes]:
-    """No body, noise, JSON, and what is nearly the body of a code."""
+    """No body, noise, JSON, and damaged forms of the code's real body."""
     kinds = [
         st.just(b"x"),
         st.binary(max_size=60),
@@ -118,7 +118,7 @@ def bodies(code: int) -> SearchStrategy[bytes]:
 
 
 def json_names(text: bytes) -> set[str]:
-    """The names of the members of a JSON object, and of those in it."""
+    """Return the names of the members of a JSON object, nested ones included."""
     found: set[str] = set()
 
     def note(pairs: list[tuple[str, Any]]) -> None:
@@ -126,13 +126,13 @@ def json_names(text: bytes) -> set[str]:
 
     try:
         json.loads(text, object_pairs_hook=note)
-    except ValueError:  # Apache's dialect.
+    except ValueError:  # Apache's dialect of JSON.
         return {"topic", "groupName"}
     return found
 
 
 def json_trees(names: tuple[str, ...] = ("topic", "a")) -> SearchStrategy[Any]:
-    """Any JSON, its objects' members of these names."""
+    """Any JSON whose objects have members of these names."""
     hostile = [value for value in HOSTILE if value != "\ud800"]
     return st.recursive(
         st.sampled_from(hostile),
@@ -145,14 +145,14 @@ def json_trees(names: tuple[str, ...] = ("topic", "a")) -> SearchStrategy[Any]:
 
 @st.composite
 def torn(draw: st.DrawFn, body: bytes) -> bytes:
-    """A body with something cut out of it, and something put in."""
+    """A body with one part cut out and a few other bytes put in."""
     start, end = sorted((draw(st.integers(0, len(body))), draw(st.integers(0, len(body)))))
     return body[:start] + draw(st.binary(max_size=4)) + body[end:]
 
 
 @st.composite
 def bad_requests(draw: st.DrawFn, code: int) -> BadRequest:
-    """A request of this code: some of its fields missing or wrong, in any codec, with any body."""
+    """A request of this code with missing or wrong fields, in any codec, with any body."""
     fields: dict[str, Any] = dict(header_fields(code))
     for name in draw(st.lists(st.sampled_from(sorted(fields) or ["x"]), max_size=4)):
         fields[name] = draw(st.sampled_from(HOSTILE))
@@ -176,5 +176,5 @@ def bad_requests(draw: st.DrawFn, code: int) -> BadRequest:
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be written in UTF-8, and in every codec."""
+    """Tell whether a value can be encoded in UTF-8 and in every codec."""
     return "\ud800" not in value and len(value) < 30_000

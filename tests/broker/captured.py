@@ -1,7 +1,7 @@
-"""The requests that were captured from a live Apache RocketMQ 5.5.0, and a broker as it was then.
+"""The requests captured from a live Apache RocketMQ 5.5.0, and a broker in the state of that one.
 
-Most administrative requests were captured at the end, when it had topics, groups, offsets and a
-consumer online; their bodies say which.
+Most administrative requests were captured at the end, when the broker had topics, groups, offsets
+and a consumer online. The captured bodies say which.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ ASKED: dict[str, Vector] = {
     and vector.said["kind"] != "response"
     and vector.said["requestCode"] in TABLE
 }
-"""The requests of the codes that are served, by the name of their exchange."""
+"""The requests of the codes that we serve, by the name of their exchange."""
 
 ANSWERED: dict[str, Vector] = {
     vector.said["exchange"]: vector
     for vector in VECTORS
     if vector.said["direction"] == "broker->client" and vector.said["kind"] == "response"
 }
-"""What Apache answered."""
+"""Apache's answers."""
 
 SAID_BY_CLIENTS: dict[str, Vector] = {
     vector.said["exchange"]: vector
     for vector in VECTORS
     if vector.said["direction"] == "client->broker" and vector.said["kind"] == "response"
 }
-"""What a client answered when the broker asked it."""
+"""The answers of a client to the broker's requests."""
 
 COUNTS = {
     "T_norm": (9, 7),
@@ -72,10 +72,10 @@ COUNTS = {
     "RMQ_SYS_TRANS_HALF_TOPIC": (6,),
     "RMQ_SYS_TRANS_OP_HALF_TOPIC": (2,),
 }
-"""Messages by queue; `g_norm` had not consumed what came to `T_norm` later."""
+"""The number of messages in each queue. `g_norm` had not consumed the later ones of `T_norm`."""
 
 TAGS = (b"TAGS\x01TagA\x02", b"KEYS\x01k\x02", b"TAGS\x01TagB\x02")
-"""Of the first messages of each queue."""
+"""The properties of the first messages of each queue."""
 
 STORED_MS = 1_699_999_000_000
 
@@ -90,17 +90,17 @@ def command_of(vector: Vector) -> Command:
 
 
 def body_of(exchange: str) -> bytes:
-    """The body of a captured answer."""
+    """Return the body of a captured answer."""
     text = ANSWERED[exchange].said["bodyText"]
     assert isinstance(text, str)
     return text.encode()
 
 
 def give(wired: Wired, peer: WiredPeer, vector: Vector) -> None:
-    """Give the broker a captured frame; who sent it waits for the answer."""
+    """Give the broker a captured frame, whose sender then waits for the answer."""
     request = command_of(vector)
     if request.code == RequestCode.CONSUMER_SEND_MSG_BACK and "bname" in request.ext_fields:
-        # Of a record that lies elsewhere in this log.
+        # The record is at another offset in this log.
         place = wired.broker.store.queues.entries("T_retry", 0, 0, 1)
         assert place
         fields = request.ext_fields | {"offset": str(place[0][0])}
@@ -112,7 +112,7 @@ def give(wired: Wired, peer: WiredPeer, vector: Vector) -> None:
 
 
 def replay(wired: Wired, peer: WiredPeer, vector: Vector) -> Command:
-    """Give the broker a captured frame; the answer comes once what it waits for is saved."""
+    """Give the broker a captured frame, save what the answer waits for, and return the answer."""
     give(wired, peer, vector)
     wired.save()
     (answer,) = wired.answers(peer)
@@ -120,7 +120,7 @@ def replay(wired: Wired, peer: WiredPeer, vector: Vector) -> Command:
 
 
 def captured_broker(folder: Path, **settings: Any) -> Wired:
-    """A broker with the topics, groups, offsets and messages that the captured one had."""
+    """Start a broker with the topics, groups, offsets and messages of the captured one."""
     wired = Wired(config_of(folder, listen_port=21911, **settings), SimulatedFileSystem())
     state = wired.broker.state
     for config in TopicConfigTable.decode(body_of("21-1")).topic_config_table.values():
@@ -155,7 +155,7 @@ def fill(wired: Wired, topic: str, queue_id: int, count: int) -> None:
 
 
 def join_captured(wired: Wired) -> tuple[WiredPeer, WiredPeer]:
-    """Let the consumer and the producer join that were online."""
+    """Let the consumer and the producer that were online join."""
     consumer, producer = wired.connect(from_port=53566), wired.connect(from_port=53576)
     group = ConsumerConnections.decode(body_of("203-2"))
     (client,) = group.connection_set
@@ -198,7 +198,7 @@ def beat(
 
 
 def tree_of(body: Any) -> Any:
-    """Parse a body of either side so that it can be compared, in any order of sets."""
+    """Parse a body of either side for a comparison that ignores the order of sets."""
     return _comparable(loads(bytes(body)))
 
 

@@ -1,4 +1,4 @@
-"""A broker whose time only moves by hand, on a simulated disk, and a client of it."""
+"""A broker on a simulated disk whose clock is moved by hand, and a client of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = Path("/simulated")
 
 
 class Clocked:
-    """A broker whose time only moves by hand, and a client."""
+    """A broker whose clock is moved by hand, and a client."""
 
     def __init__(self, disk: SimulatedFileSystem, config: BrokerConfig | None = None) -> None:
         self.disk = disk
@@ -35,14 +35,14 @@ class Clocked:
         self.start(disk)
 
     def start(self, disk: SimulatedFileSystem) -> None:
-        """Start on what is on a disk."""
+        """Start on the contents of a disk."""
         self.disk = disk
         self.wired = Wired(self.config, disk, threads=False)
         self.wired.now_ms = self.now_ms
         self.peer = self.wired.connect()
 
     def ask(self, request: Command, peer: WiredPeer | None = None) -> Command:
-        """Send a request, let the disk confirm what it puts, and give the answer."""
+        """Send a request, let the disk confirm the messages that it puts, and return the answer."""
         peer = peer or self.peer
         self.wired.give(peer, self.wired.frame(peer, request))
         self.wired.sync()
@@ -50,13 +50,13 @@ class Clocked:
         return answer
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let time pass, and do what is due then."""
+        """Let time pass, and do the work that is then due."""
         self.now_ms += duration_ms
         self.wired.now_ms = self.now_ms
         self.work()
 
     def work(self) -> int:
-        """Do what is due; returns how much that was."""
+        """Do the work that is due and return how much it was."""
         broker, count = self.wired.broker, 0
         for step in (broker.delays.step, broker.transactions.step):
             fetched = None

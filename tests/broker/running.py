@@ -1,4 +1,4 @@
-"""A name server and a broker on real sockets, in the test's own process, and a client of them."""
+"""A name server and a broker on real sockets in the test's process, and a client of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def config_of(folder: Path, **settings: Any) -> BrokerConfig:
 
 
 class Client:
-    """One connection, and what the broker asked over it."""
+    """One connection, and the broker's requests over it."""
 
     def __init__(self) -> None:
         self.asked: list[Command] = []

@@ -1,4 +1,4 @@
-"""A broker and a name server that have had something to do, and their metrics page."""
+"""The metrics page of a broker and a name server after some work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def scrape_of_all(folder: Path) -> str:
-    """Have everything happen that a family is about, and scrape."""
+    """Make everything happen that some metric family counts, and scrape."""
     pages: list[str] = []
 
     async def main(_: trio.Event) -> None:
@@ -44,7 +44,7 @@ def scrape_of_all(folder: Path) -> str:
 
 
 async def keep_busy(client: Client) -> None:
-    """Send, pull, lag behind, beat, and be refused."""
+    """Send, pull, leave a lag, send a heartbeat, and be refused."""
     subscription = SubscriptionData(topic="T", sub_string="*")
     beat = HeartbeatData(
         client_id="c",

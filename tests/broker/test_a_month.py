@@ -1,4 +1,4 @@
-"""Thirty days of a broker in seconds: all kinds of message at once, and what must come of them."""
+"""Thirty days of a broker in seconds: messages of all kinds, each of which must come in time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MONTH_MS = 30 * 24 * 3_600_000
 STEPS_MS = (100, 5_000, INTERVAL, 3_600_000, 6 * 3_600_000, 12 * 3_600_000)
 RETRY = "%RETRY%billing"
 FIRST_RETRY = 3
-"""The level of what comes back for the first time."""
+"""The delay level of a message that comes back for the first time."""
 
 
 class Month:
-    """A broker, who works with it, and what is known of what must come."""
+    """A broker, its clients, and the messages that must still come."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -39,15 +39,15 @@ class Month:
         self.levels = self.shop.config.store.delay_levels_ms
         self.peer: WiredPeer = self.shop.join()
         self.due: dict[tuple[str, bytes], int] = {}
-        """By topic and body, from when on a message must be there that is not yet."""
+        """When each message that is still to come is due, by topic and body."""
         self.seen: dict[str, int] = {TOPIC: 0, RETRY: 0}
         self.decisions: dict[str, tuple[int | None, bytes]] = {}
-        """What is going to be said of a transaction, when it is asked about; None is nothing."""
+        """The answer to give when a transaction is asked about, or None for silence."""
         self.silent = 0
         self.number = self.came = self.step_ms = 0
 
     def play(self) -> None:
-        """Do one thing or another, until a month is over; then wait for what is still to come."""
+        """Do random things for a month, then wait for the messages still to come."""
         end_ms = self.shop.now_ms + MONTH_MS
         while self.shop.now_ms < end_ms:
             self.rng.choice([self.send, self.delay, self.delay, self.transact, self.end])()
@@ -61,13 +61,13 @@ class Month:
         return b"%d" % self.number
 
     def send(self) -> None:
-        """Send a message: it is there at once."""
+        """Send a message, which is there at once."""
         body = self.body()
         assert self.shop.ask(send_request(TOPIC, body)).code == ResponseCode.SUCCESS
         self.due[TOPIC, body] = self.shop.now_ms
 
     def delay(self) -> None:
-        """Send one with a delay."""
+        """Send a message with a delay."""
         body, level = self.body(), self.rng.randint(1, len(self.levels))
         properties = f"UNIQ_KEY\x01D{self.number}\x02DELAY\x01{level}\x02"
         answer = self.shop.ask(send_request(TOPIC, body, properties=properties))
@@ -75,7 +75,7 @@ class Month:
         self.due[TOPIC, body] = self.shop.now_ms + self.levels[level - 1]
 
     def transact(self) -> None:
-        """Begin a transaction, and end it now, when it is asked about, or never."""
+        """Begin a transaction, and end it at once, when asked about it, or never."""
         body = self.body()
         half = self.shop.half(body)
         how = self.rng.choice([COMMIT, ROLLBACK, None])
@@ -92,7 +92,7 @@ class Month:
             self.due[TOPIC, body] = self.shop.now_ms
 
     def end(self) -> None:
-        """Sometimes end the broker, one way or the other."""
+        """Sometimes restart or kill the broker."""
         if self.rng.random() < 0.3:
             if self.rng.random() < 0.5:
                 self.shop.restart()
@@ -102,10 +102,10 @@ class Month:
             self.peer = self.shop.join()
 
     def go_on(self, step_ms: int) -> None:
-        """Let time pass, answer what is asked, and look at what has come."""
+        """Let time pass, answer the broker's questions, and check the messages that have come."""
         self.step_ms = step_ms
         self.shop.pass_time(step_ms)
-        self.shop.save()  # Whoever waits for a topic that was made is answered then.
+        self.shop.save()  # This answers requests that wait for a new topic.
         for half, _ in self.shop.asked(self.peer):
             how, body = self.decisions[half.key]
             if how is not None:
@@ -116,7 +116,7 @@ class Month:
                 self.take(topic, message)
 
     def come(self, topic: str) -> list[StoredMessage]:
-        """Pull what has come since the last look."""
+        """Pull the messages that have come since the last time."""
         answer = self.shop.wired.ask(self.shop.peer, pull_request(topic, self.seen[topic]))
         if answer.code != ResponseCode.SUCCESS:
             return []
@@ -125,7 +125,7 @@ class Month:
         return found + self.come(topic)
 
     def take(self, topic: str, message: StoredMessage) -> None:
-        """Check that one was to come, now; and give some of them back."""
+        """Check that a message was due now, and send some of them back."""
         self.came += 1
         due_ms = self.due.pop((topic, message.body))
         assert due_ms <= message.store_timestamp <= due_ms + self.step_ms

@@ -1,7 +1,7 @@
-"""Peers that mean harm, beside an honest client that must not notice.
+"""Hostile peers, beside an honest client that must not notice them.
 
-Each test lets an honest client send and pull all the while, and looks at its slowest round in the
-end. What the network layer refuses by itself is tested in its own tests; here it is the whole.
+In each test an honest client sends and pulls all the while, and its slowest round is checked in the
+end. The tests of the network layer cover its own refusals; these cover the whole broker.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.proto.host import Host
 
 SLOWEST_SECONDS: Final = 2.0
-"""Of this thread's processor time, whatever else the machine does: an honest round takes one or two
-milliseconds, and what the abuse makes the broker do in between counts."""
+"""In processor time of this thread, so that other load does not matter. An honest round takes one
+or two milliseconds, plus whatever work the abuse causes in the broker meanwhile."""
 PATIENCE_SECONDS: Final = 60.0
 ABUSE_SECONDS: Final = 60.0
 CLOSED_SECONDS: Final = 20.0
@@ -62,7 +62,7 @@ class Honest:
             self._round_done = trio.Event()
 
     async def serve(self, rounds: int) -> None:
-        """Wait until it has been served so many times more."""
+        """Wait until the client has been served so many more times."""
         goal = self.rounds + rounds
         while self.rounds < goal:
             await self._round_done.wait()
@@ -81,7 +81,7 @@ async def honest(running: Running) -> AsyncGenerator[Honest]:
 
 
 def abused(folder: Path, abuse: Callable[[Host, Honest], Awaitable[None]], **limits: int) -> None:
-    """Run a broker with these limits, and let it be abused beside an honest client."""
+    """Run a broker with these limits, and abuse it beside an honest client."""
 
     async def scenario(running: Running) -> None:
         with trio.fail_after(ABUSE_SECONDS):
@@ -101,7 +101,7 @@ async def send_if_open(stream: trio.SocketStream, data: bytes) -> None:
 
 
 async def read_to_the_end(stream: trio.SocketStream) -> bytes:
-    """Give what comes until the broker closes."""
+    """Return everything that comes until the broker closes."""
     found = b""
     async with stream:
         with trio.fail_after(CLOSED_SECONDS), suppress(trio.BrokenResourceError):
@@ -209,7 +209,7 @@ def test_unfinished_frames_have_a_limit_over_all_connections(tmp_path: Path) -> 
             for _ in range(20):
                 nursery.start_soon(flood, await connect(address), ended)
             with trio.fail_after(CLOSED_SECONDS):
-                while len(ended) < 16:  # 4 MiB have room for four such frames, and some.
+                while len(ended) < 16:  # 4 MiB hold a little more than four such frames.
                     await client.serve(1)
             nursery.cancel_scope.cancel()
 
@@ -335,7 +335,7 @@ def test_who_comes_and_goes_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path) as (process, address), sockets(address, 1) as (one,):
         come_and_go(address, 1000)
         be_served(one, 100)
-        # Loads what the index needs, some 20 MB, which else a thread does about now.
+        # Loads the index's libraries, some 20 MB, which a thread would otherwise load about now.
         assert call(one, query_request("honest")).code == ResponseCode.QUERY_NOT_FOUND
         before = anonymous_bytes(process.pid)
         come_and_go(address, 2000)

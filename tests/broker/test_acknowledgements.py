@@ -1,4 +1,4 @@
-"""When a send is answered, and what it is told when the disk does not do what was promised."""
+"""When a send is answered, and what the answer is when the disk fails."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.store.config import Flush
 
-TOPIC = "BenchmarkTest"  # There from the start, so no send waits for its topic's file.
+TOPIC = "BenchmarkTest"  # It always exists, so no send waits for the topics' file.
 
 
 def alike(number: int, codec: int = 0) -> Command:
-    """A send that is like those before it, so that its answer is made at once, and waits."""
+    """A send like those before it, so that its answer is made at once and then waits."""
     properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02"
     request = send_request(TOPIC, b"x", properties=properties)
     return replace(request, codec=HEADER_CODECS[codec])
@@ -160,7 +160,7 @@ def test_a_write_that_fails_refuses_exactly_the_sends_of_its_turn(
     assert wired.ask(peer, alike(0, codec)).code == ResponseCode.SUCCESS
 
     def refuse(operation: Operation) -> None:
-        # A sync that fails is another matter, and final: the next test's.
+        # The next test covers a failed sync, which is final.
         is_write = operation.verb == "write" and "commitlog" in operation.path
         if is_write and operation.moment is Moment.BEFORE:
             raise OSError(errno.ENOSPC, "no room")

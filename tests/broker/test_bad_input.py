@@ -1,6 +1,6 @@
-"""Whatever a peer sends is answered, and is no mistake of ours; the store stays sound.
+"""Whatever a peer sends gets an answer and causes no error of ours, and the store stays sound.
 
-Every request code of the dispatch table is tried, so a new one is without a word here.
+Every request code of the dispatch table is tried, so new codes need no change here.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from cometmq.store.looking.findings import Report
 from cometmq.store.looking.inspection import inspect
 
 MANY = int(os.environ.get("BAD_REQUESTS", "120"))
-"""Of each code in the slow form; some 8 minutes for 3,000."""
+"""The number of requests of each code in the slow form; 3,000 take some 8 minutes."""
 IS_RANDOM = "BAD_REQUESTS" in os.environ
-"""Otherwise the same requests each time: whoever looks for new ones says how many."""
+"""Whether the requests are new ones, as for a run that says how many; else always the same."""
 SLOWNESS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 CODES = sorted(int(code) for code in TABLE)
 
 
 class Complaints(logging.Handler):
-    """What the log has of level error, which is for what is wrong with us."""
+    """The log's records of level error, which stand for faults of ours."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -64,22 +64,22 @@ class Target:
         self.check_honest()
 
     def check_honest(self) -> None:
-        """Make sure that others are served."""
+        """Check that other clients are served."""
         request = send_request("honest", b"x", properties="KEYS\x01k\x02")
         assert self.wired.ask(self.honest, request).code == 0
 
     def ask(self, request: BadRequest) -> None:
-        """Give one request, and see that it gets its one answer."""
+        """Send one request, and check that it gets exactly one answer, or none if oneway."""
         wired, peer = self.wired, self.peer
         try:
             decode(request.frame)
         except RemoteProtocolError:
-            return  # The one thing that closes a connection.
+            return  # Only this closes a connection.
         wired.give(peer, request.frame)
         wired.save()
         answers = taken(peer)
         if not answers and not request.is_oneway:
-            wired.now_ms += 200_000  # Held: nothing comes any more.
+            wired.now_ms += 200_000  # The pull is held: let it end.
             wired.broker.tick(wired.now_ms)
             wired.turn()
             answers = taken(peer)
@@ -100,7 +100,7 @@ def decode(frame: bytes) -> Command:
 
 
 def taken(peer: WiredPeer) -> list[Command]:
-    """The answers that a peer was sent; the broker may have asked it something, too."""
+    """Take the answers sent to a peer, without any requests of the broker among them."""
     parser = FrameParser()
     parser.receive_data(bytes(peer.written))
     peer.written.clear()
@@ -112,7 +112,7 @@ def taken(peer: WiredPeer) -> list[Command]:
 
 @contextmanager
 def target(folder: Path) -> Generator[Target]:
-    """A broker whose store is sound in the end."""
+    """Run a broker, and check at the end that its store is sound."""
     found = Target(folder)
     logging.getLogger("cometmq").addHandler(found.complaints)
     try:

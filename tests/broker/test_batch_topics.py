@@ -62,7 +62,7 @@ def test_what_is_left_of_a_deleted_topic_does_not_stop_a_start() -> None:
     broker_with_batches(disk, 3).close()
     wired = Wired(CONFIG, disk, threads=False)
     wired.broker.state.topics.discard("B", wired.now_ms)
-    wired.save()  # And killed before its queues are gone.
+    wired.save()  # The kill comes before the queues are gone.
     disk = disk.kill()
     assert any(entry.name == "B" for entry in disk.list(f"{CONFIG.store_path}/batchconsumequeue"))
     wired = Wired(CONFIG, disk, threads=False)
@@ -71,7 +71,7 @@ def test_what_is_left_of_a_deleted_topic_does_not_stop_a_start() -> None:
 
 
 def ordinary(item: bytes = b"", **fields: Any) -> tuple[Wired, int]:
-    """Send a batch of two to an ordinary topic; gives the broker and the answer's code."""
+    """Send a batch of two to an ordinary topic; return the broker and the answer's code."""
     wired = Wired(CONFIG, SimulatedFileSystem(), threads=False)
     wired.broker.state.topics.put(TopicConfig(topic_name="B"), 0)
     wired.save()

@@ -1,4 +1,4 @@
-"""The record of how far members of a broadcasting group have pulled, as Apache's broker has it."""
+"""The record of how far each member of a broadcasting group has pulled, as in Apache's broker."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def join(
 
 
 def pull(wired: Wired, peer: WiredPeer, offset: int, proxied: str | None = None) -> int | None:
-    """Pull as a client, or as a proxy for one; returns where it is told to go on instead."""
+    """Pull as a client, or as a proxy for one; return the offset to which the answer moves it."""
     request = pull_request(
         TOPIC,
         offset,
@@ -67,14 +67,14 @@ def pull(wired: Wired, peer: WiredPeer, offset: int, proxied: str | None = None)
 
 
 def scan(wired: Wired) -> int | None:
-    """Let some seconds pass; returns what is committed for the group's slowest."""
+    """Let some seconds pass; return the committed offset of the group's slowest member."""
     wired.now_ms += SCAN_INTERVAL_MS
     wired.broker.tick(wired.now_ms)
     return wired.broker.state.offsets.find("g@broadcast", TOPIC, 0)
 
 
 def test_a_client_goes_on_where_it_was_when_it_comes_by_a_proxy_and_back(wired: Wired) -> None:
-    """The steps of Apache's own test of this."""
+    """The steps are those of Apache's test."""
     client, proxy = join(wired, "c1"), wired.connect()
     assert pull(wired, client, 0) is None
     assert pull(wired, client, 10) is None

@@ -1,4 +1,4 @@
-"""Our own requests of who reads a broker in bulk."""
+"""Our own requests for clients that read a broker in bulk."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_unique_keys_are_looked_for_together(
     found = FoundMessages.decode(answer.body).messages
     assert [message.key for message in found] == [unique(2), unique(1)]
     queue_offsets = [message.queue_offset for message in found]
-    assert queue_offsets == [101, 100]  # Of two with one key, the first.
+    assert queue_offsets == [101, 100]  # Of two messages with one key, the first is found.
     assert {message.store_timestamp for message in found} == {wired.now_ms}
 
 

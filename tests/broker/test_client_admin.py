@@ -1,4 +1,4 @@
-"""What an administrator asks of a client through its broker."""
+"""Administrators' requests to a client through its broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def consumer(wired: Wired, client_id: str = "c") -> WiredPeer:
 
 
 def asked(wired: Wired, peer: WiredPeer) -> Command:
-    """The one request that the broker has sent to a client beside notifications."""
+    """Return the one request, notifications aside, that the broker has sent to a client."""
     (request,) = [
         event
         for event in wired.events(peer)

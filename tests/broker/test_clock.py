@@ -1,4 +1,4 @@
-"""A broker's clock: what sleeps by it wakes when it jumps."""
+"""A broker's clock: its sleepers wake when it jumps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behind a start on a cold disk the loop does not wait for where queues begin to be found."""
+"""After a start on a cold disk the loop does not wait until it is found where queues begin."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from cometmq.proto.message_list import MessageList
 from cometmq.store.log.turn import Origin
 
 COUNT = 2400
-"""Of each topic: entries of twelve pages."""
+"""The number of messages of each topic. Their entries fill twelve pages."""
 SEGMENT = 256 << 10
 TOPICS = ("T", "Batches")
 LEFT = {"g": 10, "h": 20}
@@ -62,7 +62,7 @@ def disk() -> SimulatedFileSystem:
 
 @pytest.fixture
 def started(tmp_path: Path, disk: SimulatedFileSystem) -> Iterator[tuple[Wired, Mapping[str, int]]]:
-    """A broker that has just started, of whose log the first half is gone; where queues begin."""
+    """A just started broker whose log has lost its first half, and where each queue begins."""
     config = config_of(tmp_path, listen_port=21911)
     store_config = replace(
         config.store,
@@ -106,7 +106,7 @@ def started(tmp_path: Path, disk: SimulatedFileSystem) -> Iterator[tuple[Wired, 
     assert all(COUNT // 3 < begin < COUNT - 600 for begin in begins.values())
     wired.close()
     wired = Wired(config, disk)
-    for topic in TOPICS:  # What is read to load them is not what this is about.
+    for topic in TOPICS:  # So that loading the queues does not count.
         assert wired.broker.store.queues.find(topic, 0) is not None
     disk.is_cold = True
     yield wired, begins

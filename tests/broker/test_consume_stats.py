@@ -1,4 +1,4 @@
-"""How far groups are behind, and what goes through."""
+"""The lag of groups, and their throughput."""
 
 from __future__ import annotations
 

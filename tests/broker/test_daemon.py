@@ -135,7 +135,7 @@ def test_a_held_pull_is_answered_by_the_message_that_comes(tmp_path: Path, flush
                 assert response.read(PullMessageResponse).next_begin_offset == 2
 
             nursery.start_soon(hold)
-            await other.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0))  # It is held by now.
+            await other.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0))  # Now it is held.
             await running.client.send("T", b"second")
 
     run(config_of(tmp_path, flush=flush), scenario)
@@ -213,7 +213,7 @@ def test_an_unknown_request_is_answered_as_apache_does(tmp_path: Path) -> None:
 
 
 def test_a_send_to_a_new_topic_is_not_lost_with_the_topic(tmp_path: Path) -> None:
-    """It is answered once the topic is in its file: a kill then leaves both."""
+    """It is answered once the topic is in its file, so that a kill after the answer keeps both."""
 
     async def scenario(running: Running) -> None:
         await running.client.send("fresh", b"x")

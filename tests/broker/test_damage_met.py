@@ -1,4 +1,4 @@
-"""A damaged message that clients come upon is told in the log once, with its place, and counted."""
+"""A damaged message that clients reach is counted, and logged once, with its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that the disk has damaged stops nobody, and is never put again as if it were sound."""
+"""A message that the disk has damaged stops nobody, and is never put again as if sound."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ PLACES: dict[str, Callable[[bytes, int], int]] = {
     "size": lambda _, body: body - 86,
     "queue offset": lambda _, body: body - 62,
 }
-"""Where a byte of a record is damaged, by its segment and where the body begins."""
+"""The place of the byte to damage in a record, from its segment and the place of its body."""
 
 
 def flip(disk: SimulatedFileSystem, where: str) -> None:
-    """Damage the record with that body, on the disk and in the memory of a process there."""
+    """Damage the record with `BODY`, on the disk and where a process has the file in memory."""
     file = disk.open(SEGMENT)
     data = file.read(1 << 15, 0)
     at = PLACES[where](data, data.index(BODY))
@@ -121,7 +121,7 @@ def test_a_damaged_message_is_not_taken_back_for_a_retry(where: str) -> None:
 def test_a_level_whose_queue_lost_a_file_says_so_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nothing of what is missing is passed over: it comes once a rebuild has made it again."""
+    """The missing messages are not skipped: they come after a rebuild."""
     config = config_of(FOLDER)
     config = replace(config, store=replace(config.store, consume_queue_file_size=4 * 20))
     broker = Clocked(SimulatedFileSystem(), config)

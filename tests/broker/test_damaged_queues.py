@@ -1,4 +1,4 @@
-"""A queue whose files are damaged concerns itself alone, whoever looks at all queues of a topic."""
+"""A queue with damaged files affects no other, even in requests about all queues of a topic."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ LEFT_OUT = "left out, because files are damaged (the broker's log says which): T
 
 
 def blank(disk: SimulatedFileSystem, queue: str, first: int = 3, count: int = 5) -> None:
-    """Make a hole in the entries of a queue."""
+    """Zero some entries of a queue."""
     file = disk.open(f"{QUEUES}/{queue}/{0:020d}")
     file.write(bytes(20 * count), 20 * first)
     file.sync()
 
 
 def put(broker: Clocked, request: Command) -> None:
-    """Send a message, and have its topic saved if it made one."""
+    """Send a message, and save its topic if that is new."""
     broker.wired.give(broker.peer, broker.wired.frame(broker.peer, request))
     broker.wired.sync()
     broker.wired.save()
@@ -57,13 +57,13 @@ def put(broker: Clocked, request: Command) -> None:
 
 @pytest.fixture
 def broker() -> Clocked:
-    """A broker with a group that has read of two queues, of which the second is damaged."""
+    """A broker with a group that has read from two queues, the second of which is damaged."""
     broker = Clocked(SimulatedFileSystem())
     for number in range(COUNT):
         for queue_id in range(2):
             put(broker, send_request("T", b"%d" % number, queue_id=queue_id))
     for queue_id in range(2):
-        broker.wired.ask(broker.peer, pull_request("T", queue_id=queue_id))  # It makes the group.
+        broker.wired.ask(broker.peer, pull_request("T", queue_id=queue_id))  # This makes the group.
         header = UpdateConsumerOffset("g", "T", queue_id, 4)
         assert broker.ask(Command.request(Code.UPDATE_CONSUMER_OFFSET, header)).code == 0
     broker.wired.close()
@@ -135,7 +135,7 @@ def test_a_group_is_reset_in_the_other_queues(broker: Clocked, timestamp: int) -
 
 
 def test_a_peek_gets_what_the_other_queues_have(broker: Clocked) -> None:
-    for _ in range(20):  # Each begins with another queue.
+    for _ in range(20):  # Each peek begins with another queue.
         answer = ask(broker, Code.PEEK_MESSAGE, PeekMessage("T", -1, 32, "g"))
         queue_ids = {message.queue_id for message in MessageList(bytes(answer.body or b""))}
         assert queue_ids == {0}

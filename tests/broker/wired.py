@@ -1,4 +1,4 @@
-"""A broker without a loop: bytes go in by hand, and what it sends is kept."""
+"""A broker without an event loop: tests hand it bytes, and its output is kept."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 20
 
-compiler.load()  # Else the first expression is answered by way of a thread.
+compiler.load()  # Otherwise a thread would answer the first expression.
 
 
 class WiredPeer(Peer):
-    """A driver that keeps what it is to write; and the other end of the connection."""
+    """A driver that keeps the bytes to write, and the other end of the connection."""
 
     __slots__ = ("client", "is_dropped", "written")
 
@@ -71,7 +71,7 @@ class Wired:
         self._told = threading.Event()
         self.now_ms = 1_700_000_000_000
         self.set_by_ms = 0
-        """How far somebody has set the clock on the wall."""
+        """How far somebody has moved the wall clock."""
         self.changed: list[str] = []
         self.broker = Broker(
             config,
@@ -103,13 +103,13 @@ class Wired:
         return peer
 
     def save(self) -> None:
-        """Save what has changed and tell the name servers, as the daemon does."""
+        """Save the changed tables and tell the name servers, as the daemon does."""
         self.save_tables()
         self.broker.told(self.broker.state.topics.file.version)
         self.turn()
 
     def save_tables(self) -> None:
-        """Save what has changed."""
+        """Save the changed tables."""
         for table in filter(lambda table: table.is_changed, self.broker.tables):
             version, snapshot = table.begin_save()
             table.write(snapshot)
@@ -117,7 +117,7 @@ class Wired:
         self.turn()
 
     def sync(self) -> None:
-        """Let the disk confirm what is written, of a broker without threads."""
+        """Let the disk confirm the writes of a broker without threads."""
         self.broker.store.run_jobs()
         self.broker.synced()
         self.turn()
@@ -128,13 +128,13 @@ class Wired:
             self.soon.pop(0)()
 
     def give(self, peer: WiredPeer, *frames: bytes) -> None:
-        """Let the broker receive these at once, and end its turn."""
+        """Let the broker receive these frames at once, and end its turn."""
         peer.data_received(b"".join(frames))
         self.turn()
 
     def events(self, peer: WiredPeer) -> list[Event]:
-        """Take what the broker has sent."""
-        if peer.written:  # None at all would be the end of the stream.
+        """Take everything that the broker has sent."""
+        if peer.written:  # Empty data would be the end of the stream.
             peer.client.receive_data(bytes(peer.written))
             peer.written.clear()
         found: list[Event] = []
@@ -147,7 +147,7 @@ class Wired:
         return [event.response for event in self.events(peer) if isinstance(event, Answer)]
 
     def answers_of_threads(self, peer: WiredPeer) -> list[Command]:
-        """Take the answers once there are any, while threads fetch what they are made of."""
+        """Wait for the answers, whose data threads fetch, and take them."""
         while not peer.written:
             assert self._told.wait(PATIENCE_SECONDS), "no thread has anything to tell"
             self._told.clear()
@@ -155,12 +155,12 @@ class Wired:
         return self.answers(peer)
 
     def frame(self, peer: WiredPeer, request: Command) -> bytes:
-        """Encode a request with a number of its own."""
+        """Encode a request with a new number."""
         numbered = replace(request, opaque=peer.client.new_opaque())
         return b"".join(peer.client.send(numbered))
 
     def ask(self, peer: WiredPeer, request: Command) -> Command:
-        """Send a request and give its answer; what it waits for is saved first."""
+        """Send a request, save what its answer waits for, and return the answer."""
         self.give(peer, self.frame(peer, request))
         self.save()
         (answer,) = self.answers(peer)

@@ -1,4 +1,4 @@
-"""Makes expressions and properties at random: what people write, and what they get wrong."""
+"""Makes random expressions and properties, both as people write them and with their mistakes."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Expressions:
         self._random = Random(seed)
 
     def expression(self) -> str:
-        """Any expression: most can be compiled, some are spoiled."""
+        """Make an expression. Most compile; some are spoiled."""
         text = self._condition(self._random.randrange(4))
         while self._random.random() < 0.15:
             text = self._spoiled(text)
         return text
 
     def properties(self) -> dict[str, str]:
-        """Some properties with values that have a meaning to the expressions."""
+        """Make properties, with values that the expressions compare with."""
         chosen = self._random.sample(NAMES, self._random.randrange(len(NAMES) + 1))
         found = {name: self._random.choice(VALUES) for name in chosen}
         return {name: value for name, value in found.items() if value}

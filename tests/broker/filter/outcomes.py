@@ -1,4 +1,4 @@
-"""What an expression finds in property maps, in the letters that Apache's classes are asked for."""
+"""The outcomes of an expression on property maps, in the letters that Apache's classes print."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LETTERS = {"True": "T", "False": "F", "None": "N"}
 
 
 def outcomes(expression: str, maps: Sequence[dict[str, str]]) -> str:
-    """`!` where it is refused; or of each map T, F, N for unknown, E for values that do not fit."""
+    """Return `!` for a refusal, else T, F, N (unknown) or E (values that do not fit) a map."""
     try:
         found = compile_sql(expression, 1 << 20)
     except FilterSyntaxError:

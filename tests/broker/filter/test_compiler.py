@@ -1,4 +1,4 @@
-"""The first SQL92 expression of a process: nobody but who sent it waits for the compiler."""
+"""Only the sender of a process's first SQL92 expression waits for the compiler to load."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_refusal_says_what_is_wrong_and_where(expression: str, problem: str) -
 def test_an_expression_over_its_depth_is_refused_by_the_setting() -> None:
     deep = "NOT " * 100 + "a"
     assert "filter_depth_max allows 100" in refusal(deep)
-    # The setting may change, the compiled expression is remembered.
+    # The setting may change while the compiled expression is cached.
     compiled(deep, depth_max=200)
     assert "filter_depth_max allows 100" in refusal(deep)
 

@@ -1,4 +1,4 @@
-"""25 and 26: the settings of a running broker."""
+"""Request codes 25 and 26: the settings of a running broker."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_text_that_is_no_properties_is_refused(wired: Wired) -> None:
 
 
 def test_messages_are_kept_by_the_new_settings(wired: Wired) -> None:
-    """Seen where it is decided: at the store's own expiry."""
+    """The store's expiry is what applies them."""
     update(wired, diskSpaceWarningLevelRatio="1", diskSpaceCleanForciblyRatio="0")
     wired.broker.store.tick(wired.now_ms + 10_000)
     response = wired.ask(wired.connect(), send_request("BenchmarkTest", b"x"))

@@ -1,4 +1,4 @@
-"""What a pull that found messages is told, in whatever form it asked."""
+"""The answers to pulls that found messages, for every form of the request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(answer: Command) -> tuple[PullMessageResponse, list[int], str | None]:
 def test_every_codec_is_told_the_same(wired: Wired, codec: int) -> None:
     peer = wired.connect()
     request = replace(pull_request("T", 2), codec=HEADER_CODECS[codec])
-    # The first answer of a connection may have an offer to take, so it is the codec's.
+    # The codec makes a connection's first answer, which may have to accept an offer.
     general, of_form = wired.ask(peer, request), wired.ask(peer, request)
     assert read(general) == read(of_form)
     assert read(of_form) == (PullMessageResponse(7, 5, 0, 5, None, 3, 5), [2, 3, 4], "FOUND")

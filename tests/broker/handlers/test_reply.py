@@ -1,4 +1,4 @@
-"""Replies are handed to the client that asked, and who replied hears whether they came."""
+"""Replies reach the client that asked, and the replier hears whether they did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sender is told of a message that is stored, in whatever form it asked."""
+"""The answers to sends whose message is stored, for every form of the request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def send(unique_id: str, *, code: int = 310, codec: int = 0) -> Command:
 
 def answered(wired: Wired, request: Command) -> SendMessageResponse:
     peer = wired.connect()
-    # The first answer of a connection may have an offer to take, so it is the codec's.
+    # The codec makes a connection's first answer, which may have to accept an offer.
     wired.ask(peer, send("first", codec=request.codec.serialize_type if request.codec else 0))
     return wired.ask(peer, request).expect().read(SendMessageResponse)
 
@@ -50,7 +50,7 @@ def test_an_answer_of_a_form_is_byte_for_byte_the_usual_one(tmp_path: Path, code
     wired = Wired(config_of(tmp_path))
     peer = wired.connect()
     request = send("ID1", codec=codec)
-    for unique_id in ("ID0", "ID1"):  # Of the second, what is behind its id is known.
+    for unique_id in ("ID0", "ID1"):  # The second finds the part after its id known.
         wired.give(peer, wired.frame(peer, send(unique_id, codec=codec)))
         written = bytes(peer.written)
         (answer,) = wired.answers(peer)

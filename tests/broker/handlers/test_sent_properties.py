@@ -1,4 +1,4 @@
-"""What properties say, whether the like of them was seen before or not."""
+"""Properties are read alike, whether or not similar ones were seen before."""
 
 from __future__ import annotations
 
