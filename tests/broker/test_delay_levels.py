@@ -1,4 +1,4 @@
-"""Delay levels that change while messages wait: each comes when it is due by the old ones."""
+"""Delay levels change while messages wait: each message comes by the levels of its time."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_what_came_before_the_change_in_one_turn_waits_as_its_sender_meant() -> 
 @pytest.mark.parametrize("flush", Flush)
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_over_a_restart_each_comes_when_it_is_due_and_once(is_killed: bool, flush: Flush) -> None:
-    """After a kill, entries are made anew from the log: by the delays of their time."""
+    """After a kill, entries are rebuilt from the log with the delays of their time."""
     broker = Clocked(SimulatedFileSystem(), configured((HOUR, MINUTE), flush=flush))
     send(broker, b"old")
     change(broker, "1m 1m")
@@ -198,7 +198,7 @@ def test_apache_finds_the_offset_in_front_of_which_all_is_delivered() -> None:
 
 
 def test_a_store_of_apaches_whose_levels_were_changed_delivers_nothing_early() -> None:
-    """It has no record of the changes: what it has are the entries."""
+    """Such a store has no record of the changes, only the entries."""
     broker = Clocked(SimulatedFileSystem(), configured((SECOND, HOUR, HOUR)))
     for level in (1, 2, 3):
         send(broker, b"%d" % level, level)
@@ -253,7 +253,7 @@ def test_levels_that_cannot_be_noted_down_stay_as_they_were() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_change_begins_behind_what_a_power_cut_leaves_of_the_log(seed: int) -> None:
-    """Apache's broker may start first, and write what is new in front of it."""
+    """Apache's broker may start next, and write new messages before the change's place."""
     config = configured((HOUR,), flush=Flush.ASYNC)
     broker = Clocked(SimulatedFileSystem(), config)
     wired, peer = broker.wired, broker.peer
@@ -305,7 +305,7 @@ def test_levels_that_are_changed_too_often_are_refused_until_messages_expire(
 def test_whatever_changes_and_whatever_ends_the_broker_each_comes_in_time_and_once(
     seed: int,
 ) -> None:
-    """A model says of each message when it is due: by the delay of its level when it was sent."""
+    """In the model, a message is due by the delay that its level had when it was sent."""
     rng = Random(seed)
     flush = Flush.SYNC if seed % 2 else Flush.ASYNC
     config = configured((5 * SECOND, 60 * SECOND), flush=flush)

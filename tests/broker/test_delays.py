@@ -68,7 +68,7 @@ def test_a_step_says_how_long_nothing_is_due() -> None:
 def test_levels_at_which_nothing_waits_are_not_looked_at_before_anything_can_be_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An idle broker would look a hundred times a second for what cannot be there."""
+    """Otherwise an idle broker would look a hundred times a second in vain."""
     broker = Clocked(SimulatedFileSystem())
     send(broker, b"first", 1)
     broker.pass_time(SECOND)
@@ -127,7 +127,7 @@ def test_what_comes_is_what_was_sent() -> None:
 
 
 def test_messages_that_are_alike_come_as_the_first_of_them_does() -> None:
-    """Those behind it are put the quick way."""
+    """Those after the first are put the quick way."""
     broker = Clocked(SimulatedFileSystem())
     for number in range(4):
         properties = f"UNIQ_KEY\x01K{number}\x02DELAY\x011\x02TAGS\x01red\x02KEYS\x01k\x02"
@@ -174,7 +174,7 @@ def test_a_message_with_a_checksum_in_its_properties_comes_once_over_a_kill(
     config = config_of(FOLDER)
     config = replace(config, store=replace(config.store, record_crc=record_crc))
     broker = Clocked(SimulatedFileSystem(), config)
-    properties = "DELAY\x011\x02X\x01a\x00b\x02"  # A NUL gets any record a checksum.
+    properties = "DELAY\x011\x02X\x01a\x00b\x02"  # A NUL gives the record a checksum.
     assert broker.ask(send_request(TOPIC, b"later", properties=properties)).code == 0
     broker.pass_time(SECOND)
     broker.start(broker.disk.kill())
@@ -325,9 +325,9 @@ def test_a_delayed_message_that_waits_takes_no_memory_of_its_own() -> None:
             assert send(broker, b"later", 3) is ResponseCode.SUCCESS
         broker.pass_time(SECOND)
         while broker.wired.broker.store.tick(broker.now_ms):
-            pass  # Their keys wait in memory for the index, as those of any message.
+            pass  # Indexes the keys, which wait in memory as any message's do.
 
-    send_many(100)  # What is made once is made.
+    send_many(100)  # Allocates everything that is needed only once.
     tracemalloc.start()
     try:
         send_many(1_000)
@@ -374,7 +374,7 @@ def test_whatever_ends_the_broker_each_message_comes_exactly_once(seed: int) -> 
                 broker.start(broker.disk)
             case 3:
                 broker.start(broker.disk.kill())
-            case 4 if is_sync:  # A power cut may take from async flush what it promised nothing of.
+            case 4 if is_sync:  # With async flush, a power cut may take unsynced messages.
                 broker.start(broker.disk.power_cut(rng))
             case _:
                 pass
@@ -384,13 +384,13 @@ def test_whatever_ends_the_broker_each_message_comes_exactly_once(seed: int) -> 
 
 @pytest.mark.parametrize("flush", Flush)
 def test_a_delivery_that_a_power_cut_takes_is_made_again(flush: Flush) -> None:
-    """The file is saved between the delivery and its sync: it must not claim that it is done."""
+    """The file, saved between the delivery and its sync, must not claim the delivery as done."""
     counts: list[int] = []
     for seed in range(20):
         broker = Clocked(SimulatedFileSystem(), config_of(FOLDER, flush=flush))
         assert send(broker, b"later", 1) is ResponseCode.SUCCESS
         broker.wired.broker.store.tick(broker.now_ms)
-        broker.wired.sync()  # Asynchronous flushing, too, has it on the disk by now.
+        broker.wired.sync()  # With async flush, too, the message is on the disk by now.
         broker.now_ms = broker.wired.now_ms = broker.now_ms + SECOND
         assert broker.wired.broker.delays.step(broker.now_ms).done == 1
         broker.wired.broker.flush_offsets()

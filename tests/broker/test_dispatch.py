@@ -1,4 +1,4 @@
-"""What a handler meets in the store's folder is an answer that says what to do."""
+"""Problems that a handler finds in the store's folder become answers that say what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers that filter by properties, on a broker without a loop."""
+"""Consumers that filter by properties, on a broker without an event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making, changing, deleting and reading groups, and what they may not read."""
+"""Making, changing, deleting and reading groups, and the queues that they must not read."""
 
 from __future__ import annotations
 

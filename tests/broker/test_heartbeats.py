@@ -45,7 +45,7 @@ def consumer(*topics: str, group: str = "g", version: int = 1, **fields: Any) ->
 
 
 def notices(wired: Wired, peer: WiredPeer) -> list[str]:
-    """The groups that the broker told a client to share anew."""
+    """Return the groups whose queues the broker told a client to redistribute."""
     return [
         event.read(NotifyConsumerIdsChanged).consumer_group
         for event in wired.events(peer)
@@ -54,7 +54,7 @@ def notices(wired: Wired, peer: WiredPeer) -> list[str]:
 
 
 def say_nothing_new(wired: Wired, peer: WiredPeer, *data: ConsumerData, **fields: Any) -> bool:
-    """Send a heartbeat; whether the broker asks for the whole one again."""
+    """Send a heartbeat; return whether the broker asks for a whole one."""
     heartbeat = HeartbeatData(client_id="c", consumer_data_set=data, **fields)
     answer = wired.ask(peer, Command.request(Code.HEART_BEAT, body=heartbeat.encode()))
     said = answer.read(HeartBeatResponse)
@@ -98,7 +98,7 @@ def test_another_fingerprint_is_a_change(wired: Wired) -> None:
 
 
 def test_a_short_heartbeat_of_a_stranger_asks_for_the_whole_one(wired: Wired) -> None:
-    """The broker was restarted, or the connection: nothing is known of what the client wants."""
+    """After a restart or a reconnection the broker does not know the client's subscriptions."""
     peer = wired.connect()
     assert say_nothing_new(wired, peer, consumer(), heartbeat_fingerprint=7, without_sub=True)
     assert not say_nothing_new(wired, peer, consumer("T"), heartbeat_fingerprint=7)

@@ -40,7 +40,7 @@ def once(
 
 
 class Once(Clocked):
-    """A broker, and a producer that sends what is to be stored once."""
+    """A broker, and a producer whose messages are to be stored once."""
 
     def send(self, request: Command) -> SendMessageResponse:
         answer = self.ask(request)
@@ -48,7 +48,7 @@ class Once(Clocked):
         return answer.read(SendMessageResponse)
 
     def make_anew(self, topic: str) -> None:
-        """Make a topic; one that there is already is deleted before."""
+        """Delete a topic, if it exists, and make it."""
         request = Command.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker(topic))
         assert self.wired.ask(self.peer, request).code == ResponseCode.SUCCESS
         self.wired.broker.state.topics.put(TopicConfig(topic_name=topic), 0)
@@ -69,7 +69,7 @@ def test_a_repeat_is_answered_as_the_first_and_not_stored(broker: Once) -> None:
 
 
 def test_what_is_stored_does_not_ask_to_be_stored_once(broker: Once) -> None:
-    """Who sends on what it received would otherwise repeat what its producer said."""
+    """A client that sends a message on would otherwise repeat the first producer's wish."""
     broker.send(once(1))
     (message,) = broker.messages()
     properties = decode_properties(message.properties_raw)
@@ -161,7 +161,7 @@ def test_memory_is_bounded_also_when_nobody_is_new_or_has_sent_a_whole_window(
     broker = Once(SimulatedFileSystem(), config)
     names = [f"{number:020X}" for number in range(producers)]
     for number in range(100):
-        for name in names:  # All of them in the same millisecond.
+        for name in names:  # All send in the same millisecond.
             first = broker.send(once(number, producer=name))
             assert len(broker.wired.broker.idempotence) <= 50
             assert broker.send(once(number, producer=name)) == first
@@ -171,7 +171,7 @@ def test_memory_is_bounded_also_when_nobody_is_new_or_has_sent_a_whole_window(
 
 
 def test_the_silent_are_forgotten_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop has other things to do."""
+    """Forgetting all at once would hold up the loop."""
     monkeypatch.setattr("cometmq.broker.idempotence.EXPIRED_MAX", 10)
     broker = Once(SimulatedFileSystem())
     for number in range(25):
@@ -183,12 +183,12 @@ def test_the_silent_are_forgotten_some_at_a_time(monkeypatch: pytest.MonkeyPatch
     for _ in range(4):
         broker.wired.broker.expire_clients(broker.now_ms)
         left.append(len(broker.wired.broker.idempotence))
-    assert left == [16, 6, 2, 2]  # Who is heard again is not forgotten.
+    assert left == [16, 6, 2, 2]  # A producer that is heard again is not forgotten.
 
 
 @pytest.mark.parametrize("by", [-1, 1])
 def test_who_sets_the_clock_makes_nobody_silent(broker: Once, by: int) -> None:
-    """What a start finds counts as heard then."""
+    """Producers that a start finds in the log count as heard at the start."""
     first = broker.send(once(1))
     for is_last in (False, True):
         broker.wired.set_by_ms += by * broker.config.idempotent_expiry_ms * 2
@@ -222,14 +222,14 @@ def test_delayed_and_half_messages_are_put_aside_once(broker: Once, more: str) -
 
 @pytest.fixture
 def dead_letters(broker: Once) -> Once:
-    """A broker with a retry topic, and one of dead letters."""
+    """A broker with a retry topic and a topic of dead letters."""
     plain = send_request("%RETRY%group", b"plain", properties="", reconsume_times=100)
     assert broker.wired.ask(broker.peer, plain).code == ResponseCode.SUCCESS
     return broker
 
 
 def dead(number: int, body: bytes = b"dead") -> Command:
-    """Send to the retry topic of a group what has come back too often."""
+    """A send to a group's retry topic of a message that has come back too often."""
     properties = f"UNIQ_KEY\x01{unique_id(number)}\x02IDEMPOTENT\x011\x02"
     return send_request("%RETRY%group", body, properties=properties, reconsume_times=100)
 
@@ -273,7 +273,7 @@ def test_the_messages_of_a_batch_do_not_ask_in_the_store_for_what_no_batch_has(
 
 
 SENT_ON = f"UNIQ_KEY\x01{unique_id(9)}\x02SENT_ONCE\x011\x02TAGS\x01red\x02"
-"""The properties of a stored message, with which another program sends it on."""
+"""The properties of a stored message that another program sends on."""
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ SENT_ON = f"UNIQ_KEY\x01{unique_id(9)}\x02SENT_ONCE\x011\x02TAGS\x01red\x02"
 def test_what_is_sent_on_with_all_its_properties_says_nothing_of_its_first_producer(
     broker: Once, request_: Command
 ) -> None:
-    for _ in range(2):  # What is like the one before takes another way.
+    for _ in range(2):  # A message like the one before takes another path.
         assert broker.ask(request_).code == ResponseCode.SUCCESS
     broker.pass_time(1_000)
     for message in broker.messages():
@@ -301,7 +301,7 @@ def test_what_is_sent_on_with_all_its_properties_says_nothing_of_its_first_produ
     broker.start(broker.disk.kill())
     assert len(broker.wired.broker.idempotence) == 0
     before = broker.bodies()
-    broker.send(once(8))  # Nobody has said that this may be stored.
+    broker.send(once(8))  # No message with this number is known to be stored.
     broker.send(once(9))
     assert broker.bodies() == [*before, b"paid", b"paid"]
 
@@ -392,7 +392,7 @@ def test_a_start_reads_only_the_tail(broker: Once, monkeypatch: pytest.MonkeyPat
     assert 20 < known < 200
     for number in (399, 400 - known):
         assert broker.send(once(number)).queue_offset == number
-    for number in (399 - known, 3):  # It may be in front of the tail: nobody can tell.
+    for number in (399 - known, 3):  # Either may be stored before the tail: nobody can tell.
         assert broker.ask(once(number)).code == ResponseCode.ILLEGAL_OPERATION
     assert len(broker.bodies()) == 400
 
@@ -422,7 +422,7 @@ def test_a_start_reads_only_the_tail_however_little_came_between_starts(
 def test_a_power_cut_that_takes_of_the_tail_makes_nothing_new(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """What is in front of the tail stays unknown, though less than a tail is left behind it."""
+    """Messages before the old tail stay unknown, though less than a tail is left after them."""
     monkeypatch.setattr("cometmq.broker.idempotence.TAIL_SIZE", 20_000)
     monkeypatch.setattr("cometmq.broker.delays.SAVE_EVERY_SIZE", 1000)
     broker = Once(SimulatedFileSystem(), config_of(FOLDER, flush=Flush.ASYNC))
@@ -444,7 +444,7 @@ def test_a_power_cut_that_takes_of_the_tail_makes_nothing_new(
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_start_that_has_read_all_knows_what_is_new(broker: Once, is_clean: bool) -> None:
-    broker.ask(send_request(TOPIC, b"plain", properties=""))  # The log does not begin with it.
+    broker.ask(send_request(TOPIC, b"plain", properties=""))  # The log begins with another.
     broker.send(once(9))
     broker.wired.broker.flush_offsets()
     broker.wired.save()
@@ -511,7 +511,7 @@ def test_whatever_ends_the_broker_what_was_answered_is_there_once(seed: int) -> 
     for number in range(100):
         request = once(number, b"%d" % number)
         broker.wired.give(broker.peer, broker.wired.frame(broker.peer, request))
-        match rng.randint(0, 12):  # The answer is lost, more or less.
+        match rng.randint(0, 12):  # The answer is lost in one way or another.
             case 0:
                 broker.start(broker.disk.kill())
             case 1 if is_sync:

@@ -1,4 +1,4 @@
-"""What clients and tools lean on without saying so, over real sockets."""
+"""Behaviour that clients and tools silently rely on, over real sockets."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def route(names: Client, topic: str) -> Command:
 
 
 def test_topics_named_as_cluster_and_broker_have_a_route(tmp_path: Path) -> None:
-    """createTopic of every Java admin asks for the route of the topic that is named so, and makes
-    the new topic on the brokers that it finds."""
+    """createTopic of every Java admin asks for the route of a topic with such a name, and makes the
+    new topic on the brokers that it finds there."""
 
     async def scenario(running: Running) -> None:
         names = await Client().connect(running.nameserver)
@@ -63,7 +63,7 @@ def test_topics_named_as_cluster_and_broker_have_a_route(tmp_path: Path) -> None
 
 
 def test_the_topic_list_of_a_fresh_broker_is_apaches(tmp_path: Path) -> None:
-    """Tools tell the topics of users from the broker's own by name."""
+    """Tools distinguish the topics of users from the broker's own by name."""
 
     async def scenario(running: Running) -> None:
         names = await Client().connect(running.nameserver)
@@ -77,7 +77,7 @@ def test_the_topic_list_of_a_fresh_broker_is_apaches(tmp_path: Path) -> None:
 
 
 def test_a_new_topic_is_known_and_shown_with_all_its_queues_at_once(tmp_path: Path) -> None:
-    """Test suites wait seconds for a table of offsets that is not empty, zeros included."""
+    """Test suites wait seconds for a table of offsets that has rows, even rows of zeros."""
 
     async def scenario(running: Running) -> None:
         names = await Client().connect(running.nameserver)
@@ -91,7 +91,7 @@ def test_a_new_topic_is_known_and_shown_with_all_its_queues_at_once(tmp_path: Pa
 
 
 def test_a_group_and_its_retry_topic_come_with_its_first_heartbeat(tmp_path: Path) -> None:
-    """Before it the route of the retry topic is code 17, which clients log and survive."""
+    """Before that, the route of the retry topic gets code 17, which clients log and survive."""
 
     async def scenario(running: Running) -> None:
         names = await Client().connect(running.nameserver)
@@ -111,7 +111,7 @@ def test_a_group_and_its_retry_topic_come_with_its_first_heartbeat(tmp_path: Pat
 
 
 def test_refusals_have_the_codes_that_clients_branch_on(tmp_path: Path) -> None:
-    """17 no route, 22 nothing there, 29 an illegal or a system name, 3 an unknown request."""
+    """17: no route; 22: nothing there; 29: an illegal or a system name; 3: an unknown request."""
 
     async def scenario(running: Running) -> None:
         names = await Client().connect(running.nameserver)
@@ -133,7 +133,7 @@ def test_refusals_have_the_codes_that_clients_branch_on(tmp_path: Path) -> None:
 
 
 def test_a_new_group_on_a_young_topic_begins_with_its_first_message(tmp_path: Path) -> None:
-    """Whatever `consumeFromWhere` says: the benchmark's consumer drains the backlog first."""
+    """`consumeFromWhere` does not matter: the benchmark's consumer drains the backlog first."""
 
     async def scenario(running: Running) -> None:
         client = running.client
@@ -145,7 +145,7 @@ def test_a_new_group_on_a_young_topic_begins_with_its_first_message(tmp_path: Pa
 
         assert (await found()).read(OffsetResponse).offset == 0
         assert (await found(set_zero_if_not_found=False)).code == 22
-        # One that has yet to get its first message: who were told to ask for its end would miss it.
+        # In a queue without messages, a client sent to the queue's end would miss the first one.
         header = QueryConsumerOffset("new", "T", 1)
         answer = await client.ask(Code.QUERY_CONSUMER_OFFSET, header)
         assert answer.read(OffsetResponse).offset == 0
@@ -166,8 +166,8 @@ def test_a_new_group_decides_itself_where_that_is_set(tmp_path: Path) -> None:
 
 
 def test_a_batch_queue_counts_the_messages_in_its_batches(tmp_path: Path) -> None:
-    """One id for a batch, offsets by its messages, -1 and 0 while it is empty, and a pull that
-    brings whole batches."""
+    """A batch has one id, offsets count its messages, an empty queue has -1 and 0, and pulls bring
+    whole batches."""
 
     async def scenario(running: Running) -> None:
         client = running.client
@@ -195,7 +195,7 @@ def test_a_batch_queue_counts_the_messages_in_its_batches(tmp_path: Path) -> Non
 
 
 def test_integer_keys_have_no_quotes_where_apaches_have_none(tmp_path: Path) -> None:
-    """Readers of Apache's JSON lean on it; a strict parser cannot read it."""
+    """Readers of Apache's JSON rely on it, although a strict parser cannot read it."""
 
     async def scenario(running: Running) -> None:
         client = running.client

@@ -1,4 +1,4 @@
-"""A store of Apache's with messages whose delivery time has not come: a start tells of them."""
+"""A start on a store of Apache's reports messages whose delivery time has not come."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VECTORS: Final = Path(__file__).parents[1] / "vectors/store"
 
 
 def told(folder: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What a start on the unpacked archive says of messages that wait."""
+    """Return what a start on the unpacked archive logs about waiting messages."""
     config = config_of(folder, store_path=str(folder / "store"))
     sizes = replace(
         config.store, index_slots=200, index_items=400, batch_consume_queue_file_size=4600
@@ -35,7 +35,7 @@ def test_a_start_says_how_many_wait_and_what_to_do(
     (text,) = told(tmp_path, caplog)
     assert "by config/timermetrics 4 of S_delay may still wait there" in text
     assert "`cometmq tail rmq_sys_wheel_timer --no-follow` shows them" in text
-    assert told(tmp_path, caplog) == [text]  # At each start, as long as they are there.
+    assert told(tmp_path, caplog) == [text]  # Each start says it while they are there.
 
 
 @pytest.mark.parametrize("damaged", [False, True])

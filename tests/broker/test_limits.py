@@ -1,4 +1,4 @@
-"""What peers can make a broker hold has limits, and who is one too many is told which."""
+"""Everything that peers can make a broker hold has a limit, and a refusal names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which client consumes which queue in order."""
+"""Locks decide which client consumes a queue in order."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_queue_that_is_given_back_is_free(wired: Wired) -> None:
 
 
 def test_who_was_refused_a_queue_hears_of_it_when_the_holder_gives_it_back(wired: Wired) -> None:
-    """It would ask again 20 s later; a group whose members want nothing is left alone."""
+    """Otherwise it would ask again 20 s later. A group is told nothing if nobody was refused."""
     one, two, other = join(wired, "c1"), join(wired, "c2"), join(wired, "c3")
     lock(wired, one, "c1", 0, 1)
     assert lock(wired, two, "c2", 1) == set()
@@ -106,7 +106,7 @@ def test_another_takes_over_as_soon_as_the_holders_connection_ends(wired: Wired)
 def test_an_end_frees_what_was_locked_over_that_connection_alone(wired: Wired) -> None:
     one, two, three = (join(wired, f"c{number}") for number in (1, 2, 3))
     lock(wired, one, "c1", 0)
-    lock(wired, two, "alone", 1)  # Of a client that is no member yet: nobody speaks for it.
+    lock(wired, two, "alone", 1)  # No other connection keeps this client's locks.
     one.gone("reset")
     assert lock(wired, three, "c3", 0, 1) == {0}
 

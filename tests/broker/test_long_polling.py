@@ -1,4 +1,4 @@
-"""Pulls that wait: each looks when it should, and leaves nothing behind."""
+"""Held pulls: each looks when it should, and leaves nothing in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Waiter:
-    """Looks for messages, and notes how it was asked to."""
+    """Looks for messages, and notes of each look whether it was to be the last."""
 
     finds: bool = True
     looks: list[bool] = field(default_factory=list[bool])

@@ -1,4 +1,4 @@
-"""A start that makes a note of the store anew says so: the disk lost it, and maybe more."""
+"""A start that rebuilds a note of the store says so: the disk lost it, and maybe more."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_note_that_is_damaged_is_named(
     assert what in message
     caplog.clear()
     Wired(config, shut_down, threads=False).close()
-    assert caplog.messages == []  # It is there again.
+    assert caplog.messages == []  # The note is there again.
 
 
 def test_a_checkpoint_that_is_missing_is_named(

@@ -1,4 +1,4 @@
-"""A broker that lost one of its tables says so, though an empty one is all that it finds."""
+"""A broker that lost one of its tables says so, though it finds only an empty one."""
 
 from __future__ import annotations
 

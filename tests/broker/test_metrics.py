@@ -152,7 +152,7 @@ def test_damaged_queues_are_counted_and_the_page_goes_on(tmp_path: Path) -> None
 
 
 def asked(url: str) -> str:
-    """Get a page of any status, behind which its text comes."""
+    """Get a page; return its status, whatever that is, and its text."""
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             return f"{answer.status} {answer.read().decode()}"

@@ -184,7 +184,7 @@ def test_members_are_told_to_begin_elsewhere(
 
 @AT_CLIENTS
 def test_members_are_told_in_the_form_that_the_admin_speaks(wired: Wired, peer: WiredPeer) -> None:
-    """A tool in C++ resets clients in C++, which read lists only."""
+    """A tool in C++ resets clients in C++, which only read lists."""
     commit_both(wired)
     client = member(wired)
     header = ResetOffset(topic="T", group="g", timestamp=0, is_force=True)

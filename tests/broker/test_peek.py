@@ -1,4 +1,4 @@
-"""Peeking, on a broker without a loop."""
+"""Peeking, on a broker without an event loop."""
 
 from __future__ import annotations
 

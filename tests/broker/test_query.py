@@ -26,7 +26,7 @@ SECOND = 1_000
 
 @pytest.fixture
 def wired(tmp_path: Path) -> Iterator[Wired]:
-    """A broker with many messages of one key and one unique key, a second apart, in two tags."""
+    """A broker with many messages, a second apart, of one key, one unique key and two tags."""
     config = config_of(tmp_path)
     config = replace(config, store=replace(config.store, index_items=1_024))
     wired = Wired(config, SimulatedFileSystem())
@@ -95,7 +95,7 @@ def test_what_there_is_not_is_not_found(wired: Wired) -> None:
 
 
 def test_a_broker_without_an_index_says_so_and_not_that_nothing_is_stored(tmp_path: Path) -> None:
-    """Who asks before it sends would send a second time."""
+    """A client that asks before it sends would otherwise send a second time."""
     config = config_of(tmp_path)
     wired = Wired(replace(config, store=replace(config.store, index=False)), SimulatedFileSystem())
     peer = wired.connect()

@@ -1,4 +1,4 @@
-"""Administrative requests for what is only on the disk: they wait for it, and nobody else does."""
+"""Administrative requests for data that is only on the disk wait for it, and nobody else does."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def wired(tmp_path: Path, disk: SimulatedFileSystem) -> Iterator[Wired]:
 
 
 def ask_patiently(wired: Wired, request: Command, *, of: WiredPeer | None = None) -> Command:
-    """Ask, and run what the reading threads hand to the loop; the answer comes later."""
+    """Ask, run what the reading threads hand to the loop, and return the answer."""
     peer = of or wired.connect()
     wired.give(peer, wired.frame(peer, request))
     wired.save()

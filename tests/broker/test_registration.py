@@ -1,4 +1,4 @@
-"""Telling name servers: what, when, and when one of them is down."""
+"""What name servers are told and when, also while one of them is down."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 
 class Registrar:
-    """A name server that notes what it is told."""
+    """A name server that records what it is told."""
 
     def __init__(self) -> None:
         self.told: list[dict[str, TopicConfig]] = []
         self.sums: list[tuple[int, int]] = []
-        """The checksums that came with it, and those that it has."""
+        """The checksum that came with each registration, and the real one."""
         self.left: list[str] = []
-        """The brokers that took leave."""
+        """The brokers that have unregistered."""
         self.is_silent = False
         self.is_broker = False
-        """Whether it answers as a broker does, which takes no registrations."""
+        """Whether it answers like a broker, which accepts no registrations."""
         self.ordered: bytes | None = None
-        """What it answers with: the ordered topics."""
+        """The ordered topics, for its answers."""
         self.peers = Peers(self, call_soon=asyncio.get_running_loop().call_soon)
         (listener,) = listen_on([Host("127.0.0.1", 0)])
         self.host = Host("127.0.0.1", address_of(listener).port)
@@ -63,7 +63,7 @@ class Registrar:
         self.peers.close("the test is over")
 
     async def heard(self, count: int) -> dict[str, TopicConfig]:
-        """Wait until it was told so often; gives what it was told then."""
+        """Wait for this many registrations and return the topics of the last of these."""
         with trio.fail_after(PATIENCE_SECONDS):
             while len(self.told) < count:
                 self._heard = trio.Event()
@@ -114,7 +114,7 @@ def play(
         await registrar.start()
         names = ";".join([*others, str(registrar.host)])
         config = replace(config_of(folder, **settings), nameservers=names)
-        # Not closed, its server would hold up the end of the loop: a failure would never be shown.
+        # An open server would keep the loop from ending, and a failure would never be shown.
         with closing(registrar):
             async with trio.open_nursery() as nursery:
                 address = await nursery.start(broker_daemon.serve, config)
@@ -136,7 +136,7 @@ def test_a_change_tells_of_the_changed_topic_only(tmp_path: Path) -> None:
 
 
 def test_a_topic_whose_order_the_name_server_has_is_marked_and_told(tmp_path: Path) -> None:
-    """As Apache's broker does when somebody ran `mqadmin updateOrderConf`."""
+    """Apache's broker does so after `mqadmin updateOrderConf`."""
 
     async def scenario(registrar: Registrar, client: Client) -> None:
         await client.send("fresh", b"x")
@@ -168,7 +168,7 @@ def test_an_answer_that_cannot_be_read_marks_nothing(
 
 
 def test_many_new_topics_are_told_once_each(tmp_path: Path) -> None:
-    """All topics at each new one would be the square of their number."""
+    """Telling all topics with each new one would grow with the square of their number."""
 
     async def scenario(registrar: Registrar, client: Client) -> None:
         own = len(await registrar.heard(1))
@@ -230,7 +230,7 @@ def test_a_broker_that_is_given_as_a_name_server_is_told_as_one(
 def test_a_name_server_that_is_down_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who makes a topic waits until those that are there know it, and for no other."""
+    """The maker of a topic waits only until the reachable name servers know it."""
     monkeypatch.setattr(acknowledgements, "TELLING_PATIENCE_MS", 600_000)
     monkeypatch.setattr(broker_daemon, "REGISTRATION_RETRY_SECONDS", 600)
 
@@ -242,7 +242,7 @@ def test_a_name_server_that_is_down_holds_nobody_up(
 
 
 def test_a_broker_that_stops_takes_leave(tmp_path: Path) -> None:
-    """At once, so that no client is sent to it while its connection is still fading."""
+    """It does so at once, so that no client is sent to it while its connection is still fading."""
     told: list[Registrar] = []
 
     async def scenario(registrar: Registrar, _: Client) -> None:
@@ -254,7 +254,7 @@ def test_a_broker_that_stops_takes_leave(tmp_path: Path) -> None:
 
 
 def test_everything_is_told_now_and_then(tmp_path: Path) -> None:
-    """A name server forgets a broker that it does not hear of, and what it was told to forget."""
+    """A name server forgets silent brokers, and whatever it is told to forget."""
 
     async def scenario(registrar: Registrar, client: Client) -> None:
         await client.send("fresh", b"x")
@@ -268,7 +268,7 @@ def test_everything_is_told_now_and_then(tmp_path: Path) -> None:
 def test_a_send_that_waits_for_a_silent_name_server_is_answered_when_the_broker_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It made its topic: it is stored, and only the route would have been waited for."""
+    """It made its topic. The message is stored, and the answer waited only for the route."""
     monkeypatch.setattr(acknowledgements, "TELLING_PATIENCE_MS", 600_000)
     answers: list[SendMessageResponse] = []
 

@@ -1,6 +1,6 @@
-"""Each captured request of data gets the answer that Apache RocketMQ 5.5.0 gave.
+"""Each captured request about messages gets the answer that Apache RocketMQ 5.5.0 gave.
 
-What differs, and why, stands in docs/compatibility.md.
+docs/compatibility.md lists the differences, with reasons.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ UNSERVED = {
     "310-4", "310-5", "310-6", "310-7", "310-8", "310-25", "310-27", "310-28", "310-32", "310-33",
     "310-34", "310-35", "310-36",  # delays
     "310-10", "310-38",  # priorities
-    "11-31", "11-36",  # refused: see there
+    "11-31", "11-36",  # refused: see docs/compatibility.md
 }  # fmt: skip
 EMPTY = {"14-1", "14-4", "14-8", "14-9"}
-"""Of queues that never had a message, where a group begins at 0: Apache has the client ask again,
-and miss what comes in between."""
+"""Requests about queues that never had a message, where we let a group begin at 0. Apache makes the
+client ask again, and miss the messages that come in between."""
 RESET = {"11-26": 0, "11-27": 0, "11-39": 1, "15-7": 1}
-"""Where an operator's reset was pending, and where to."""
+"""Exchanges with a pending reset of an operator, and its offset."""
 # Apache's text names a Java exception.
 OTHER_REMARKS = {"310-13", "310-15", "310-16", "10-3", "320-4", "11-45", "30-4", "30-5", "33-2",
                  "34-8", "38-4", "46-2", "46-3", "46-5"}  # fmt: skip
@@ -81,7 +81,7 @@ def fill(wired: Wired, topic: str, queue_id: int, count: int, *, is_half: bool =
 
 
 def prepare(wired: Wired, vector: Vector, wanted: Vector) -> None:
-    """Bring the broker to where the captured one was."""
+    """Bring the broker into the state of the captured one."""
     fields, answer = vector.ext_fields, wanted.ext_fields
     code = vector.said["requestCode"]
     queue_id = int(fields["queueId"]) if fields.get("queueId", "").isdigit() else 0
@@ -164,7 +164,7 @@ def replayed(wired: Wired, exchange: str) -> Command:
     wired.give(peer, vector.frame)
     wired.save()
     answers = wired.answers(peer)
-    if not answers:  # Held: nothing came while it was.
+    if not answers:  # A held pull, for which nothing came.
         wired.now_ms += 60_000
         wired.broker.tick(wired.now_ms)
         wired.turn()
@@ -173,7 +173,7 @@ def replayed(wired: Wired, exchange: str) -> Command:
     return answer
 
 
-# Where in the log it lies, how far the index is, when, how often, and what the broker makes up.
+# Places in the log, the progress of the index, times, counts, and ids that the broker makes up.
 PLACES = {"version", "msgId", "indexLastUpdatePhyoffset", "indexLastUpdateTimestamp"}
 
 
@@ -196,7 +196,7 @@ def test_a_captured_request_gets_apaches_answer(wired: Wired, exchange: str) -> 
     if "UNIQ_KEY" not in str(vector.ext_fields):
         skipped.add("transactionId")
     if vector.said["requestCode"] in (11, 361):
-        skipped.add("nextBeginOffset")  # By the tags of the captured messages: below.
+        skipped.add("nextBeginOffset")  # It depends on the captured messages' tags: see below.
     assert {k: v for k, v in ours.items() if k not in skipped} == {
         k: v for k, v in theirs.items() if k not in skipped
     }

@@ -1,6 +1,6 @@
 """Each captured administrative request gets the answer, header and body, of Apache RocketMQ 5.5.0.
 
-What differs, and why, stands in docs/compatibility.md.
+docs/compatibility.md lists the differences, with reasons.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 
 DATA_CODES = {10, 11, 12, 14, 15, 25, 26, 29, 30, 31, 33, 34, 35, 38, 46, 310, 320, 361, 200052}
-"""Sending, pulling, querying, heartbeats and settings: test_replay has those."""
+"""Sending, pulling, querying, heartbeats and settings, which test_replay covers."""
 
 OFFLINE = {"300-2"}
-"""Captured when no consumer was online, or where it makes no difference."""
+"""Captured while no consumer was online, or not affected by that."""
 
 MAKING = {"17-1", "17-2", "17-3", "17-4", "18-1"}
-"""Captured when there was no such topic yet."""
+"""Captured before the topic existed."""
 
 AT_CLIENTS = {"222-6", "222-7"}
-"""Captured with resets that the clients do."""
+"""Captured while clients, not the broker, did the resets."""
 
 RELAYED = {"307-2": "307-3", "223-1": "221-1"}
-"""What the broker asks of the client then, and the captured client's answer to that."""
+"""The request that the broker then sends to the client, with the captured client's answer."""
 
 UNLIKE = {"36-4", "37-8", "325-1", "325-2", "325-3"}
-"""Without a topic Apache dies of a null pointer, and a dead letter needs none; where a half message
-lay, see test_transactions; of who asked, see test_reply."""
+"""Without a topic Apache fails with a null pointer, and a dead letter needs none. test_transactions
+covers where a half message was, and test_reply who asked."""
 
 OTHER_WORDS = {"41-3", "41-4", "41-5"}
-"""Apache's text names a Java exception."""
+"""Exchanges in which Apache's text names a Java exception."""
 
 EXCHANGES = [
     exchange
@@ -50,7 +50,7 @@ EXCHANGES = [
 ]
 
 NO_REMARK = "not set any response code"
-"""Apache's slip: success needs no words."""
+"""A slip of Apache's: a success needs no remark."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def wired(tmp_path: Path, exchange: str) -> Iterator[Wired]:
     if exchange in MAKING:
         for topic in (ASKED[exchange].ext_fields.get("topic", ""), "T_list1", "T_list2"):
             wired.broker.state.topics.discard(topic, 0)
-    if exchange == "317-2":  # Captured behind a reset.
+    if exchange == "317-2":  # Captured after a reset.
         wired.broker.state.offsets.commit("g_norm", "T_norm", 0, 1)
     if exchange in AT_CLIENTS:
         for queue_id in (0, 1):
@@ -69,7 +69,7 @@ def wired(tmp_path: Path, exchange: str) -> Iterator[Wired]:
 
 
 def answer_of(wired: Wired, exchange: str) -> Command:
-    """Replay a request, with the client that is asked behind the broker if there is one."""
+    """Replay a request, and if the broker then asks a client, the client's answer."""
     admin = wired.connect()
     if exchange in OFFLINE:
         return replay(wired, admin, ASKED[exchange])
@@ -101,12 +101,12 @@ def test_a_captured_request_gets_apaches_answer(wired: Wired, exchange: str) -> 
 
 
 def same(ours: Any, theirs: bytes) -> None:
-    """All but times."""
+    """Compare all but times."""
     assert tree_of(ours) == tree_of(theirs)
 
 
 def same_keys(ours: Any, theirs: bytes) -> None:
-    """The same names, and texts in the same form: what is counted differs."""
+    """Compare the names, and the form of the texts, whose numbers differ."""
     mine, captured_table = tree_of(ours)["table"], tree_of(theirs)["table"]
     for name, value in captured_table.items():
         if "/" in name or name.startswith("scheduleMessageOffset"):
@@ -115,18 +115,18 @@ def same_keys(ours: Any, theirs: bytes) -> None:
 
 
 def form_of(value: str) -> str:
-    """A text with its numbers taken out; rates that are not known yet are 0.0."""
+    """Return a text without its numbers. Rates that are not known yet are 0.0."""
     numbers = r"[0-9.]+(E-?[0-9]+)?( [0-9.]+)*"
     return re.sub("[KMGT]iB", "B", re.sub(numbers, "N", value)).strip()
 
 
 def same_levels(ours: Any, theirs: bytes) -> None:
-    """The levels that had messages; none of those here is due."""
+    """Compare the levels that had messages. None of the messages here is due."""
     assert tree_of(ours)["offsetTable"].keys() == tree_of(theirs)["offsetTable"].keys()
 
 
 def same_but_pulled(ours: Any, theirs: bytes) -> None:
-    """Apache's 43 has pulled offsets, that no slave of its own can read."""
+    """Compare all but the pulled offsets in Apache's 43, which Apache's own slaves cannot read."""
     mine, wanted = tree_of(ours), tree_of(theirs)
     del wanted["pullOffsetTable"]
     for tree in (mine, wanted):
@@ -135,7 +135,7 @@ def same_but_pulled(ours: Any, theirs: bytes) -> None:
 
 
 def same_stats(ours: Any, theirs: bytes) -> None:
-    """Groups and consumed offsets; Apache forgets the pulled ones in 317."""
+    """Compare groups and consumed offsets. Apache omits the pulled ones in 317."""
 
     def offsets(body: Any) -> Any:
         return {
@@ -153,7 +153,7 @@ def same_stats(ours: Any, theirs: bytes) -> None:
 
 
 def same_entries(ours: Any, theirs: bytes) -> None:
-    """All but where the records lie."""
+    """Compare all but the places of the records."""
 
     def entries(body: Any) -> Any:
         tree = tree_of(body)
@@ -165,7 +165,7 @@ def same_entries(ours: Any, theirs: bytes) -> None:
 
 
 def same_spans(ours: Any, theirs: bytes) -> None:
-    """The queues, and which times there are."""
+    """Compare the queues, and which times are present."""
 
     def spans(body: Any) -> Any:
         return [

@@ -1,4 +1,4 @@
-"""A table that was torn is taken from its backup, and the operator is told."""
+"""A torn table is loaded from its backup, and the operator is told."""
 
 from __future__ import annotations
 

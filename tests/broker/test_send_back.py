@@ -88,7 +88,7 @@ def test_a_committed_message_comes_back_as_one_of_no_transaction(
     send(wired, peer)
     committed = int(SysFlag.TRANSACTION_COMMITTED)
     put = wired.broker.state.store.put("T", 0, b"paid", b"", Origin(1, 1, host, committed))
-    send(wired, peer)  # Which waits for the disk, for both.
+    send(wired, peer)  # It waits until the disk has both.
     sent = encode_offset_id(wired.broker.state.store_host, put.physical_offset)
     assert back(wired, peer, sent, delay_level=1).code == 0
     (message,) = stored(wired, peer, SCHEDULE, 0)
@@ -99,7 +99,7 @@ def test_a_committed_message_comes_back_as_one_of_no_transaction(
 def test_one_that_has_a_longer_address_is_written_with_the_shorter_one_of_the_broker(
     tmp_path: Path, level: int, topic: str
 ) -> None:
-    """Apache's keeps the flag of the longer one, so that nobody can read the record."""
+    """Apache's broker keeps the flag of the longer one, so that nobody can read the record."""
     config, host = config_of(tmp_path), pack_host("::1", 10911)
     longer = dataclasses.replace(config.store, store_host=host)
     before = MessageStore.open(config.store_path, longer, now_ms=1)
@@ -108,7 +108,7 @@ def test_one_that_has_a_longer_address_is_written_with_the_shorter_one_of_the_br
     assert before.close(1)
     wired = Wired(config)
     peer = wired.connect()
-    send(wired, peer)  # Which makes the topic.
+    send(wired, peer)  # This makes the topic.
     assert len(stored(wired, peer, "T")[0].store_host) == PACKED_IPV6_SIZE
     sent = encode_offset_id(host, put.physical_offset)
     assert back(wired, peer, sent, delay_level=level).code == 0
@@ -241,7 +241,7 @@ def test_a_message_inside_of_another_is_not_found(wired: Wired, peer: WiredPeer)
 def test_only_its_property_makes_a_message_one_of_a_transaction(
     wired: Wired, peer: WiredPeer
 ) -> None:
-    sent = send(wired, peer, sys_flag=4)  # "Prepared", which no queue would show.
+    sent = send(wired, peer, sys_flag=4)  # "Prepared": such a record is in no queue.
     assert len(stored(wired, peer, "T")) == 1
     assert back(wired, peer, sent.msg_id).code == 0
 
@@ -262,7 +262,7 @@ def test_a_message_comes_back_when_its_delay_is_over(wired: Wired, peer: WiredPe
 def resend(
     wired: Wired, peer: WiredPeer, times: int, *, version: int = 513, **fields: Any
 ) -> Command:
-    """What a consumer does that gives a message up, or whose send-back failed."""
+    """Send as a consumer does when it gives up a message, or when its send-back failed."""
     properties = "RETRY_TOPIC\x01T\x02DELAY\x011\x02"
     request = send_request(
         "%RETRY%g", b"hello", properties=properties, reconsume_times=times, **fields
@@ -302,7 +302,7 @@ def test_what_a_group_that_consumes_in_order_gives_up_is_a_dead_letter_at_once(
     state.locks.lock("g", [queue], "c", peer, state.elapsed_ms())
     assert resend(wired, peer, 0).code == 0
     assert len(stored(wired, peer, "%DLQ%g")) == 1
-    wired.now_ms += state.config.lock_lifetime_ms + 1  # No lock is renewed any more.
+    wired.now_ms += state.config.lock_lifetime_ms + 1  # All locks have expired.
     assert resend(wired, peer, 0).code == 0
     assert len(stored(wired, peer, "%DLQ%g")) == 1
     assert len(stored(wired, peer, SCHEDULE, 0)) == 1

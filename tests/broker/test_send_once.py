@@ -1,4 +1,4 @@
-"""A batch of which each message is stored once, however often and in whichever batch it is sent."""
+"""Batches whose messages are each stored once, however often and in whichever batch they come."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Once(Clocked):
         return said.stored_count, said.count
 
     def make_anew(self, topic: str) -> None:
-        """Make a topic; one that there is already is deleted before."""
+        """Delete a topic, if it exists, and make it."""
         request = Command.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker(topic))
         assert self.wired.ask(self.peer, request).code == ResponseCode.SUCCESS
         self.wired.broker.state.topics.put(TopicConfig(topic_name=topic), 0)
@@ -99,7 +99,7 @@ def test_a_message_sent_alone_and_in_a_batch_is_stored_once(broker: Once) -> Non
 def test_what_is_stored_is_what_was_sent_and_says_that_it_was_sent_once(
     broker: Once, more: str
 ) -> None:
-    for number in (1, 2):  # The second is put like the first, the quick way.
+    for number in (1, 2):  # The second is like the first, and is put the quick way.
         broker.send(batch(item(number, more=more)))
         message = broker.messages()[-1]
         properties = decode_properties(message.properties_raw)
@@ -219,7 +219,7 @@ def test_whatever_ends_the_broker_what_was_answered_is_there_once(seed: int) -> 
         again = rng.randint(0, first)
         request = numbered(*range(again, sent))
         broker.wired.give(broker.peer, broker.wired.frame(broker.peer, request))
-        match rng.randint(0, 8):  # The answer is lost, more or less.
+        match rng.randint(0, 8):  # The answer is lost in one way or another.
             case 0:
                 broker.start(broker.disk.kill())
             case 1 if is_sync:

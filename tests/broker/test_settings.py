@@ -154,9 +154,9 @@ def test_all_that_a_broker_of_apache_says_of_itself_is_known_here() -> None:
 def test_what_we_say_of_ourselves_is_said_as_apache_says_it() -> None:
     theirs = captured()
     ours = as_texts(configured(BASE, theirs).config)
-    shared = MAPPED.keys() & theirs.keys() - {"messageDelayLevel"}  # There 1m is 60s here.
+    shared = MAPPED.keys() & theirs.keys() - {"messageDelayLevel"}  # Apache's 1m is our 60s.
     assert {key: ours[key] for key in shared} == {key: theirs[key] for key in shared}
-    # Admin tools look for these.
+    # Admin tools read these.
     assert {"brokerName", "brokerClusterName", "brokerId", "brokerRole", "brokerIP1"} <= ours.keys()
     assert {"listenPort", "fileReservedTime", "flushDiskType"} <= ours.keys()
 
@@ -234,7 +234,7 @@ def test_a_value_that_cannot_be_is_refused(key: str, value: object, problem: str
 
 @pytest.mark.parametrize("name", ["host-1.example.com", "Shop Cluster", "%eu|1", "a" * 127])
 def test_a_broker_and_its_cluster_are_named_as_those_of_apache_may_be(name: str) -> None:
-    """Apache names a broker after its host, and does not check what it is told."""
+    """Apache names a broker after its host by default, and does not check a configured name."""
     config, _ = configured(BASE, {"brokerName": name, "brokerClusterName": name})
     assert (config.broker_name, config.cluster_name) == (name, name)
 

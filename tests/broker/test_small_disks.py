@@ -1,4 +1,4 @@
-"""A disk on which one file of the log is many percents: a start tells of it."""
+"""A start warns of a disk so small that one file of the log is several percent of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage in a queue of the broker's own, of delayed messages or transactions, stops only these."""
+"""Damage in the broker's own queues for delays or transactions stops only what they serve."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def delayed(broker: Clocked, body: bytes, level: int = LEVEL) -> Command:
 
 
 def rebuilt(broker: Clocked) -> None:
-    """Shut down, make the queues again as `cometmq store rebuild` does, and start."""
+    """Shut down, rebuild the queues as `cometmq store rebuild` does, and start."""
     broker.wired.close()
     store = inspect(broker.disk, f"{FOLDER}/data", broker.config.store)
     for _ in rebuilding.rebuild(store, rebuilding.Rebuilt(), broker.now_ms):
@@ -134,7 +134,7 @@ def test_transactions_stand_still_and_all_else_does_not(
 
 @pytest.mark.parametrize("topic", [HALF_TOPIC, OP_TOPIC])
 def test_an_end_that_a_kill_cut_in_two_is_found_behind_the_rebuild(topic: str) -> None:
-    """Its message is in the log, and its op message is not."""
+    """The log has its message, but not its op message."""
     shop = Shop(SimulatedFileSystem())
     for number in range(9):
         shop.end(shop.half(b"%d" % number), COMMIT)
@@ -153,7 +153,7 @@ def test_an_end_that_a_kill_cut_in_two_is_found_behind_the_rebuild(topic: str) -
 
 
 def cut_off(shop: Shop, half: Half) -> None:
-    """End a transaction, and kill the broker when the message is written, its op message not."""
+    """End a transaction, and kill the broker after it writes the message, before the op message."""
     store = shop.wired.broker.store
     begin = store.end_offset
     assert shop.end(half, COMMIT) == ResponseCode.SUCCESS
@@ -169,7 +169,7 @@ def cut_off(shop: Shop, half: Half) -> None:
 
 
 def with_damaged_target() -> Clocked:
-    """A broker whose queue T/0, which has nine messages, is damaged."""
+    """Start a broker whose queue T/0, with nine messages, is damaged."""
     broker = Clocked(SimulatedFileSystem())
     for number in range(9):
         put(broker, send_request("T", b"%d" % number))

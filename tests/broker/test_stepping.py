@@ -1,4 +1,4 @@
-"""When the next step comes: at once while there is more, and later the longer nothing is due."""
+"""The next step comes at once while there is more to do, and later the longer nothing is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the metrics page says of topics and groups."""
+"""The figures of topics and groups on the metrics page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wired(tmp_path: Path) -> Iterator[Wired]:
 
 
 def send(wired: Wired, topic: str, count: int, *, queue_id: int = 0) -> int:
-    """Send some messages; returns the time at which they were stored."""
+    """Send some messages; return the time at which they were stored."""
     peer = wired.connect()
     for _ in range(count):
         answer = wired.ask(peer, send_request(topic, b"x", queue_id=queue_id))
@@ -35,7 +35,7 @@ def send(wired: Wired, topic: str, count: int, *, queue_id: int = 0) -> int:
 
 def commit(wired: Wired, topic: str, offset: int, *, queue_id: int = 0, group: str = "g") -> None:
     peer = wired.connect()
-    wired.ask(peer, pull_request(topic, queue_id=queue_id))  # It makes the group.
+    wired.ask(peer, pull_request(topic, queue_id=queue_id))  # This makes the group.
     header = UpdateConsumerOffset(group, topic, queue_id, offset)
     assert wired.ask(peer, Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == 0
 
@@ -95,7 +95,7 @@ async def test_what_the_others_share_never_falls(wired: Wired) -> None:
         send(wired, name, 2)
     survey = Survey(wired.broker.state, 1)
     counted: list[int] = []
-    for name in ("a", "b", "c", "b", "a", "c"):  # The busiest is another one now and then.
+    for name in ("a", "b", "c", "b", "a", "c"):  # So that the busiest topic changes.
         send(wired, name, 5)
         await survey.take()
         counted.append(survey.other_put.messages)

@@ -299,7 +299,7 @@ def test_a_topic_that_hands_nothing_on_is_no_template(
 
 
 def test_the_stats_of_a_new_topic_have_all_queues(wired: Wired, peer: WiredPeer) -> None:
-    """Test suites and tools wait for a table that is not empty, zeros included."""
+    """Test suites and tools wait for a table that has rows, even rows of zeros."""
     make(wired, peer, "T")
     request = Command.request(Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfo("T"))
     table = TopicStats.decode(wired.ask(peer, request).body).offset_table
@@ -336,7 +336,7 @@ def test_the_stats_of_a_topic_begin_with_the_messages_that_are_left(
 def test_a_topic_that_may_not_be_read_is_refused_and_takes_messages(
     wired: Wired, peer: WiredPeer
 ) -> None:
-    """That one may not be written is for clients to see in its route, as with Apache's brokers."""
+    """Clients learn from the route that a topic is not writable, as with Apache's brokers."""
     for perm, readable in ((2, 16), (4, 0)):
         wired.broker.state.topics.put(TopicConfig(topic_name="T", perm=perm), 0)
         wired.save()
@@ -358,7 +358,7 @@ def test_topics_that_administrators_ask_routes_of_are_there(wired: Wired) -> Non
 
 
 def test_a_name_with_a_namespace_is_legal(wired: Wired, peer: WiredPeer) -> None:
-    """A namespace is nothing but a prefix, `ns%topic`."""
+    """A namespace is only a prefix, `ns%topic`."""
     make(wired, peer, "ns%topic")
     make(wired, peer, "a|b-c_d")
 
@@ -375,7 +375,7 @@ def test_a_deleted_topic_stays_deleted_whatever_ends_the_process(tmp_path: Path)
     wired.save()
     assert delete(wired, peer, "T").code == 0
     killed = tmp_path / "killed"
-    shutil.copytree(config.store_path, killed / "data")  # As a kill leaves it: nothing is closed.
+    shutil.copytree(config.store_path, killed / "data")  # As after a kill, nothing is closed.
     (killed / "data" / "lock").unlink(missing_ok=True)
     wired.close()
     wired = Wired(config_of(killed, listen_port=21911))

@@ -1,4 +1,4 @@
-"""A start that cuts off the torn end of the log says so: what is lost was never promised."""
+"""A start that cuts off the torn end of the log says so. The cut part was never promised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went through a broker, and the rates made of it."""
+"""The counts of a broker's traffic, and the rates computed from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def traffic(flows_max: int = 1000) -> Traffic:
 def ticked(counted: Traffic, *times_ms: int) -> None:
     for time_ms in times_ms:
         counted.tick(time_ms)
-        counted.tick(time_ms)  # The first may only have begun a round.
+        counted.tick(time_ms)  # The first tick may only have begun a round.
 
 
 def test_a_rate_is_what_came_since_the_window_began() -> None:

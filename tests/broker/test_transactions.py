@@ -57,7 +57,7 @@ SHOP = "shop"
 
 
 class Half(NamedTuple):
-    """What a producer knows of its half message."""
+    """A half message as its producer knows it."""
 
     physical_offset: int
     offset: int
@@ -65,17 +65,17 @@ class Half(NamedTuple):
 
 
 class Shop(Clocked):
-    """A broker, and what producers of transactions do with it."""
+    """A broker, and the actions of producers of transactions."""
 
     key_count = 0
     is_java = False
-    """Whether the producers write a half message's mark in front of its unique id."""
+    """Whether the producers write a half message's mark before its unique id."""
     codec: HeaderCodec = JSON
-    """Of the producers' half messages and ends."""
+    """The codec of the producers' half messages and ends."""
 
     def half_request(self, body: bytes, more: str = "", **fields: int) -> Command:
         self.key_count += 1
-        # Where clients put it: half messages that differ in nothing else take the quick way.
+        # The unique id is where clients put it, so that half messages alike take the quick way.
         pairs = [f"UNIQ_KEY\x01K{self.key_count}\x02", "TRAN_MSG\x01true\x02"]
         properties = "".join(reversed(pairs) if self.is_java else pairs)
         properties += f"PGROUP\x01{SHOP}\x02TAGS\x01red\x02{more}"
@@ -117,7 +117,7 @@ class Shop(Clocked):
         return peer
 
     def asked(self, peer: WiredPeer) -> list[tuple[Half, StoredMessage]]:
-        """The questions that a producer got."""
+        """Take the questions that a producer got."""
         found: list[tuple[Half, StoredMessage]] = []
         for event in self.wired.events(peer):
             assert isinstance(event, Command)
@@ -131,12 +131,12 @@ class Shop(Clocked):
         return found
 
     def save(self) -> None:
-        """Save how far everything is, as is done every few seconds."""
+        """Save all progress, as the broker does every few seconds."""
         self.wired.broker.flush_offsets()
         self.wired.save()
 
     def restart(self) -> None:
-        """Shut down in order, and start again."""
+        """Shut down in order, and start."""
         self.wired.close()
         self.start(self.disk)
 
@@ -279,7 +279,7 @@ def test_a_message_that_only_says_it_is_a_half_cannot_be_committed(shop: Shop) -
 
 
 def test_flags_of_a_transaction_make_no_message_one_of_it(shop: Shop) -> None:
-    """Its properties do: neither the first send nor those that are like it keep such flags."""
+    """Only properties do. Neither the first send nor similar later ones keep such flags."""
     flags = int(SysFlag.TRANSACTION_COMMITTED | SysFlag.COMPRESSED)
     for number in range(3):
         properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02"
@@ -475,7 +475,7 @@ def test_a_producer_can_ask_for_time(shop: Shop) -> None:
     peer = shop.join()
     shop.pass_time(1)
     ((asked, _),) = [each for each in shop.asked(peer) if each[0].key == half.key]
-    # The answer counts; what it says by itself comes too late.
+    # The answer to the question counts, while an end without one comes too late.
     shop.pass_time(1)
     assert shop.end(asked, COMMIT) == ResponseCode.ILLEGAL_OPERATION
     assert shop.end(asked, COMMIT, is_answer=True) == ResponseCode.SUCCESS
@@ -534,7 +534,7 @@ CUTS = {
 def test_a_crash_inside_a_commit_leaves_none_or_one_message(
     shop: Shop, cut: str, saved: bool
 ) -> None:
-    """The message and its op are one write, which may be cut anywhere."""
+    """The message and its op message are one write, which may be cut anywhere."""
     shop.half(b"other")
     half = shop.half(b"paid")
     if saved:
@@ -574,7 +574,7 @@ def test_a_crash_inside_a_commit_leaves_none_or_one_message(
 
 
 def test_what_a_crash_left_of_a_commit_is_made_whole(shop: Shop) -> None:
-    """Whoever looks at the half queue, Apache's brokers too, goes by the op messages."""
+    """All readers of the half queue, Apache's brokers included, go by the op messages."""
     half = shop.half(b"paid")
     size = size_in_the_end(shop, half)
 
@@ -595,7 +595,7 @@ def test_what_a_crash_left_of_a_commit_is_made_whole(shop: Shop) -> None:
 
 
 def size_in_the_end(shop: Shop, half: Half) -> int:
-    """How many bytes the message takes that a half message becomes."""
+    """Return the size of the message that a half message becomes."""
     size = half_size(shop, half) - len(f"REAL_TOPIC\x01{TOPIC}\x02REAL_QID\x010\x02")
     return size + len(TOPIC) - len(HALF_TOPIC)
 
@@ -669,7 +669,7 @@ def test_whatever_ends_the_broker_each_commit_is_one_message(seed: int) -> None:
         decided[half.key], bodies[half.key] = rng.choice([COMMIT, ROLLBACK]), body
         halves.append(half)
         for half in rng.sample(halves, min(len(halves), rng.randint(0, 2))):
-            # From a crash on, an old one may not be known any more: it was asked about.
+            # After a crash, one that was asked about may no longer be known.
             shop.end(half, decided[half.key])
         shop.pass_time(rng.choice([0, 10, 900, 4_000, 20_000]))
         for half, _ in shop.asked(peer):
@@ -688,7 +688,7 @@ def test_whatever_ends_the_broker_each_commit_is_one_message(seed: int) -> None:
 
 
 def end_somehow(shop: Shop, rng: Random, *, is_sync: bool) -> WiredPeer | None:
-    """Sometimes end the broker, one way or another; returns the producer of the next one."""
+    """Sometimes end the broker in some way, start it, and return the new producer."""
     match rng.randint(0, 20):
         case 0 | 1:
             shop.save()

@@ -1,4 +1,4 @@
-"""Transactions that are too large, forged or taken back: each one hurts nobody but itself."""
+"""Transactions that are too large, forged or taken back hurt only themselves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shop() -> Shop:
 
 @contextmanager
 def full_disk(shop: Shop) -> Generator[None]:
-    """Have the disk refuse whatever the log is to get."""
+    """Make the disk refuse all writes to the log."""
 
     def refuse(operation: Operation) -> None:
         is_write = operation.verb == "write" and "commitlog" in operation.path
@@ -61,7 +61,7 @@ def full_disk(shop: Shop) -> Generator[None]:
 
 
 def save_all(shop: Shop) -> None:
-    """Save how far everything is, once the disk has confirmed that."""
+    """Save all progress, once the disk has confirmed it."""
     shop.save()
     shop.wired.sync()
     shop.wired.broker.store.finish_log()
@@ -69,7 +69,7 @@ def save_all(shop: Shop) -> None:
 
 
 def refuse_halves(shop: Shop, count: int, more: str = "") -> None:
-    """Send half messages in one turn that the disk does not take."""
+    """Send half messages in one turn, which the disk refuses."""
     with full_disk(shop):
         frames = [shop.wired.frame(shop.peer, shop.half_request(b"no", more)) for _ in range(count)]
         shop.wired.give(shop.peer, *frames)
@@ -131,7 +131,7 @@ def test_a_half_message_is_refused_whose_copy_would_be_too_long(record_crc: bool
 
 
 def put_half(shop: Shop, body: bytes, more: str) -> None:
-    """Put a half message into the log as another broker might have, and start on that."""
+    """Put a half message into the log as another broker might have, and start on that log."""
     store, broker = shop.wired.broker.store, shop.wired.broker
     raw = f"UNIQ_KEY\x01F1\x02TRAN_MSG\x01true\x02PGROUP\x01{SHOP}\x02{more}".encode()
     origin = Origin(shop.now_ms, shop.now_ms, broker.state.store_host)

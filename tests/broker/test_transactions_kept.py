@@ -1,4 +1,4 @@
-"""Half messages that are still in memory at their end: what comes of them is what would anyway."""
+"""Half messages still in memory at their end give the same result as those read from the log."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ BEFORE = b"before"
 
 
 class Ends(list[bool]):
-    """Of each end that came, whether all that it needed was in memory."""
+    """For each end that came, whether everything that it needed was in memory."""
 
     is_blind = False
-    """Whether the broker is to read each half message from its log."""
+    """Whether to make the broker read each half message from its log."""
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Ends:
 
 @pytest.fixture
 def shop(ends: Ends) -> Shop:
-    """A broker that has stored a message like those that come."""
+    """A broker that has already stored messages like those of the tests."""
     shop = Shop(SimulatedFileSystem())
     prepare(shop, ends)
     return shop
@@ -76,7 +76,7 @@ def prepare(shop: Shop, ends: Ends) -> None:
 
 
 def bodies(shop: Shop) -> list[bytes]:
-    """Of the messages since then."""
+    """Return the bodies of the later messages."""
     return [body for body in shop.bodies() if body != BEFORE]
 
 
@@ -137,7 +137,7 @@ def test_a_stranger_ends_nothing_that_is_in_memory(shop: Shop, ends: Ends) -> No
 def test_what_was_taken_back_is_not_what_is_committed_in_its_place(shop: Shop) -> None:
     with full_disk(shop):
         assert shop.ask(shop.half_request(b"no room")).code != ResponseCode.SUCCESS
-    half = shop.half(b"much more than that", "KEYS\x01unlike\x02")  # Not the quick way.
+    half = shop.half(b"much more than that", "KEYS\x01unlike\x02")  # Not put the quick way.
     assert shop.end(half, COMMIT) == ResponseCode.SUCCESS
     assert bodies(shop) == [b"much more than that"]
 

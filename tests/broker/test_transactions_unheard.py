@@ -1,4 +1,4 @@
-"""Transactions of whom nobody is there to be asked, and those that were given up and resumed."""
+"""Transactions without a producer to ask, and those that were given up and resumed."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_resumption_that_the_disk_refuses_can_be_asked_for_again(shop: Shop) -
 
 
 def lines_of_a_look(shop: Shop) -> int:
-    """Lines of Python that a look takes at what is due a while from now."""
+    """Return how many lines of Python a look at the due transactions runs, some time from now."""
     lines = 0
 
     def count(_frame: FrameType, event: str, _argument: Any) -> Any:
@@ -154,5 +154,5 @@ def test_a_look_at_what_is_due_costs_the_same_however_many_are_over(shop: Shop) 
         for number in range(count):
             assert shop.end(shop.half(b"%d" % number), ROLLBACK) == ResponseCode.SUCCESS
         found.append(lines_of_a_look(shop))
-    # The clock decides of a few lines; a look at each that is over would be a thousand more.
+    # The clock decides on a few lines. Looking at each ended one would add at least a thousand.
     assert abs(found[2] - found[1]) < 100

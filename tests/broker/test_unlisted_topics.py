@@ -1,4 +1,4 @@
-"""A broker whose `config/` was lost: it says so, and makes topics again as they were."""
+"""A broker whose `config/` was lost says so, and recreates topics as they were."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def send(wired: Wired, topic: str, queue_id: int) -> int:
 
 
 def without_config() -> SimulatedFileSystem:
-    """A store with topics that a broker knew."""
+    """A store with topics whose broker lost its `config/`."""
     disk = SimulatedFileSystem()
     wired = Wired(CONFIG, disk, threads=False)
     for config in TOPICS:
@@ -98,10 +98,10 @@ def test_a_start_says_that_it_made_the_queues_again_when_their_folder_was_lost(
     wired.save()
     wired.close()
     Wired(CONFIG, disk, threads=False).close()
-    assert caplog.messages == []  # Neither the first start, nor one that finds the folder.
+    assert caplog.messages == []  # Neither the first start nor the second says anything.
     disk.rename(f"{root}/consumequeue", "/lost")
     wired = Wired(CONFIG, disk, threads=False)
-    (message,) = caplog.messages  # Of the ordinary queues: B has batch queues.
+    (message,) = caplog.messages  # It counts only the ordinary queues, and B has batch queues.
     assert message.startswith(f"{root}/consumequeue: was missing: 2 queues were made again")
     assert wired.broker.store.max_offset("orders", 7) == 1
     wired.close()
@@ -111,7 +111,7 @@ def test_a_start_says_that_it_made_the_queues_again_when_their_folder_was_lost(
 
 
 def killed_with_batches() -> SimulatedFileSystem:
-    """A store that lost `config/` and was killed before an entry of its batch topic was written."""
+    """A store that lost `config/`, killed before an entry of its batch topic was written."""
     disk = SimulatedFileSystem()
     wired = Wired(CONFIG, disk, threads=False)
     wired.broker.state.topics.put(TOPICS[1], 0)
@@ -127,9 +127,9 @@ def killed_with_batches() -> SimulatedFileSystem:
 
 
 def killed_with_a_backup(newest: TopicConfig) -> SimulatedFileSystem:
-    """A store that lost the table of topics, but not its backup, which has all but the newest one.
+    """A store that lost the table of topics. Its backup has all topics but the newest.
 
-    It was killed before an entry of that one was written.
+    The kill came before an entry of the newest topic was written.
     """
     disk = SimulatedFileSystem()
     wired = Wired(CONFIG, disk, threads=False)
@@ -145,7 +145,7 @@ def killed_with_a_backup(newest: TopicConfig) -> SimulatedFileSystem:
 
 
 def send_batch(wired: Wired, topic: str = "B") -> int:
-    """Send three messages; returns the number of the first."""
+    """Send three messages; return the number of the first."""
     peer = wired.connect()
     body = encode_batch(topic, [BatchItem(b"one of three")] * 3)
     request = send_request(topic, body, code=320, batch=True)
@@ -222,7 +222,7 @@ def test_a_topic_that_is_made_again_by_hand_is_of_the_kind_that_its_queues_are(
         assert wired.broker.state.topics.find(topic) is None
     else:
         assert answer.code == 0, answer.remark
-    send(wired, topic, queue_id)  # Its number is not given out again.
+    send(wired, topic, queue_id)  # The numbers continue.
     assert wired.broker.store.max_offset(topic, queue_id) == 2
     wired.close()
     Wired(CONFIG, disk, threads=False).close()

@@ -1,4 +1,4 @@
-"""`cometmq up` as a process of its own: ready line, signals, refusals, and kills."""
+"""`cometmq up` as a separate process: ready line, signals, refusals, and kills."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ T = TypeVar("T")
 
 @contextmanager
 def up(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], Host]]:
-    """Run `cometmq up`; gives the process and the broker's address."""
+    """Run `cometmq up`; yield the process and the broker's address."""
     with running(folder, *options) as (process, found):
         yield process, Host("127.0.0.1", int(found[2]))
 
 
 @contextmanager
 def running(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], re.Match[str]]]:
-    """Run `cometmq up` on free ports, and kill it in the end if nothing else has."""
+    """Run `cometmq up` on free ports, and kill it in the end if it still runs."""
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder)]
     ports = ["--broker-port", "0", "--nameserver-port", "0", "--metrics-port", "0"]
-    # A file, as a full pipe would hold up a process that logs.
+    # A file, because a full pipe would hold up a process that logs.
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [*command, *ports, *options], stdout=subprocess.PIPE, stderr=log, text=True
@@ -65,7 +65,7 @@ def running(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str
 
 @contextmanager
 def up_pages(folder: Path) -> Generator[str]:
-    """Run `cometmq up`; gives the address of its metrics page."""
+    """Run `cometmq up`; yield the address of its metrics page."""
     with running(folder) as (_, found):
         yield found[3]
 
@@ -76,7 +76,7 @@ def play(scenario: Coroutine[Any, Any, T]) -> T:
 
 
 class Asker:
-    """Owns the one connection of a client that is asked nothing."""
+    """Owns the one connection of a client that gets no requests."""
 
     def __init__(self) -> None:
         self.is_closed = asyncio.Event()
@@ -149,7 +149,7 @@ def test_a_name_server_at_a_port_of_the_broker_is_refused(
 
 
 def test_a_name_server_at_another_address_may_have_a_port_of_the_broker(tmp_path: Path) -> None:
-    """Whether there is room is told by whoever binds it: here by a store that cannot be."""
+    """Only binding tells whether a port is free. Here the store fails first."""
     (tmp_path / "store").touch()
     settings = tmp_path / "up.toml"
     settings.write_text('[nameserver]\nbind_address = "127.0.0.2"\nlisten_port = 20909\n')

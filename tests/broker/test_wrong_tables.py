@@ -1,4 +1,4 @@
-"""A config file that parses but is not the table that it should be is damaged, not a mystery."""
+"""A config file that parses, but is not the table that it should be, is reported as damaged."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_table_of_a_wrong_shape_is_refused_with_its_name_and_what_to_do(
     if disk.exists(f"{path}.bak"):
         disk.remove(f"{path}.bak")
     write(disk, path, text)
-    disk.remove(f"{ROOT}/lock")  # Which is made to look, and goes again.
+    disk.remove(f"{ROOT}/lock")  # A start makes it, and removes it in the end.
     before = contents(disk)
     with pytest.raises(StoreFormatError, match=problem) as refused:
         opened(disk)
