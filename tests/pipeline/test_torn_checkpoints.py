@@ -61,7 +61,7 @@ def mended(checkpoint: Checkpoint, **how: bool) -> list[str]:
         (("0 1", "0 1"), ("0 1", "0 1"), []),
         (("0 1", "0 1-"), ("0 1", "0"), ["commits/1: batch 1 is repeated"]),
         (("0 1", "0-"), ("0 1", ""), ["commits/0: batch 1 is repeated"]),
-        (("0 1-", "0"), ("0", "0"), ["offsets/1: the stream goes on behind batch 0"]),
+        (("0 1-", "0"), ("0", "0"), ["offsets/1: the stream continues after batch 0"]),
         (("0-", ""), ("", ""), ["offsets/0: the stream starts over"]),
         (
             ("0 1-", "0-"),
