@@ -120,7 +120,7 @@ def gathered(
     pairs: tuple[str, ...],
     tls: str,
 ) -> Settings:
-    """Gather the settings of all sources: flags override the environment, and that a file."""
+    """Gather settings from all sources: flags override the environment, which overrides a file."""
     from cometmq.broker.settings import PART_OF
     from cometmq.nameserver.config import SETTINGS
 

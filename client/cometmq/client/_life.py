@@ -207,7 +207,7 @@ class Life:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
 
     def _asked_about_transaction(self, request: Command, peer: Peer) -> None:
-        """Handle a broker's question how a transaction ended; see `TransactionVerbs`."""
+        """Handle a broker's question about how a transaction ended; see `TransactionVerbs`."""
 
     def _route_changed(self, topic: str) -> None:
         """Have the consumers of a topic share its queues again."""

@@ -88,7 +88,7 @@ class BroadcastOffsets:
         self._is_changed = False
 
     async def load(self) -> None:
-        """Read the file, if any; an unreadable file is an error, as guesses are: see `first`."""
+        """Read the file, if any; an unreadable one is an error: see `GroupOffsets.first`."""
         try:
             self._offsets = await anyio.to_thread.run_sync(self._read)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""A limit of how many per second."""
+"""A limit on the rate: how many per second."""
 
 from __future__ import annotations
 

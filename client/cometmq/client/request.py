@@ -2,7 +2,7 @@
 
 How it works. The request is an ordinary message with a correlation id and the name of its sender.
 Its consumer sends the reply to the broker that has the request, and the broker pushes the reply
-over the sender's connection. Replies are not stored: if the sender is gone, its reply is lost.
+over the sender's connection. Replies are not stored: if the sender is gone, the reply is lost.
 """
 
 from __future__ import annotations

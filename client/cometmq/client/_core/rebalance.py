@@ -42,7 +42,7 @@ class ByConfig:
 
 @dataclass(frozen=True, slots=True)
 class ByMachineRoom:
-    """Averages the queues of the brokers in given machine rooms, whose names are `room@…`.
+    """Averages the queues of the brokers in given machine rooms; such brokers are named `room@…`.
 
     ::
 

@@ -125,7 +125,7 @@ def _of_apache(
     last = record_at(log, log.last)
     if (last is None or store_time_ms(last) < time) and latest_ms() < time:
         yield log.end, f"it knows a record that was stored at {time} ms, later than any in the log"
-    # For an empty log we wrote 1, as 0 means unknown to Apache.
+    # For an empty log we wrote 1, as to Apache 0 means unknown.
     if longs.queues_offset > max(behind_filler(log, log.end), 1):
         yield (
             longs.queues_offset,

@@ -12,7 +12,7 @@ said about the last batch.
 `cometmq_pipeline_last_batch_seconds`            how long it took,
 `cometmq_pipeline_last_batch_time_seconds`       and when it was over, as a Unix time
 `cometmq_pipeline_lag_messages`                  by topic, broker and queue: what is not read yet
-`cometmq_pipeline_late_rows_total`               rows that came behind the watermark
+`cometmq_pipeline_late_rows_total`               rows that came after the watermark
 `cometmq_pipeline_lost_total`                    messages that expired before they were read
 `cometmq_pipeline_state_rows`                    what a stream keeps
 ===============================================  ========================================

@@ -47,7 +47,7 @@ class Reading:
     So is the body of an incomplete batch, which stays one row, as its messages are unknown.
     """
     rows_max: int = 8192
-    """The most rows of a record batch, each of which costs Spark and Python some 500 rows' work."""
+    """The most rows of a record batch; each batch costs Spark and Python some 500 rows' work."""
     size_max: int = 8 << 20
     """The most bytes of records, and of bodies, in a record batch of more than one row."""
     body_size_max: int = _BODY_SIZE_MAX
