@@ -38,7 +38,9 @@ def test_up_in_the_place_of_a_file_names_that_file_and_nothing_in_it(tmp_path: P
     file.write_text("not a store")
     ended = CliRunner().invoke(program, ["up", "--dir", str(file), "--metrics-port", "off"])
     assert ended.exit_code == 1
-    assert ended.output.splitlines()[-1].startswith(f"Error: {file}: a file; name the folder of a")
+    assert ended.output.splitlines()[-1].startswith(
+        f"Error: {file}: is a file; name the folder of a"
+    )
     assert file.read_text() == "not a store"
 
 

@@ -73,7 +73,7 @@ def test_a_setting_is_changed_at_once_and_it_is_said_that_a_restart_forgets_it(
         ("sendMessageThreadPoolNums=4", 1, "a setting of Apache's that has no meaning in CometMQ"),
         ("listen_port=1", 1, "listen_port: fixed while the broker runs\nWrite it into the broker"),
         ("retention_hours=soon", 1, "retention_hours: 'soon' is not an integer"),
-        ("disk_used_percent_max=500", 1, "disk_used_percent_max: 500 is not 0 to 100"),
+        ("disk_used_percent_max=500", 1, "disk_used_percent_max: 500 is not between 0 and 100"),
         ("retention_hours", 2, "retention_hours: write NAME=VALUE"),
     ],
 )

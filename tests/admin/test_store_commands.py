@@ -615,7 +615,7 @@ def test_a_segment_that_is_missing_in_the_middle_is_mended_as_its_refusal_says(r
     segment.unlink()
     for command in (("stat",), ("verify",), ("repair", "--dry-run")):
         said = told(run(*command, real), 1)
-        assert f"{segment}: missing, while {8192:020d} behind it is there" in said
+        assert f"{segment}: missing, while {8192:020d} after it is there" in said
         assert "`truncate -s 4096`" in said
         assert "`cometmq store repair --dry-run`" in said
     segment.write_bytes(bytes(4096))
@@ -771,7 +771,7 @@ def test_help_shows_examples(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "size", "said"),
-    [("400", 33, "33 bytes"), ("401", 400, "a name that is no multiple of 400")],
+    [("400", 33, "33 bytes"), ("401", 400, "a name that is not a multiple of 400")],
 )
 def test_a_wrong_file_of_a_queue_is_a_finding_and_stat_says_so(
     name: str, size: int, said: str

@@ -161,7 +161,7 @@ def test_who_took_the_rights_from_oneself_is_told_to_look_at_them(root: Path, cl
             os.chown(path, 65534, 65534)
     (root / closed).chmod(0)
     for line in refusals(NOBODY, root, [["verify"]]):
-        assert ": Permission denied; it belongs to the user that this runs as: look at" in line
+        assert ": Permission denied; it belongs to the user that this runs as: check" in line
 
 
 @pytest.mark.skipif(not can_be_nobody(), reason="another user cannot run this program here")

@@ -119,8 +119,10 @@ def test_where_no_file_tells_the_shape_it_is_asked_for() -> None:
     forget_shape(disk)
     before = contents(disk)
     asked = told(run("rebuild", ROOT, disk=disk), 1)
-    assert "its 100 bytes do not tell the shape of the index; say what the broker is" in asked
-    assert "--index-slots 5000000 --index-items 20000000 by default" in asked
+    assert (
+        "its 100 bytes do not tell the shape of the index; give what the broker is set to" in asked
+    )
+    assert "--index-slots 5000000 --index-items 20000000" in asked
     assert contents(disk) == before
     assert run("rebuild", *SHAPE, ROOT, disk=disk).exit_code == 0
     assert [len(data) for data in contents(disk, f"{ROOT}/index").values()] == [920] * 5
@@ -199,9 +201,7 @@ def test_what_lies_in_the_place_of_a_queue_is_a_finding_and_a_rebuild_does_not_t
     (put_folder if name in QUEUE_FILES else put_file)(disk, name)
     result = run("verify", ROOT, disk=disk)
     assert result.exit_code == 1
-    wrong = (
-        "folder in the place of a file" if name in QUEUE_FILES else "file in the place of a folder"
-    )
+    wrong = "folder in place of a file" if name in QUEUE_FILES else "file in place of a folder"
     assert f"misplaced: {ROOT}/{name}: byte 0: a {wrong}: move it elsewhere" in result.stdout
     assert ", 1 misplaced" in result.stdout or ": 1 misplaced, " in result.stdout
     steps = (
@@ -211,13 +211,13 @@ def test_what_lies_in_the_place_of_a_queue_is_a_finding_and_a_rebuild_does_not_t
     assert run("dump", ROOT, disk=disk).exit_code == 0
     if name in QUEUE_FILES:
         said = told(run("stat", ROOT, disk=disk), 1)
-        assert f"{ROOT}/{name}: a folder in the place of a file of a ConsumeQueue; " in said
+        assert f"{ROOT}/{name}: a folder in place of a file of a ConsumeQueue; " in said
     else:
         assert "damage" in run("stat", ROOT, disk=disk).stdout
     assert run("repair", "--dry-run", ROOT, disk=disk).exit_code == 0
     before = contents(disk)
     refused = told(run("rebuild", ROOT, disk=disk), 1)
-    assert f"{ROOT}/{name}: lies where the store has to have" in refused
+    assert f"{ROOT}/{name}: is where the store needs a file or a folder" in refused
     assert "move it elsewhere, and run this again" in refused
     assert contents(disk) == before
     put_back(disk, name)
@@ -240,7 +240,7 @@ def test_a_rebuild_refuses_it_before_it_has_read_the_log(name: str, is_listed: b
     if not is_listed:
         disk.remove(f"{ROOT}/queue_ends.json")
     flip(disk, f"{ROOT}/commitlog/00000000000000004096", 100)
-    assert f"{ROOT}/{name}: lies where the store" in told(run("rebuild", ROOT, disk=disk), 1)
+    assert f"{ROOT}/{name}: is where the store" in told(run("rebuild", ROOT, disk=disk), 1)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -251,7 +251,7 @@ def test_a_folder_in_the_place_of_a_segment_is_refused_by_all(
     disk, name = small_store(), f"commitlog/{start_offset:020d}"
     put_folder(disk, name)
     before = contents(disk)
-    expected = f"{ROOT}/{name}: a folder in the place of a segment; move it elsewhere"
+    expected = f"{ROOT}/{name}: a folder in place of a segment; move it elsewhere"
     assert expected in told(run(*command, ROOT, disk=disk), 1)
     with pytest.raises(StoreFormatError, match=expected):
         start(disk)
@@ -279,7 +279,7 @@ def test_a_pipe_in_the_place_of_a_file_is_named_and_nobody_waits_for_it(
         assert result.exit_code == 1
         said = result.stdout + result.stderr
         is_named = f"{place}: " in said and "a pipe or device " in said
-        assert is_named or f"{place}: lies where the store has to have a file" in said
+        assert is_named or f"{place}: is where the store needs a file" in said
 
 
 @pytest.mark.parametrize("at", [0, -1])
@@ -288,7 +288,7 @@ def test_a_folder_in_the_place_of_an_index_file_is_a_finding(at: int) -> None:
     name = disk.list(f"{ROOT}/index")[at].name
     put_folder(disk, f"index/{name}")
     text = run("verify", ROOT, disk=disk).stdout
-    assert f"misplaced: {ROOT}/index/{name}: byte 0: a folder in the place of a file" in text
+    assert f"misplaced: {ROOT}/index/{name}: byte 0: a folder in place of a file" in text
     assert "stop the broker and move elsewhere what is misplaced" in text
     for command in (("stat",), ("dump",), ("repair", "--dry-run"), ("rebuild",)):
         assert run(*command, ROOT, disk=disk).exit_code == 0
@@ -332,4 +332,4 @@ def test_so_it_does_not_in_a_finding() -> None:
     disk = small_store()
     disk.open(f"{ROOT}/consumequeue/T/0/{NAME}", create=True)
     said = run("verify", ROOT, disk=disk).stdout.splitlines()[0]
-    assert said.startswith(f"misplaced: {ROOT}/consumequeue/T/0/{SHOWN}: byte 0: is no file")
+    assert said.startswith(f"misplaced: {ROOT}/consumequeue/T/0/{SHOWN}: byte 0: not a file")

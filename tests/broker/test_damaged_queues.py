@@ -88,7 +88,7 @@ def test_what_is_in_the_queues_of_a_topic(broker: Clocked) -> None:
     refused = broker.wired.ask(
         broker.peer, Command.request(Code.GET_MAX_OFFSET, GetMaxOffset("T", 1))
     )
-    assert "`cometmq store rebuild` makes the queue again" in (refused.remark or "")
+    assert "`cometmq store rebuild` rebuilds the queue" in (refused.remark or "")
 
 
 def test_how_far_a_group_is(broker: Clocked) -> None:

@@ -20,7 +20,7 @@ def odd_file(disk: SimulatedFileSystem, queue: str) -> str:
 
 def bad_sector(disk: SimulatedFileSystem, queue: str) -> str:
     disk.make_unreadable(f"{queue}/{0:020d}", 0, 512)
-    return "the disk fails: copy what can be read"
+    return "the disk is failing: copy what can be read"
 
 
 @pytest.mark.parametrize("spoil", [odd_file, bad_sector])

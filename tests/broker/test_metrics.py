@@ -114,7 +114,7 @@ def test_a_broker_that_refuses_sends_is_healthy_and_not_ready(tmp_path: Path) ->
 
     guest.run(main)
     assert said[0].startswith("503 ")
-    assert "1% is the most" in said[0]
+    assert "the limit is 1%" in said[0]
 
 
 def test_damaged_queues_are_counted_and_the_page_goes_on(tmp_path: Path) -> None:

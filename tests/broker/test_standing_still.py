@@ -61,7 +61,7 @@ def test_a_damaged_level_stands_still_and_the_others_do_not(
         assert delayed(broker, b"soon", 1).code == ResponseCode.SUCCESS
         refused = delayed(broker, b"refused")
         assert refused.code == ResponseCode.SYSTEM_ERROR
-        assert "`cometmq store rebuild` makes the queue again" in (refused.remark or "")
+        assert "`cometmq store rebuild` rebuilds the queue" in (refused.remark or "")
         broker.pass_time(DELAY)
         assert broker.bodies()[-1] == b"soon"
         assert errors(caplog)[0].startswith(

@@ -24,7 +24,7 @@ WRONG = [
     (TOPICS, b'{"topicConfigTable":{"T":5}}', "topicConfigTable"),
     (TOPICS, b'{"topicConfigTable":{"T":{"readQueueNums":"x"}}}', "topicConfigTable"),
     (TOPICS, b'{"dataVersion":[],"topicConfigTable":{}}', "dataVersion"),
-    (TOPICS, b'{"topicConfigTable":{"T":{"topicName":"../../T"}}}', "no name of a topic"),
+    (TOPICS, b'{"topicConfigTable":{"T":{"topicName":"../../T"}}}', "is not the name of a topic"),
     (TOPICS, b"null", "not a JSON object"),
     (TOPICS, b"[]", "not a JSON object"),
     (SUBSCRIPTION_GROUPS, b'{"subscriptionGroupTable":[]}', "subscriptionGroupTable"),
@@ -33,12 +33,16 @@ WRONG = [
     (CONSUMER_OFFSETS, b'{"offsetTable":[1]}', "offsetTable: not an object"),
     (CONSUMER_OFFSETS, b'{"offsetTable":null}', "offsetTable: not an object"),
     (CONSUMER_OFFSETS, b'{"offsetTable":{"T@g":[0]}}', "offsetTable, T@g: not an object"),
-    (CONSUMER_OFFSETS, b'{"offsetTable":{"T@g":{0:"x"}}}', "offsetTable, T@g, 0: 'x' is no number"),
-    (CONSUMER_OFFSETS, b'{"offsetTable":{"T@g":{"q":1}}}', "offsetTable, T@g: 'q' is no number"),
-    (CONSUMER_OFFSETS, b'{"offsetTable":{"T@g":{0:null}}}', "None is no number"),
+    (
+        CONSUMER_OFFSETS,
+        b'{"offsetTable":{"T@g":{0:"x"}}}',
+        "offsetTable, T@g, 0: 'x' is not a number",
+    ),
+    (CONSUMER_OFFSETS, b'{"offsetTable":{"T@g":{"q":1}}}', "offsetTable, T@g: 'q' is not a number"),
+    (CONSUMER_OFFSETS, b'{"offsetTable":{"T@g":{0:null}}}', "None is not a number"),
     (DELAY_OFFSETS, b'{"offsetTable":5}', "offsetTable: not an object"),
-    (DELAY_OFFSETS, b'{"offsetTable":{"1":"x"}}', "offsetTable, 1: 'x' is no number"),
-    (DELAY_OFFSETS, b'{"logOffset":[]}', "logOffset: .* is no number"),
+    (DELAY_OFFSETS, b'{"offsetTable":{"1":"x"}}', "offsetTable, 1: 'x' is not a number"),
+    (DELAY_OFFSETS, b'{"logOffset":[]}', "logOffset: .* is not a number"),
     (DELAY_OFFSETS, b'{"ahead":7}', "ahead: not a list"),
     (DELAY_OFFSETS, b'{"ahead":[[1,2]]}', "ahead: .* is not three numbers"),
     (DELAY_OFFSETS, b'{"ahead":[1]}', "ahead: .* is not three numbers"),
@@ -92,7 +96,9 @@ def test_a_table_of_a_wrong_shape_is_refused_with_its_name_and_what_to_do(
     with pytest.raises(StoreFormatError, match=problem) as refused:
         opened(disk)
     assert str(refused.value).startswith(f"{path}: ")
-    assert "restore it from a copy, or put right by hand what is wrong there" in str(refused.value)
+    assert "restore it from a copy, correct it by hand, or remove it, and its .bak" in str(
+        refused.value
+    )
     assert "\n" not in str(refused.value)
     assert contents(disk) == before
 

@@ -79,7 +79,7 @@ def test_a_queue_with_entries_of_its_own_behind_a_damaged_one_is_refused(
     damage(data)
     path.write_bytes(data)
     before = contents(RealFileSystem(), str(root))
-    lost = rf"entries that were there are lost, of S_mix/0 \({MESSAGES} messages\)"
+    lost = rf"the last entries of S_mix/0 \({MESSAGES} messages\) are lost"
     with pytest.raises(LostQueuesError, match=lost):
         opened(name, root)
     assert contents(RealFileSystem(), str(root)) == before
@@ -99,7 +99,7 @@ def test_what_has_the_place_of_a_file_of_a_queue_hides_no_offset(
     path = root / QUEUE / f"{0:020d}"
     aside = path.rename(tmp_path / "aside")
     make(path)
-    said = rf"{re.escape(str(path))}: a .* in the place of a file of a ConsumeQueue; .*elsewhere"
+    said = rf"{re.escape(str(path))}: a .* in place of a file of a ConsumeQueue; .*elsewhere"
     if name == "clean":
         with pytest.raises(StoreFormatError, match=said):
             opened(name, root)
@@ -129,7 +129,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused_before_the_start_writes(
     aside = folder.rename(tmp_path / "aside")
     folder.write_text("notes")
     before = contents(RealFileSystem(), str(root))
-    with pytest.raises(StoreFormatError, match="S_prio/0: a file is in the place of this folder"):
+    with pytest.raises(StoreFormatError, match="S_prio/0: a file is in place of this folder"):
         opened("killed", root)
     assert contents(RealFileSystem(), str(root)) == before
     folder.unlink()

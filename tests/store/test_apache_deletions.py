@@ -114,7 +114,7 @@ def test_they_stay_deleted(
     assert not verified(RealFileSystem(), str(root), config("clean")).findings
     store = opened(root)
     (told,) = [each for each in caplog.messages if "deleted" in each]
-    assert "nor a file: %DLQ%g_sretry, TRANS_CHECK_MAX_TIME_TOPIC; they stay so" in told
+    assert "nor a file: %DLQ%g_sretry, TRANS_CHECK_MAX_TIME_TOPIC; they stay deleted" in told
     caplog.clear()
     killed = shutil.copytree(root, tmp_path / "killed")
     assert store.close(NOW_MS)
@@ -154,7 +154,7 @@ def test_what_was_deleted_before_a_kill_stays_deleted(
 ) -> None:
     root = unpack("killed", tmp_path)
     store = opened(root)
-    assert any("nor a file: S_del; they stay so" in each for each in caplog.messages)
+    assert any("nor a file: S_del; they stay deleted" in each for each in caplog.messages)
     assert store.max_offset("S_del", 0) == 0
     assert store.close(NOW_MS)
     assert not (root / "consumequeue/S_del").exists()

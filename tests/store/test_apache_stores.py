@@ -259,7 +259,7 @@ def test_a_store_whose_log_is_missing_is_refused_and_not_changed(name: str, tmp_
     for path in (root / "commitlog").iterdir():
         path.unlink()
     before = contents(disk, str(root))
-    with pytest.raises(CorruptionError, match="look whether the disk that it is on is mounted"):
+    with pytest.raises(CorruptionError, match="check that its disk is mounted"):
         MessageStore.open(str(root), CONFIG, now_ms=1, threads=False)
     assert contents(disk, str(root)) == before
 

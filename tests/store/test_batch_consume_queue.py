@@ -113,7 +113,7 @@ def test_lookup_by_time_refuses_an_entry_whose_messages_cannot_be(
     *_, queue = filled([])
     for number, entry in enumerate(entries([4, 4, 4])):
         queue.append(entry._replace(base_offset=base) if number == 1 else entry)
-    with pytest.raises(CorruptionError, match=r"do not fit what is around"):
+    with pytest.raises(CorruptionError, match=r"do not fit the entries around them"):
         queue.offset_by_time(1010, boundary)
 
 

@@ -204,9 +204,7 @@ def test_an_entry_that_leads_to_no_record_is_an_error(hot_size: int) -> None:
     ):
         read(opened, "T", 0, 4, 5, WHOLE)
     queue.append(0, 0, 0)
-    with pytest.raises(
-        CorruptionError, match="zeros stand in place of the entry of message 5 of T/0"
-    ):
+    with pytest.raises(CorruptionError, match="zeros in place of the entry of message 5 of T/0"):
         read(opened, "T", 0, 5, 6, WHOLE)
 
 

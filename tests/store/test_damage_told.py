@@ -67,7 +67,7 @@ def test_zeros_in_place_of_an_entry_are_told_with_the_message_and_their_place(
     hot_size: int, way: str
 ) -> None:
     held = damaged_entry(47, bytes(20), hot_size)
-    what = f"{QUEUE}/{SECOND}: at byte 140: zeros stand in place of the entry of message 47 of T/0;"
+    what = f"{QUEUE}/{SECOND}: at byte 140: zeros in place of the entry of message 47 of T/0;"
     with pytest.raises(CorruptionError, match=f"{what} `cometmq store rebuild`"):
         read(held, way, "T", 47)
     read(held, way, "T", 46)

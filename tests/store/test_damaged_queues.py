@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from tests.crash.disk import SimulatedFileSystem
 
-AGAIN = "`cometmq store rebuild` makes the queue again"
+AGAIN = "`cometmq store rebuild` rebuilds the queue"
 
 
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)

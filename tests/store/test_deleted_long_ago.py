@@ -127,7 +127,7 @@ def test_they_stay_deleted_however_often_the_start_is_cut_off(
 
 def test_all_of_them_are_named(caplog: pytest.LogCaptureFixture) -> None:
     started(left_by_apache(with_the_last, is_clean=True))
-    assert [each for each in caplog.messages if "nor a file: Gone, Long; they stay so" in each]
+    assert [each for each in caplog.messages if "nor a file: Gone, Long; they stay deleted" in each]
 
 
 def test_so_they_do_where_a_queue_says_more_than_the_log_has() -> None:

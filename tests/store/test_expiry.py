@@ -337,7 +337,7 @@ def test_a_full_disk_says_where_puts_are_taken_again(force: int, again: int) -> 
     filler = life.disk.open("/filler", create=True)
     filler.allocate(life.disk.space("/").free - 2 * SEGMENT)
     life.upkeep(1)
-    with pytest.raises(StoreNotWriteableError, match=rf"and 90% is the most.* at {again}%: make"):
+    with pytest.raises(StoreNotWriteableError, match=rf"and the limit is 90%.* at {again}%: make"):
         life.put(1)
     assert life.store.expiry.disk_used_percent > again
 
@@ -364,7 +364,7 @@ def test_a_full_disk_refuses_puts_and_takes_them_again_as_soon_as_there_is_room(
     told = [message for message in caplog.messages if message.startswith("puts are ")]
     assert [message.partition(":")[0] for message in told] == [
         "puts are refused",
-        "puts are taken again",
+        "puts are accepted again",
     ]
     life.count = 6
     life.put(2)

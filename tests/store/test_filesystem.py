@@ -147,7 +147,7 @@ def test_a_file_that_is_too_long_to_be_read_as_a_whole_is_refused(tmp_path: Path
     path = tmp_path / "queue_ends.json"
     path.touch()
     os.truncate(path, 1 << 43)
-    with pytest.raises(StoreFormatError, match="8796093022208 bytes, as no such file has"):
+    with pytest.raises(StoreFormatError, match="8796093022208 bytes, far too large for this file"):
         read_whole(RealFileSystem(), str(path))
 
 
@@ -158,10 +158,12 @@ def test_a_folder_that_cannot_be_made_has_not_vanished(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     for path in ("/proc/nope", "here"):
-        with pytest.raises(OSError, match="no folder can be made there") as refused:
+        with pytest.raises(OSError, match="no folder can be created there") as refused:
             RealFileSystem().make_directories(path)
-        assert disk_error_text(refused.value).startswith(f"{path}: no folder can be made there: ")
-        assert "vanished" not in disk_error_text(refused.value)
+        assert disk_error_text(refused.value).startswith(
+            f"{path}: no folder can be created there: "
+        )
+        assert "disappeared" not in disk_error_text(refused.value)
 
 
 def test_a_file_opened_read_only_refuses_writes(disk: FileSystem, root: str) -> None:

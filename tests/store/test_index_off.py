@@ -68,7 +68,7 @@ def test_keys_that_were_put_while_the_index_was_off_are_found_when_it_is_on_agai
         lived(disk, config, session)
     assert not caplog.messages
     store = opened(disk, ON)
-    assert "the index lacks keys: they are taken from the log" in caplog.messages[0]
+    assert "keys are missing from the index: they are taken from the log" in caplog.messages[0]
     assert missing(store, 0, 1, 2) == []
     put(store, 3)
     assert missing(store, 0, 1, 2, 3) == []

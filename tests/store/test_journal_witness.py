@@ -272,5 +272,5 @@ def test_a_folder_in_the_place_of_a_journal_is_told_by_verify_and_refused_by_a_s
     disk.remove(journal)
     disk.make_directories(journal)
     assert kinds(disk) == {Kind.MISPLACED}
-    with pytest.raises(StoreFilesError, match=f"{journal}: a folder in the place of a file"):
+    with pytest.raises(StoreFilesError, match=f"{journal}: a folder in place of a file"):
         Life(disk, CONFIG)

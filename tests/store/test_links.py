@@ -85,12 +85,12 @@ def test_one_among_queues_and_the_index_is_misplaced(tmp_path: Path, place: str,
     result = run("verify", root)
     assert result.exit_code == 1
     said = result.stdout
-    assert f"misplaced: {root}/{place}: byte 0: a {LEADS_NOWHERE} in the place of a {what}" in said
+    assert f"misplaced: {root}/{place}: byte 0: a {LEADS_NOWHERE} in place of a {what}" in said
 
 
 def test_one_in_the_place_of_an_index_file_refuses_the_start(tmp_path: Path) -> None:
     root = with_link(tmp_path, "index/99991231000000000")
-    with pytest.raises(StoreFilesError, match=f"{LEADS_NOWHERE} in the place of a file of the"):
+    with pytest.raises(StoreFilesError, match=f"{LEADS_NOWHERE} in place of a file of the"):
         open_small_store(RealFileSystem(), root=root)
 
 
@@ -111,7 +111,7 @@ def test_a_file_in_a_folder_that_is_a_link_to_itself_is_told_as_that(tmp_path: P
     folder.symlink_to("0")
     with pytest.raises(OSError, match="symbolic links") as raised:
         RealFileSystem().open(f"{folder}/00000000000000000000", read_only=True)
-    assert "a folder in front is a link to itself: move it elsewhere" in disk_error_text(
+    assert "a folder on its path is a link to itself: move it elsewhere" in disk_error_text(
         raised.value
     )
 

@@ -100,7 +100,7 @@ def test_a_record_of_a_topic_that_can_be_none_is_not_sound(
         record_crc=record_crc,
     )
     segments = lay(disk, good + bad)
-    assert run(segments) == (1, len(good), f"its topic {topic!r} can be none")
+    assert run(segments) == (1, len(good), f"its topic {topic!r} cannot be the name of one")
     assert last_record_behind(segments, len(good), len(good + bad)) is None
 
 

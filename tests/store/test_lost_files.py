@@ -28,7 +28,7 @@ FIRST = f"{ROOT}/consumequeue/T/0/{0:020d}"
 FIRST_OF_BATCHES = f"{ROOT}/batchconsumequeue/{BATCHES}/0/{0:020d}"
 SECOND = f"{ROOT}/consumequeue/T/0/{5 * 20:020d}"
 SECOND_OF_BATCHES = f"{ROOT}/batchconsumequeue/{BATCHES}/0/{2 * 46:020d}"
-AGAIN = "`cometmq store rebuild` makes the queue again"
+AGAIN = "`cometmq store rebuild` rebuilds the queue"
 
 
 def opened(disk: SimulatedFileSystem) -> MessageStore:

@@ -85,7 +85,7 @@ def test_a_queue_that_lost_entries_is_refused_and_made_again_by_a_rebuild(
     damaged = contents(held.disk)
     for _ in range(2):
         with pytest.raises(
-            LostQueuesError, match=f"of {topic}/0 .110 messages.*; nothing was ch"
+            LostQueuesError, match=f"of {topic}/0 .110 messages.* are lost; nothing was ch"
         ) as refusal:
             held.opened()
         assert contents(held.disk) == damaged
@@ -106,7 +106,7 @@ def wrong_sizes(disk: SimulatedFileSystem, queue: str) -> str:
     for entry in disk.list(queue) if disk.exists(queue) else ():
         if entry.size != right:
             return f"; {entry.name} has {entry.size} bytes, where files of queues have {right})"
-    return " messages); nothing"
+    return " messages) are lost; nothing"
 
 
 def entries(disk: SimulatedFileSystem) -> dict[str, bytes]:
@@ -470,7 +470,9 @@ def test_what_another_program_shut_down_is_refused_where_a_queue_ends_too_early(
     damage(held.disk, queue)
     before = contents(held.disk)
     name = queue.split("/", 3)[3]
-    with pytest.raises(LostQueuesError, match=rf"entries that were there are lost, of {name} \("):
+    with pytest.raises(
+        LostQueuesError, match=rf"the last entries of {name} \(\d+ messages.*\) are lost"
+    ):
         held.opened()
     assert contents(held.disk) == before
     rebuild(held)

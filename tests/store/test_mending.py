@@ -288,7 +288,7 @@ def test_a_file_that_was_made_ahead_is_no_log_of_which_all_has_expired(is_clean:
     for name in names:
         disk.remove(f"{ROOT}/commitlog/{name}")
     before = contents(disk)
-    problem = f"begins here, but nothing had expired behind {log_end}"
+    problem = f"begins here, but nothing had expired after {log_end}"
     with pytest.raises(CorruptionError, match=problem):
         open_small_store(disk)
     (finding,) = (each for each in verified(disk).findings if "files are missing" in each.problem)
@@ -495,7 +495,7 @@ def test_a_first_file_that_the_checkpoint_still_needs_has_not_expired() -> None:
     end = inspect(disk, ROOT, SMALL).segments.end_offset
     disk.remove(f"{ROOT}/commitlog/{0:020d}")
     before = contents(disk)
-    with pytest.raises(CorruptionError, match="begins here, but nothing had expired behind 0"):
+    with pytest.raises(CorruptionError, match="begins here, but nothing had expired after 0"):
         open_small_store(disk)
     assert contents(disk) == before
     (finding,) = (each for each in verified(disk).findings if "files are missing" in each.problem)

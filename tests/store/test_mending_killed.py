@@ -123,7 +123,10 @@ def test_of_a_torn_tail_it_is_told_how_many_sound_records_stand_in_it() -> None:
         overwrite(held.disk, f"{ROOT}/commitlog/{start:020d}", torn - start + 4, bytes(4))
     report = verified(held.disk, config=CONFIG)
     assert report.torn_records == 4
-    assert any("with 4 sound records that nobody promised: no damage" in n for n in report.notes)
+    assert any(
+        "with 4 sound records that were not acknowledged: this is no damage" in n
+        for n in report.notes
+    )
     plan = repair(held, cut=False)
     assert (plan.is_tail_only, plan.records_cut) == (True, 4)
     held.opened()

@@ -293,7 +293,7 @@ def test_a_log_whose_next_file_finds_no_room_is_told_and_tried_again_with_no_put
     while opened.is_taken(body):
         opened.sync()
     assert not opened.is_taken(body)
-    why = r"the next file of the log, of 16384 bytes, cannot be made: .*; make room"
+    why = r"the next file of the log, of 16384 bytes, cannot be created: .*; make room"
     for now_ms in (10_000, 20_000):
         assert re.search(why, str(opened.store.figures().refusal))
         opened.store.tick(now_ms)
@@ -304,7 +304,7 @@ def test_a_log_whose_next_file_finds_no_room_is_told_and_tried_again_with_no_put
     assert opened.store.figures().refusal is None
     told, over = (each.getMessage() for each in caplog.records if each.name.endswith(".segments"))
     assert re.fullmatch(f"puts are refused: {why}.*", told)
-    assert over.startswith("puts are taken again")
+    assert over.startswith("puts are accepted again")
     assert opened.is_taken(body)
 
 
@@ -323,8 +323,8 @@ def test_while_the_queues_cannot_be_written_puts_are_refused_and_nothing_is_lost
     opened.store.tick(60_002)
     opened.put_all(b"two")
     told, over = (each.getMessage() for each in caplog.records)
-    assert re.fullmatch("puts are refused: the disk refuses the queues or the index: .*", told)
-    assert over.startswith("puts are taken again")
+    assert re.fullmatch("puts are refused: the queues or the index cannot be written: .*", told)
+    assert over.startswith("puts are accepted again")
     opened.reopen()
     assert opened.bodies() == [b"one", b"two"]
 

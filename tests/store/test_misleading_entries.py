@@ -196,7 +196,7 @@ def test_an_entry_that_leads_behind_the_log_gives_no_number_out(
     if not has_index:
         remove_tree(held.disk, f"{ROOT}/index")
     held.opened()
-    problem = rf"{path}: at byte {place * entry_size}: not an entry: it leads behind the log"
+    problem = rf"{path}: at byte {place * entry_size}: not an entry: it leads past the log"
     with pytest.raises(CorruptionError, match=problem):
         held.put(b"next", topic)
     with pytest.raises(CorruptionError, match=problem):

@@ -32,7 +32,7 @@ from cometmq.store.queues.consume_queue import Boundary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AGAIN = "`cometmq store rebuild` makes the queue again"
+AGAIN = "`cometmq store rebuild` rebuilds the queue"
 BOTH = pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
 
 

@@ -85,7 +85,7 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
     ),
     "a segment of another store far behind": (
         lambda disk: make(disk, f"{ROOT}/commitlog/{1 << 40:020d}", b"", 4096),
-        f"while {1 << 40:020d} behind it is there; restore it from a copy, or move what is behind",
+        f"while {1 << 40:020d} after it is there; restore it from a copy, or move what comes after",
     ),
     "a foreign file among segments": (
         lambda disk: make(disk, f"{ROOT}/commitlog/notes.txt", b"hello"),
@@ -237,7 +237,7 @@ def test_what_a_start_that_was_killed_left_and_settings_that_wait_for_a_store_ar
 def test_a_file_in_the_place_of_the_folder_is_refused() -> None:
     disk = SimulatedFileSystem()
     make(disk, ROOT, b"text")
-    with pytest.raises(StoreError, match="a file; name the folder of a store"):
+    with pytest.raises(StoreError, match="is a file; name the folder of a store"):
         opened(disk)
     assert disk.open(ROOT, read_only=True).read(9, 0) == b"text"
 
@@ -327,7 +327,7 @@ def test_who_owns_a_file_is_told_to_look_at_its_permissions(
     (tmp_path / "s/commitlog/segment").touch()
     error = OSError(number, os.strerror(number), str(tmp_path / name))
     text = disk_error_text(error)
-    assert "it belongs to the user that this runs as: look at its permissions" in text
+    assert "it belongs to the user that this runs as: check its permissions" in text
     assert "run it as" not in text
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     assert "run it as the user that the store belongs to" in disk_error_text(error)
@@ -347,7 +347,7 @@ def test_what_a_closed_folder_hides_belongs_to_whom_the_folder_belongs_to(
 
     monkeypatch.setattr(os, "stat", stat_of_others)
     error = PermissionError(errno.EACCES, "Permission denied", f"{hidden}commitlog/segment")
-    assert "look at its permissions" in disk_error_text(error)
+    assert "check its permissions" in disk_error_text(error)
 
 
 @pytest.mark.parametrize("what", [what for what in BAD if "index" not in what])

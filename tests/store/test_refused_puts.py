@@ -269,7 +269,7 @@ def test_where_the_disk_takes_two_topics_for_one_folder_only_the_first_is_taken(
         lambda: store.put("Orders", 0, b"x", QUICK, ORIGIN),
         lambda: store.put_batch("ORDERS", 1, [(0, b"x", b"")], ORIGIN),
     ):
-        with pytest.raises(StoreFormatError, match="for that of topic orders: send to a topic"):
+        with pytest.raises(StoreFormatError, match="for that of topic orders: use a topic"):
             put()
     store.put("orders", 1, b"x", b"", ORIGIN)
     store.put("others", 0, b"x", b"", ORIGIN)

@@ -88,7 +88,7 @@ def test_a_file_without_a_length_is_not_counted_and_its_name_is_taken_over(
     ("files", "names_it"),
     [
         ({"notes.txt": 10}, "notes.txt"),
-        ({f"{0:020d}": 5000}, "its 5000 bytes are no length of a whole file"),
+        ({f"{0:020d}": 5000}, "5000 bytes are not the size of a whole file"),
         ({f"{0:020d}": SIZE, f"{SIZE:020d}": SIZE - 1}, f"{SIZE:020d}: {SIZE - 1} bytes"),
         (
             {f"{0:020d}": 505, f"{SIZE:020d}": SIZE},
@@ -99,7 +99,7 @@ def test_a_file_without_a_length_is_not_counted_and_its_name_is_taken_over(
             rf"{SIZE:020d}: {2 * SIZE} bytes, .* cut it off \(`truncate -s {SIZE}`\)",
         ),
         ({f"{0:020d}": SIZE, f"{SIZE:020d}": 0, f"{2 * SIZE:020d}": SIZE}, f"{SIZE:020d}: 0 bytes"),
-        ({f"{5:020d}": SIZE}, "no segment begins there"),
+        ({f"{5:020d}": SIZE}, f"no segment of {SIZE} bytes begins at this offset"),
         (
             {f"{0:020d}": SIZE, f"{2 * SIZE:020d}": SIZE},
             f"{SIZE:020d}: missing",
@@ -122,7 +122,10 @@ def test_a_file_that_begins_where_no_segment_does_is_not_to_be_filled_up(
 ) -> None:
     for start, size in ((0, SIZE), (17, SIZE // 2), (SIZE, SIZE)):
         make_file(disk, f"{start:020d}", size)
-    with pytest.raises(StoreFormatError, match=f"{17:020d}: no segment begins there .* move it"):
+    with pytest.raises(
+        StoreFormatError,
+        match=f"{17:020d}: no segment of {SIZE} bytes begins at this offset; move it",
+    ):
         Segments(disk, LOG, SIZE, known_size=SIZE)
 
 

@@ -173,7 +173,7 @@ def test_light_queues_of_apache_are_left_out_with_a_note(tmp_path: Path) -> None
     report = verified(RealFileSystem(), str(root))
     assert report.is_sound, report.findings
     (note,) = report.notes
-    assert note.startswith("of Apache's light queues (%LMQ%), 1 here, nothing is checked")
+    assert note.startswith("Apache's light queues (%LMQ%), 1 here, are not checked")
 
 
 def test_a_store_that_we_wrote_is_sound() -> None:
@@ -195,7 +195,7 @@ def test_a_store_that_another_process_has_open_is_sound_as_far_as_it_is_written(
     report = verified(small_store(close=False).other_process())
     assert report.findings == []
     assert report.notes == [
-        "the store is open in process 1: what that has not brought to the disk yet is left out"
+        "the store is open in process 1: what it has not written to the disk yet is left out"
     ]
 
 
@@ -236,8 +236,8 @@ def test_checksums_of_another_format_cover_nothing_and_that_is_said() -> None:
     disk, path = small_store(), f"{ROOT}/integrity/{0:020d}"
     header = content(disk, path)[:64]
     for at, number, said in (
-        (12, 4096, "is of blocks of 4096 bytes, this program's have 65536"),
-        (8, 2, "is of version 2, this program's is 1"),
+        (12, 4096, "has blocks of 4096 bytes, but this program uses 65536"),
+        (8, 2, "has version 2, but this program uses 1"),
     ):
         changed = header[:at] + number.to_bytes(4, "big") + header[at + 4 : 32]
         overwrite(disk, path, 0, changed + crc32c(changed).to_bytes(4, "big"))
@@ -310,7 +310,7 @@ def test_items_of_many_damaged_records_are_not_taken_for_wrong_ones() -> None:
     assert {each.kind for each in report.findings} == {Kind.RECORD, Kind.LOST_MESSAGE}
     (note,) = [each for each in report.notes if "index" in each]
     count = int(note.split()[0])
-    assert note == f"{count} items of the index lead to records that are damaged"
+    assert note == f"{count} items of the index lead to damaged records"
     assert report.items + count == 165
     assert count > 8
 
@@ -582,8 +582,8 @@ def test_a_segment_that_a_broker_removes_meanwhile_ends_it_with_a_note() -> None
     report = Report(9)
     list(verify(replace(store, opened_by=4711), report))
     assert not report.is_complete
-    (note,) = [note for note in report.notes if "went while this ran" in note]
-    assert note.startswith(f"{ROOT}/commitlog/{8192:020d} went while this ran")
+    (note,) = [note for note in report.notes if "was removed while this ran" in note]
+    assert note.startswith(f"{ROOT}/commitlog/{8192:020d} was removed while this ran")
 
 
 @pytest.mark.parametrize("first_time", [0, -1, -(1 << 40)])
@@ -634,16 +634,16 @@ def test_a_config_file_that_a_start_refuses_is_a_finding_with_line_and_column(na
     report = verified(disk)
     assert report.is_sound
     assert f"{path} is damaged (line 3, column 13: not JSON" in report.notes[0]
-    assert f"a start takes {path}.bak, which lacks what the last save changed" in report.notes[0]
+    assert f"a start takes {path}.bak, without what the last save changed" in report.notes[0]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
         (TOPICS, b'{"topicConfigTable":{"orders":7}}', "topicConfigTable"),
-        (TOPICS, b'{"topicConfigTable":{"a":{"topicName":"../a"}}}', "is no name of a topic"),
+        (TOPICS, b'{"topicConfigTable":{"a":{"topicName":"../a"}}}', "is not the name of a topic"),
         (SUBSCRIPTION_GROUPS, b'{"subscriptionGroupTable":[1]}', "subscriptionGroupTable"),
-        (CONSUMER_OFFSETS, b'{"offsetTable":{"a@g":{"0":"x"}}}', "a@g, 0: 'x' is no number"),
+        (CONSUMER_OFFSETS, b'{"offsetTable":{"a@g":{"0":"x"}}}', "a@g, 0: 'x' is not a number"),
         (DELAY_OFFSETS, b'{"offsetTable":{"x":"y"}}', "offsetTable"),
     ],
 )
@@ -690,7 +690,8 @@ def test_zeros_alone_in_the_place_of_a_config_file_are_told(
         verified(disk)
         .notes[0]
         .startswith(
-            f"{path} has no content, and there is no good {path}.bak: a start begins an empty table"
+            f"{path} has no content, and there is no good {path}.bak: a start begins with an"
+            " empty table"
         )
     )
 
@@ -743,7 +744,7 @@ def test_checksums_that_lost_their_end_are_missed(start: int) -> None:
     path = f"{ROOT}/integrity/{start:020d}"
     disk.open(path).resize(len(content(disk, path)) - 8)
     (note,) = notes_of_checksums(disk)
-    assert f"no block checksums of the last blocks of {ROOT}/commitlog/{start:020d}:" in note
+    assert f"no block checksums for the last blocks of {ROOT}/commitlog/{start:020d}:" in note
 
 
 @pytest.mark.parametrize("start", [0, MANY_BLOCKS.segment_size])
@@ -758,7 +759,7 @@ def test_a_flipped_byte_of_any_checksum_of_a_block_is_told(start: int) -> None:
     flip(disk, path, 64)
     flip(disk, path, 72)
     (note,) = notes_of_checksums(disk)
-    assert f"of the block at byte 0 of {ROOT}/commitlog/{start:020d} and 1 more:" in note
+    assert f"for the block at byte 0 of {ROOT}/commitlog/{start:020d} and 1 more:" in note
 
 
 def test_a_block_in_which_a_repair_began_is_told_as_such() -> None:
@@ -768,8 +769,8 @@ def test_a_block_in_which_a_repair_began_is_told_as_such() -> None:
     store = MessageStore.open(ROOT, MANY_BLOCKS, now_ms=1, filesystem=disk, threads=False)
     assert store.close(1)
     (note,) = notes_of_checksums(disk)
-    assert f"of the block at byte {1 << 16} of {ROOT}/commitlog/{0:020d}:" in note
-    assert "a repair began in it" in note
+    assert f"for the block at byte {1 << 16} of {ROOT}/commitlog/{0:020d}:" in note
+    assert "a repair began in the block" in note
 
 
 def test_checksums_that_are_gone_are_missed_in_a_store_of_ours() -> None:
@@ -777,7 +778,7 @@ def test_checksums_that_are_gone_are_missed_in_a_store_of_ours() -> None:
     for entry in disk.list(f"{ROOT}/integrity"):
         disk.remove(f"{ROOT}/integrity/{entry.name}")
     (note,) = verified(disk).notes
-    assert "there are no block checksums of /s/commitlog/00000000000000000000 and 1 more" in note
+    assert "no block checksums for /s/commitlog/00000000000000000000 and 1 more" in note
     disk.remove(f"{ROOT}/checkpoint")
     assert not any("block checksums" in note for note in verified(disk).notes)
 

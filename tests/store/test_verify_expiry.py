@@ -61,7 +61,7 @@ def test_what_expires_meanwhile_is_no_damage(stage: str, keep: int) -> None:
     said = [note for note in report.notes if note.startswith("expired while this ran")]
     if report.is_complete and stage != "index":  # There the index does not miss what has expired.
         assert said == [
-            f"expired while this ran, and not all checked: the log up to {store.first_offset}"
+            f"expired while this ran, and not fully checked: the log up to {store.first_offset}"
         ]
 
 

@@ -156,7 +156,7 @@ def test_without_entries_verify_says_which_messages_of_a_batch_queue_the_log_lac
     change(disk, 6, "a queue that is not there")
     report = verified(disk, config=CONFIG)
     first = base_of(6)
-    assert f"the log lacks B queue 0 offset {first} to {first + 2}" in report.notes
+    assert f"missing from the log: B queue 0 offset {first} to {first + 2}" in report.notes
     assert report.queues_with_gaps == 1
     with pytest.raises(CorruptionError, match=f"from {first} to {first + 2}"):
         rebuilt(disk, config=CONFIG)
@@ -231,7 +231,7 @@ def test_files_of_a_batch_queue_that_were_exchanged_are_found() -> None:
     disk.exchange(first, second)
     found = verified(disk, config=SMALLER).findings
     assert {(each.kind, each.path) for each in found} == {(Kind.WRONG_ENTRY, second)}
-    assert "it stands behind that of a later record" in found[0].problem
+    assert "it comes after the entry of a later record" in found[0].problem
     rebuilt(disk, config=SMALLER)
     assert not verified(disk, config=SMALLER).findings
 
@@ -254,7 +254,7 @@ def test_a_batch_of_more_messages_than_there_can_be_is_told_as_damage(*, close: 
     overwrite(disk, LOG, at, b"7")
     before = contents(disk)
     report = verified(disk, config=CONFIG)
-    assert "the log lacks B queue 0 offset 32768 to 65533" in report.notes
+    assert "missing from the log: B queue 0 offset 32768 to 65533" in report.notes
     with pytest.raises(CorruptionError, match="from 32768 to 65533"):
         rebuilt(disk, config=CONFIG)
     assert repaired(disk).is_empty

@@ -94,7 +94,7 @@ def check_refused(disk: SimulatedFileSystem) -> None:
     before = contents(disk)
     kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
     assert {Kind.RECORD, Kind.LOST_MESSAGE} <= kinds
-    with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
+    with pytest.raises(CorruptionError, match=r"not the message that it says it is.*store repair"):
         rebuilt(disk, config=CONFIG)
     assert contents(disk) == before
 
@@ -102,7 +102,7 @@ def check_refused(disk: SimulatedFileSystem) -> None:
 def check_refused_by_order(disk: SimulatedFileSystem) -> None:
     """See the same where no entry leads to it."""
     assert {each.kind for each in verified(disk, config=CONFIG).findings} == {Kind.RECORD}
-    with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
+    with pytest.raises(CorruptionError, match=r"not the message that it says it is.*store repair"):
         rebuilt(disk, config=CONFIG)
 
 
@@ -282,7 +282,7 @@ def test_a_last_message_that_another_queue_may_go_on_with_is_left_alone() -> Non
     )
     with pytest.raises(CorruptionError, match="store repair"):
         opened(killed)
-    assert "the log lacks T queue 1 offset 3 to 4" in verified(killed, config=CONFIG).notes
+    assert "missing from the log: T queue 1 offset 3 to 4" in verified(killed, config=CONFIG).notes
     check_nothing_to_repair(killed)
 
 
@@ -327,7 +327,7 @@ def test_messages_in_front_of_a_gap_are_put_out_of_reach_only_when_that_is_asked
     for number in (10, 12):  # Both: nothing tells which messages these were.
         change(disk, number, "a queue that is not there")
     report = verified(disk, config=CONFIG)
-    assert "the log lacks T queue 0 offset 5 to 6" in report.notes
+    assert "missing from the log: T queue 0 offset 5 to 6" in report.notes
     before = contents(disk)
     with pytest.raises(CorruptionError, match=r"physical offset.*message 7 of T/0.*from 5 to 6"):
         rebuilt(disk, config=CONFIG)
@@ -350,7 +350,7 @@ def test_a_last_message_behind_what_a_repair_filled_is_left_alone() -> None:
     overwrite(disk, LOG, place + SYS_FLAG, TransactionType.ROLLED_BACK.to_bytes(4, "big"))
     overwrite(disk, LOG, place + record(disk, COUNT - 4).size - 3, FILLER_TOPIC[:1])
     assert is_filler(record(disk, COUNT - 4))
-    assert "the log lacks T queue 0 offset 13 to 13" in verified(disk, config=CONFIG).notes
+    assert "missing from the log: T queue 0 offset 13 to 13" in verified(disk, config=CONFIG).notes
     check_nothing_to_repair(disk)
 
 

@@ -180,14 +180,14 @@ class StoreConfig:
         delays = self.delay_levels_ms
         if not 1 <= len(delays) <= DELAY_LEVELS_MAX or min(delays) < 0:
             raise StoreFormatError(
-                f"delay_levels_ms: {len(delays)} levels, where 1 to {DELAY_LEVELS_MAX} can be, none"
-                " of them negative"
+                f"delay_levels_ms: {len(delays)} levels; there must be 1 to {DELAY_LEVELS_MAX},"
+                " none of them negative"
             )
         self._check_retention()
         for name, least in (("index_slots", 1), ("index_items", 2)):  # Item 0 is never used.
             count: int = getattr(self, name)
             if not least <= count <= COUNT_MAX:
-                raise StoreFormatError(f"{name}: {count} is not {least} to {COUNT_MAX}")
+                raise StoreFormatError(f"{name}: {count} is not between {least} and {COUNT_MAX}")
         for name, entry_size in (
             ("consume_queue_file_size", CONSUME_QUEUE_ENTRY_SIZE),
             ("batch_consume_queue_file_size", BATCH_CONSUME_QUEUE_ENTRY_SIZE),
@@ -206,13 +206,15 @@ class StoreConfig:
         if self.retention_hours < 1:
             raise StoreFormatError(f"retention_hours: {self.retention_hours} is not positive")
         if not self.retention_hours_of_day:
-            raise StoreFormatError(
-                "retention_hours_of_day: it names no hour; name one from 0 to 23"
-            )
+            raise StoreFormatError("retention_hours_of_day: names no hour; name one from 0 to 23")
         for hour in self.retention_hours_of_day:
             if not 0 <= hour <= 23:
-                raise StoreFormatError(f"retention_hours_of_day: {hour} is no hour from 0 to 23")
+                raise StoreFormatError(
+                    f"retention_hours_of_day: {hour} is not an hour from 0 to 23"
+                )
         for name in ("expire", "force", "max"):
             percent: int = getattr(self, f"disk_used_percent_{name}")
             if not 0 <= percent <= 100:
-                raise StoreFormatError(f"disk_used_percent_{name}: {percent} is not 0 to 100")
+                raise StoreFormatError(
+                    f"disk_used_percent_{name}: {percent} is not between 0 and 100"
+                )

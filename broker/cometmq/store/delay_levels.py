@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 DELAY_LEVELS: Final = "delay_levels.json"
 VERSION: Final = 1
 _WITHOUT: Final = (
-    "delayed messages count as put with Apache's levels, and those whose entries are made anew may"
-    " be due at another time"
+    "delayed messages are taken to have Apache's levels, and those whose entries are rebuilt"
+    " may be due at another time"
 )
 CHANGES_MAX: Final = 1_000
 """Changes that are remembered at a time; those of records that have expired are forgotten."""
@@ -118,7 +118,7 @@ def _changes(path: str, tree: dict[str, Any]) -> list[Change]:
     """Read the changes; `BodyError` says what is wrong with them."""
     version = tree.get("version", VERSION)
     if not isinstance(version, int):
-        raise BodyError("its version is no number")
+        raise BodyError("its version is not a number")
     check_version(path, version, VERSION)
     try:
         found = cast("list[dict[str, Any]]", tree["changes"])

@@ -86,8 +86,8 @@ class Deletions:
         """Return once the disk has the marks from `note_gone`."""
         if self._gone:
             log.warning(
-                "%s: messages in the log are of topics that another broker deleted, for these have"
-                " neither an entry in config/topics.json nor a file: %s; they stay so",
+                "%s: the log has messages of topics that another broker deleted, as they have"
+                " neither an entry in config/topics.json nor a file: %s; they stay deleted",
                 self._root,
                 some_of(self._gone),
             )
@@ -122,8 +122,8 @@ class Deletions:
             return _FILE.load(self._filesystem, self._root, dict[str, int]) or {}
         except BodyError as error:
             raise StoreFormatError(
-                f"damaged ({error}); restore it from a copy, or remove it, and delete"
-                " topics again that come back",
+                f"damaged ({error}); restore it from a copy, or remove it and delete again the"
+                " topics that come back",
                 self.path,
             ) from error
 

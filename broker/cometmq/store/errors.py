@@ -29,9 +29,9 @@ from typing import ClassVar, Final
 
 from cometmq.proto.codes import ResponseCode
 
-REBUILD: Final = "`cometmq store rebuild` makes the queue again"
+REBUILD: Final = "`cometmq store rebuild` rebuilds the queue"
 """What to do about damaged files of a ConsumeQueue."""
-LEADS_NOWHERE: Final = "link that leads nowhere"
+LEADS_NOWHERE: Final = "dangling link"
 MOUNT: Final = "mount what it leads to, or move the link elsewhere"
 """What to do about such a link: usually the disk that it leads to is not there."""
 
@@ -165,24 +165,26 @@ _WHAT_TO_DO: Final = {
     errno.EROFS: "mount it for writing, or copy the store elsewhere",
     errno.ENOSPC: "make room on the disk (`df`, and `df -i` for its number of files)",
     errno.EDQUOT: "make room, or raise the quota of the user, the group or the folder",
-    errno.EFBIG: "raise the limit for the length of a file (`ulimit -f`), or see what the file"
-    " system allows",
-    errno.EMFILE: "raise the limit for open files (`ulimit -n`)",
-    errno.ENOENT: "it vanished meanwhile: is a broker at work here? Run it again",
+    errno.EFBIG: (
+        "raise the limit on the size of a file (`ulimit -f`), or check what the file system allows"
+    ),
+    errno.EMFILE: "raise the limit on open files (`ulimit -n`)",
+    errno.ENOENT: "it disappeared while this ran: is a broker running here? Run it again",
     errno.EEXIST: "a file is where a folder has to be: move it elsewhere",
     errno.ENOTDIR: "a file is where a folder has to be: move it elsewhere",
-    errno.ELOOP: "a folder in front is a link to itself: move it elsewhere",
+    errno.ELOOP: "a folder on its path is a link to itself: move it elsewhere",
     errno.EISDIR: "a folder is where a file has to be: move it elsewhere",
-    errno.ENOLCK: "this file system has no locks: mount it with them, or move to a local disk",
-    errno.EIO: "the disk fails: copy what can be read, and restore the rest from a copy",
+    errno.ENOLCK: "this file system does not support locks: mount it with them, or move to a local"
+    " disk",
+    errno.EIO: "the disk is failing: copy what can be read, and restore the rest from a copy",
 }
 
 
 OF_LINKS: Final = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 """What the system reports for a link that leads nowhere, or to itself."""
 _OWN_DENIED: Final = (
-    "it belongs to the user that this runs as: look at its permissions, and at those of the folders"
-    " that it is in (`ls -ld`), and for `chattr +i`"
+    "it belongs to the user that this runs as: check its permissions and those of its parent"
+    " folders (`ls -ld`), and look for `chattr +i`"
 )
 
 

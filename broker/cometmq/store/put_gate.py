@@ -63,12 +63,12 @@ class PutGate:
         index = parts.index
         error = parts.queues.write_error or (None if index is None else index.write_error)
         if error is not None:
-            text = f"the disk refuses the queues or the index: {disk_error_text(error)}"
+            text = f"the queues or the index cannot be written: {disk_error_text(error)}"
             refusal = StoreNotWriteableError(text)
             if self.write_error is None:
                 log.error("puts are refused: %s", text)
         elif self.write_error is not None:
-            log.warning("puts are taken again: the disk takes the queues and the index")
+            log.warning("puts are accepted again: the queues and the index can be written")
         self.write_error = error
         parts.appender.refuse(refusal)
 

@@ -49,7 +49,7 @@ def topic_configs(tree: dict[str, Any]) -> TopicConfigTable:
     table = TopicConfigTable.from_tree(tree)
     for name in {each.topic_name for each in table.topic_config_table.values()}:
         if not is_folder_name(name):
-            raise BodyError(f"{name!r} is no name of a topic")
+            raise BodyError(f"{name!r} is not the name of a topic")
     return table
 
 
@@ -113,9 +113,9 @@ class DamagedTables(NamedTuple):
     def notes(self) -> list[str]:
         """Say what a start does with the tables that it does not refuse."""
         backed = [
-            f"{path} is damaged ({problem}): a start takes {path}.bak, which lacks what the last"
-            " save changed; where that matters, put the file right with the broker stopped, by"
-            " hand or from a copy that is as new"
+            f"{path} is damaged ({problem}): a start takes {path}.bak, without what the last"
+            " save changed; where that matters, stop the broker and correct the file, by hand"
+            " or from a copy that is as new"
             for path, problem in self.from_backup.items()
         ]
         return [*backed, *map(empty_text, self.empty)]
@@ -141,8 +141,8 @@ def damaged_tables(filesystem: FileSystem, root: str) -> DamagedTables:
 def empty_text(path: str) -> str:
     """Say that a start begins an empty table, though there was one."""
     return (
-        f"{path} has no content, and there is no good {path}.bak: a start begins an empty table,"
-        " and what was in it is not known any more; restore it from a copy, with the broker stopped"
+        f"{path} has no content, and there is no good {path}.bak: a start begins with an empty"
+        " table, and what was in it is lost; stop the broker and restore it from a copy"
     )
 
 
@@ -161,7 +161,7 @@ def _number(value: Any, name: str) -> int:
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
-        raise BodyError(f"{name}: {value!r:.40} is no number") from None
+        raise BodyError(f"{name}: {value!r:.40} is not a number") from None
 
 
 def _three(value: Any) -> tuple[int, int, int]:

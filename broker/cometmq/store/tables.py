@@ -221,7 +221,7 @@ class TableFile:
         folder: str,
         name: str,
         *,
-        without: str = "an empty table begins",
+        without: str = "it starts empty",
     ) -> None:
         """`without` tells an operator who has to choose a remedy what removing the file means."""
         self.path = f"{folder}/{name}"
@@ -260,9 +260,8 @@ class TableFile:
         self._is_good = False
         if problems:
             raise StoreFormatError(
-                f"{'; '.join(problems)}: damaged; restore it from a copy, or put right by hand what"
-                " is wrong there, or remove it, with its .bak where there is one: then"
-                f" {self._without}"
+                f"{'; '.join(problems)}: damaged; restore it from a copy, correct it by hand, or"
+                f" remove it, and its .bak if there is one: then {self._without}"
             )
         return Loaded({}, from_backup=False, is_found=False, problem=own_problem)
 

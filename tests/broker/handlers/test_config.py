@@ -93,4 +93,4 @@ def test_messages_are_kept_by_the_new_settings(wired: Wired) -> None:
     wired.broker.store.tick(wired.now_ms + 10_000)
     response = wired.ask(wired.connect(), send_request("BenchmarkTest", b"x"))
     assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "1% is the most" in (response.remark or "")
+    assert "the limit is 1%" in (response.remark or "")

@@ -188,7 +188,7 @@ def test_a_link_that_leads_nowhere_is_told_as_that(tmp_path: Path, place: str) -
     (tmp_path / "s").mkdir()
     root = tmp_path / "s" if place else tmp_path / "link"
     Path(f"{root}{place}").symlink_to("/not/mounted")
-    with pytest.raises(OptionError, match=f"{root}{place}: a link to nothing; mount what"):
+    with pytest.raises(OptionError, match=f"{root}{place}: a dangling link; mount what"):
         check_store(str(root))
 
 

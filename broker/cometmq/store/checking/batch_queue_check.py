@@ -92,7 +92,7 @@ class BatchQueueCheck:
             if missing.entries.get(offset) == entry and index > last:
                 del missing.entries[offset]
                 if offset < reached:
-                    problem = f"{_text(entry)}: it stands behind that of a later record"
+                    problem = f"{_text(entry)}: it comes after the entry of a later record"
                     self._report.add(about.finding(Kind.WRONG_ENTRY, index, problem))
                     continue
                 right.append(found)
@@ -187,8 +187,8 @@ class BatchQueueCheck:
             path, position = self._store.segments.place_of(damaged[0])
             yield (
                 f"the batch at byte {position} of {path}{and_more(damaged)}: its number"
-                " (INNER_BASE) cannot be read in its properties, or is not that of its head;"
-                " restore the log from a copy"
+                " (INNER_BASE) cannot be read from its properties, or differs from that of its"
+                " head; restore the log from a copy"
             )
 
     def gaps(self) -> Iterator[str]:
@@ -202,7 +202,7 @@ class BatchQueueCheck:
                 and entry.physical_offset < self._promised_to
             ]
             for first, end in lacking[-1:]:
-                yield f"the log lacks {topic} queue {queue_id} offset {first} to {end - 1}"
+                yield f"missing from the log: {topic} queue {queue_id} offset {first} to {end - 1}"
 
 
 class _Missing:

@@ -38,22 +38,23 @@ def checksum_notes(store: Inspected) -> Iterator[str]:
     )
     if bare:
         yield (
-            f"there are no block checksums of {bare[0]}{and_more(bare)}: {INTEGRITY_FOLDER}/ was"
-            " removed, or is off, or lost what was in it, as by a power cut; what only they cover"
-            " is not checked. Restore it from a copy if there is one; what is written from now on"
-            " gets them anew"
+            f"no block checksums for {bare[0]}{and_more(bare)}: {INTEGRITY_FOLDER}/ was removed,"
+            " is off, or lost its contents, as in a power cut; what only they cover is not"
+            " checked. Restore it from a copy if there is one; what is written from now on gets"
+            " new ones"
         )
     if cut:
         yield (
-            f"there are no block checksums of the last blocks of {cut[0]}{and_more(cut)}: a kill"
-            f" came before them, {INTEGRITY_FOLDER}/ was off, or the file there lost its end"
+            f"no block checksums for the last blocks of {cut[0]}{and_more(cut)}: a kill came"
+            f" before they were written, {INTEGRITY_FOLDER}/ was off, or the file there lost its"
+            " end"
         )
     if gaps:
         path, position = store.segments.place_of(gaps[0])
         yield (
-            f"there is no checksum of the block at byte {position} of {path}{and_more(gaps)}: a"
-            f" power cut came before it, a repair began in it, {INTEGRITY_FOLDER}/ was off, or the"
-            " file there is damaged; what only it covers is not checked"
+            f"no checksum for the block at byte {position} of {path}{and_more(gaps)}: a power"
+            f" cut came before it was written, a repair began in the block, {INTEGRITY_FOLDER}/"
+            " was off, or the file there is damaged; what only it covers is not checked"
         )
     for path, problem in unread:
         yield f"{path} {problem}: its checksums cover nothing"

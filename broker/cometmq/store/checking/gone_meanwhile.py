@@ -156,4 +156,4 @@ class GoneMeanwhile:
         if self._topics:
             yield f"deleted while this ran, and not checked: {some_of(sorted(self._topics))}"
         if self._has_expired:
-            yield f"expired while this ran, and not all checked: the log up to {self._look()}"
+            yield f"expired while this ran, and not fully checked: the log up to {self._look()}"

@@ -92,7 +92,7 @@ class IndexCheck:
                     file.path,
                     0,
                     f"has {file.size} bytes, but {shape.slots} slots and {shape.items} items"
-                    f" make {shape.file_size}; `cometmq store rebuild` makes the index anew",
+                    f" make {shape.file_size}; `cometmq store rebuild` rebuilds the index",
                 )
         if not is_readable:
             return False
@@ -109,15 +109,15 @@ class IndexCheck:
     def _tell_unknown_shape(self, file: IndexedFile) -> None:
         """Report that the index cannot be read: after a power cut that is no damage."""
         problem = (
-            f"the header names {file.header.next_item - 1} items, and no number of slots puts them"
-            " where the file has some"
+            f"the header counts {file.header.next_item - 1} items, but no number of slots fits"
+            " where the file holds them"
         )
         if self._is_closed:
             self._report.find(Kind.INDEX_HEADER, file.path, 0, problem)
         else:
             self._report.notes.append(
                 f"the index is not checked: {file.path}: {problem}, as a power cut may leave it;"
-                " say its shape, with --index-slots and --index-items, to have it checked"
+                " give its shape with --index-slots and --index-items to have it checked"
             )
 
     @property
@@ -151,7 +151,8 @@ class IndexCheck:
             self._filled_from = NEVER
             path = f"{self._store.root}/{INDEX_FOLDER}"
             problem = (
-                "there is no file, and the records have keys; `cometmq store rebuild` makes it"
+                "the file is missing, though the records have keys; `cometmq store rebuild`"
+                " makes it"
             )
             self._report.find(Kind.INDEX_FILE, path, 0, problem, "", offset)
 
@@ -231,7 +232,7 @@ class IndexCheck:
                 Kind.WRONG_ITEM,
                 file.path,
                 self._items.position(number) + 12,
-                f"item {number} is of {int(stored[at])} s behind the begin of the file",
+                f"item {number} is of {int(stored[at])} s after the begin time of the file",
                 str(int(seconds[at])),
             )
 
@@ -331,9 +332,9 @@ class IndexCheck:
             self._report_extra((int(found.hashes[0]), int(found.offsets[0])))
         if self._off is not None:
             self._report.notes.append(
-                f"the index was turned off at {self._off}: keys of records from there on are in no"
-                " index file; the next start with index=true, or `cometmq store rebuild`, puts"
-                " them in"
+                f"the index was turned off at {self._off}: keys of records from there on are in"
+                " no index file; the next start with index=true, or `cometmq store rebuild`,"
+                " adds them"
             )
         lost = 0
         for path, number, key_hash, offset in self._extras:
@@ -349,12 +350,12 @@ class IndexCheck:
                 offset,
             )
         if lost:
-            self._report.notes.append(f"{lost} items of the index lead to records that are damaged")
+            self._report.notes.append(f"{lost} items of the index lead to damaged records")
         if self._unindexed:
             count, first, last = self._unindexed
             self._report.notes.append(
-                f"{count} keys of records from {first} to {last} are in no index file: it begins"
-                " behind them"
+                f"{count} keys of records from {first} to {last} are in no index file: the index"
+                " begins after them"
             )
         self._items.close()
         yield from self._check_structures()

@@ -89,7 +89,7 @@ def _check_slots(
     if any(first_item):
         problem, position = "item 0, which is never used, is not zero", shape.items_at
     elif end > used and end > items.position(1):
-        problem, position = "something stands behind the last item", max(used, items.position(1))
+        problem, position = "there is data after the last item", max(used, items.position(1))
     else:
         return
     yield Finding(kind=Kind.EXTRA_ITEM, path=file.path, position=position, problem=problem)

@@ -36,8 +36,8 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
     is_there = is_ours and store.filesystem.exists(path)
     if is_there and load_queue_ends(store.filesystem, store.root) is None:
         problem = (
-            "does not fit its checksum: the next start misses no queue that lost files,"
-            " and makes it anew"
+            "does not match its checksum: the next start cannot tell which queues lost files,"
+            " and writes it anew"
         )
         report.find(Kind.QUEUE_ENDS, path, 0, problem)
     for key, end in store.ends.items():
@@ -51,8 +51,8 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
                 AboutQueue(key.topic, key.queue_id, files_of(store, key)).finding(
                     Kind.MISSING_ENTRY,
                     end.entries - 1,
-                    f"the queue had {end.next_offset} messages, all expired, and its last entry is"
-                    " not here; `cometmq store rebuild` lets it go on behind them",
+                    f"the queue had {end.next_offset} messages, all expired, but its last entry"
+                    " is missing; `cometmq store rebuild` lets it go on after them",
                     "",
                     max(0, end.physical_offset),
                 )
@@ -85,8 +85,8 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
                     _check_first(store, key, queue, end, report)
             elif (folder := store.place_of(key)[0]) not in folders:
                 problem = (
-                    f"the queue had {end.next_offset} messages, and its last entry is not here, or"
-                    f" its last file has a wrong size; {REBUILD}"
+                    f"the queue had {end.next_offset} messages, but its last entry is missing,"
+                    f" or its last file has a wrong size; {REBUILD}"
                 )
                 report.find(Kind.QUEUE_FILE, folder, 0, problem)
         except CorruptionError as error:
@@ -179,8 +179,8 @@ def check_not_given_twice(
         return
     raise StoreFormatError(
         f"{topic}/{queue_id}: the record at physical offset {message.physical_offset} is message"
-        f" {number}, and the log has {queue.max_offset} in front of it, though the topic was not"
-        " deleted: the queue was lost, and its offsets were given out again. It can have only the"
-        f" later ones: look at the earlier ones (`cometmq store dump --topic {topic}`), send again"
-        " what is needed, and run `cometmq store rebuild --accept-restarts`"
+        f" {number}, but {queue.max_offset} come before it in the log, though the topic was not"
+        " deleted: the queue was lost, and its offsets were given out again. It can keep only"
+        f" the later ones: look at the earlier ones (`cometmq store dump --topic {topic}`), send"
+        " again what is needed, and run `cometmq store rebuild --accept-restarts`"
     )

@@ -121,7 +121,7 @@ class QueueCheck:
                     kind=Kind.MISSING_ENTRY,
                     path=track.files.folder,
                     position=0,
-                    problem="the queue has no file; `cometmq store rebuild` makes it anew",
+                    problem="the queue has no file; `cometmq store rebuild` rebuilds it",
                     physical_offset=message.physical_offset,
                     topic=topic,
                     queue_id=message.queue_id,
@@ -206,7 +206,7 @@ class QueueCheck:
             first, end = track.gap
             if first < end:
                 name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
-                yield f"the log lacks {name} offset {first} to {end - 1}"
+                yield f"missing from the log: {name} offset {first} to {end - 1}"
 
     def mixed(self) -> list[str]:
         """Return the queues in which messages of a deleted topic follow later ones."""
@@ -229,11 +229,12 @@ class QueueCheck:
             elif missed.is_blank and missed.index < track.gap[1] <= track.first_matched():
                 kind = Kind.OUT_OF_REACH
                 found = (
-                    f"the log lacks messages up to {track.gap[1] - 1}, and its queue begins there"
+                    f"messages up to {track.gap[1] - 1} are missing from the log, and the queue"
+                    " begins after them"
                 )
             elif last < missed.index and track.ours_from <= physical_offset < last_offset:
                 kind = Kind.OFFSET_TWICE
-                found = f"the offsets of the queue began again behind this message ({found})"
+                found = f"the offsets of the queue began again after this message ({found})"
             finding = track.queue.finding(
                 kind,
                 missed.index,
@@ -273,9 +274,9 @@ class QueueCheck:
         record = read_record(self._store.segments, physical_offset, size)
         kind = Kind.EXTRA_ENTRY
         if physical_offset >= self._end_offset:
-            problem = f"leads behind the end of the log, which is at {self._end_offset}"
+            problem = f"leads past the end of the log, which is at {self._end_offset}"
         elif record is None or record.physical_offset != physical_offset:
-            problem = f"leads to {size} bytes that are no record"
+            problem = f"leads to {size} bytes that are not a record"
         elif self._is_wrong(track, index, record):
             kind = Kind.LOST_MESSAGE
             problem = f"the record that it leads to says that it is {said_place(record)}"

@@ -54,8 +54,8 @@ def verify(store: Inspected, report: Report) -> Iterator[Progress]:
             raise
         report.is_complete = False
         report.notes.append(
-            f"{error.filename} went while this ran, as with retention: the rest is not checked; run"
-            " it again"
+            f"{error.filename} was removed while this ran, as retention does: the rest is not"
+            " checked; run it again"
         )
 
 
@@ -81,12 +81,12 @@ def _verify(store: Inspected, report: Report) -> Iterator[Progress]:
 def _note_state(store: Inspected, report: Report) -> None:
     if store.opened_by is not None:
         report.notes.append(
-            f"the store is open in process {store.opened_by}: what that has not brought to the"
+            f"the store is open in process {store.opened_by}: what it has not written to the"
             " disk yet is left out"
         )
     elif not store.is_clean:
         report.notes.append(
-            "the store was not shut down cleanly: the next start makes its last entries anew"
+            "the store was not shut down cleanly: the next start rebuilds its last entries"
         )
     report.notes += store.damaged_tables.notes()
     if unlisted := unlisted_of(store):
@@ -105,8 +105,8 @@ def _note_state(store: Inspected, report: Report) -> None:
             Kind.CHECKPOINT,
             path,
             0,
-            "does not fit its checksum, or is of nobody; the next start reads the whole log, and"
-            " nothing is lost by removing the file",
+            "does not match its checksum, or is not a checkpoint; the next start reads the"
+            " whole log, and nothing is lost by removing the file",
         )
 
 
@@ -189,8 +189,8 @@ class _Pass:
         simple = [each for each in simple if not each[0].startswith(LIGHT_QUEUE_PREFIX)]
         if len(simple) < found:
             self._report.notes.append(
-                f"of Apache's light queues ({LIGHT_QUEUE_PREFIX}), {found - len(simple)} here,"
-                " nothing is checked: their entries lead to records of other topics"
+                f"Apache's light queues ({LIGHT_QUEUE_PREFIX}), {found - len(simple)} here, are"
+                " not checked: their entries lead to records of other topics"
             )
         queues = chain(
             self._queues.finish(log.damages, log.end_offset, iter(simple)),
@@ -208,9 +208,9 @@ class _Pass:
                 self._report.notes.append(gap)
         if mixed := self._queues.mixed():
             self._report.notes.append(
-                f"{some_of(mixed)}: behind a kill, a broker of Apache's brought old messages of the"
-                " topic back behind later ones, and a start of ours behind a kill refuses that:"
-                " have the queue consumed, delete the topic, and make it again"
+                f"{some_of(mixed)}: after a kill, an Apache broker brought old messages of the"
+                " topic back behind later ones, and a start of ours after a kill refuses that:"
+                " have the queue consumed, delete the topic, and create it again"
             )
 
 
@@ -224,7 +224,7 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
     report.end_offset = log.end_offset
     for damage in log.damages:
         size = damage.end - damage.start
-        behind = "nothing sound stands behind" if damage.is_last else f"{size} bytes are lost"
+        behind = "nothing sound follows" if damage.is_last else f"{size} bytes are lost"
         problem = f"no sound record begins here: {damage.problem}; {behind}"
         _find_in_log(store, report, damage.start, problem)
     missing_end = log.missing_end()
@@ -235,11 +235,11 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
     if log.torn_problem is not None and store.opened_by is None:
         report.torn_bytes = log.data_end - log.end_offset
         report.torn_records = log.torn_records
-        sound = f", with {log.torn_records} sound records that nobody promised"
+        sound = f", with {log.torn_records} sound records that were not acknowledged"
         report.notes.append(
-            f"a torn tail of {report.torn_bytes} bytes stands behind the end of the log at"
-            f" {log.end_offset} ({log.torn_problem}){sound * bool(log.torn_records)}: no damage,"
-            " the next start keeps a copy and cuts it off"
+            f"a torn tail of {report.torn_bytes} bytes follows the end of the log at"
+            f" {log.end_offset} ({log.torn_problem}){sound * bool(log.torn_records)}: this is no"
+            " damage; the next start keeps a copy and cuts it off"
         )
 
 

@@ -71,7 +71,7 @@ class WrongHeads:
             if record is not None:
                 key = message.topic_raw, message.queue_id
                 self._note_by_order(
-                    record, f"the message behind it is number {number}", key, expected
+                    record, f"the message after it is number {number}", key, expected
                 )
         if len(track.jumps) < NOTED_MAX:
             track.jumps |= {track.last, message.physical_offset}
@@ -121,7 +121,7 @@ class WrongHeads:
             record = self._record_at(fitting.pop()) if len(fitting) == 1 else None
             if record is not None:
                 name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
-                problem = f"it does not follow there, and {name} lacks this number here"
+                problem = f"it does not follow there, and {name} is missing this number here"
                 self._note_by_order(record, problem, (topic, queue_id), number)
         self._take_last(tracks)
 
@@ -142,7 +142,7 @@ class WrongHeads:
             is_of_another = any(_may_be(key, each) for each in going_on.get(number, ()))
             record = None if is_of_another or offset in self.found else self._record_at(offset)
             if record is not None and self._is_kind_known(record.topic):
-                problem = f"the message in front of it is number {expected - 1}, and it is the last"
+                problem = f"the message before it is number {expected - 1}, and it is the last"
                 self._note_by_order(record, problem, key, expected)
 
     def is_wrong(

@@ -230,7 +230,9 @@ def read_whole(filesystem: FileSystem, path: str) -> bytes | None:
         return None
     try:
         if (size := file.size()) > _WHOLE_SIZE_MAX:
-            raise StoreFormatError(f"{size} bytes, as no such file has: put a copy back", path)
+            raise StoreFormatError(
+                f"{size} bytes, far too large for this file: restore it from a copy", path
+            )
         return file.read(size, 0)
     finally:
         file.close()

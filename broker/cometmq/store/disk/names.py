@@ -49,7 +49,7 @@ def has_place_of(entry: Entry, is_named: Callable[[Entry], bool]) -> bool:
 
 def in_place_of(entry: Entry, what: str) -> str:
     """Say that something else is in the place of a file."""
-    return f"a {called(entry)} in the place of a {what}"
+    return f"a {called(entry)} in place of a {what}"
 
 
 def called(entry: Entry) -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _CLOSED: Final = (1 << 31) - 1
 """A descriptor that no file has. (For a negative one some calls raise a `ValueError`.)"""
 _NO_FOLDERS: Final = (
-    "no folder can be made there: the folder that it is in was removed, or is none of a disk, as"
-    " those in /proc; choose another one"
+    "no folder can be created there: its parent was removed, or is not on a disk, like /proc;"
+    " choose another one"
 )
 
 

@@ -197,8 +197,8 @@ def read_header(filesystem: FileSystem, path: str) -> IndexHeader:
 def wrong_size(path: str, size: int, shape: IndexShape) -> StoreFormatError:
     """Return the error for a file of an impossible size."""
     return StoreFormatError(
-        f"{size} bytes, where {shape.slots} slots and {shape.items} items make {shape.file_size};"
+        f"{size} bytes, but {shape.slots} slots and {shape.items} items make {shape.file_size};"
         f" run `cometmq store rebuild --index-slots {shape.slots} --index-items {shape.items}`,"
-        " which makes the index anew, or set index_slots and index_items to what the store has",
+        " which rebuilds the index, or set index_slots and index_items to what the store has",
         path,
     )

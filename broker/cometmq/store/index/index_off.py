@@ -57,7 +57,9 @@ def settle_off(
     elif (known := load_off(filesystem, root)) is not None:
         if known < end:
             log.warning(
-                "the index lacks keys: they are taken from the log from %d to %d", known, end
+                "keys are missing from the index: they are taken from the log from %d to %d",
+                known,
+                end,
             )
         forget_off(filesystem, root)
 

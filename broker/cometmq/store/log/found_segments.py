@@ -41,12 +41,12 @@ def found_segments(
         # If the size is a guess, a wrong length may have led to it.
         if start % size and (known_size is not None or length == size):
             raise StoreFormatError(
-                f"no segment begins there when each has {size} bytes; move it elsewhere", path
+                f"no segment of {size} bytes begins at this offset; move it elsewhere", path
             )
         is_left = may_end_short and known_size is not None and entry is entries[-1]
         if length != size and not (is_short and is_left):
             cut = (
-                f"keep what is behind that elsewhere, cut it off (`truncate -s {size}`), and run"
+                f"save what follows that elsewhere, cut it off (`truncate -s {size}`), and run"
                 " `cometmq store verify`"
             )
             raise StoreFormatError(
@@ -57,9 +57,9 @@ def found_segments(
             )
         if lengths and start - size not in lengths:
             raise StoreFormatError(
-                f"missing, while {start:020d} behind it is there; restore it from a copy, or move"
-                " what is behind it elsewhere if it is not of this store;"
-                f" without a copy, make it of {size} {zeros}",
+                f"missing, while {start:020d} after it is there; restore it from a copy, or move"
+                " what comes after it elsewhere if it is not of this store; without a copy,"
+                f" make it of {size} {zeros}",
                 f"{directory}/{start - size:020d}",
             )
         lengths[start] = length
@@ -80,7 +80,8 @@ def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
     for entry in entries:
         if not is_offset_file(entry):
             raise StoreFormatError(
-                f"no segment, whose names are offsets of {OFFSET_DIGITS} digits; move it elsewhere",
+                f"not a segment, as its name is not an offset of {OFFSET_DIGITS} digits; move it"
+                " elsewhere",
                 f"{directory}/{entry.name}",
             )
     if entries and entries[-1].size == 0:
@@ -96,8 +97,8 @@ def _size_of(directory: str, entries: list[Entry], asked: int) -> int | None:
     # If there is only one file, nothing else shows that it is whole.
     if size == 0 or (len(entries) == 1 and size % PAGE_SIZE and size != asked):
         raise StoreFormatError(
-            f"its {size} bytes are no length of a whole file;"
-            " the end of it is missing: restore it from a copy",
+            f"{size} bytes are not the size of a whole file; its end is missing: restore it from"
+            " a copy",
             f"{directory}/{entries[0].name}",
         )
     return size

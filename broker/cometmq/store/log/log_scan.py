@@ -134,7 +134,9 @@ class LogScan:
                 if magic == MAGIC_BLANK and size == room:
                     self.end_offset = segment.start + length
                 elif size or magic:
-                    self.problem = f"size {size} and magic {magic:#010x} begin no record"
+                    self.problem = (
+                        f"size {size} and magic {magic:#010x} are not the start of a record"
+                    )
                 return
             if position - base + size > len(chunk):
                 chunk, base = file.read(min(max(size, _CHUNK_SIZE), room), position), position
@@ -258,7 +260,7 @@ class LogScan:
             ):
                 self.problem = "its topic or properties hold zeros"
             elif not self._admit(message.topic_raw):
-                self.problem = f"its topic {message.topic_raw!r} can be none"
+                self.problem = f"its topic {message.topic_raw!r} cannot be the name of one"
             else:
                 return message
         return None

@@ -242,13 +242,13 @@ class Segments:
             self._prepared = self._make(start)
         if self.lack is not None:
             self.lack = None
-            log.warning("puts are taken again: the next file of the log is there")
+            log.warning("puts are accepted again: the next file of the log is there")
 
     def _tell_lack(self, start: int, error: OSError) -> None:
         is_told = self.lack is not None
         self._lacking = start
         self.lack = (
-            f"the next file of the log, of {self.size} bytes, cannot be made:"
+            f"the next file of the log, of {self.size} bytes, cannot be created:"
             f" {disk_error_text(error)}"
         )
         if not is_told:

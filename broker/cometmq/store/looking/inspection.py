@@ -199,8 +199,8 @@ def inspect(
     check_store(filesystem, root)
     for folder in unfinished_swaps(filesystem, root):
         raise StoreFormatError(
-            "a rebuild was cut off before the new one was in its place; finish it"
-            " by `cometmq store rebuild`, or by starting the broker",
+            "a rebuild was interrupted before the new folder was in place; finish it with"
+            " `cometmq store rebuild`, or by starting the broker",
             f"{root}/{folder}",
         )
     opened_by = None if is_locked else filesystem.lock_owner(f"{root}/lock")
@@ -292,7 +292,7 @@ def check_store(filesystem: FileSystem, root: str) -> None:
         require_kinds(filesystem, root, entries)
         return
     near = _stores_above(filesystem, root) + _stores_in(filesystem, root, entries)
-    meant = f"; is {' or '.join(near[:NEAR_MAX])} meant?" if near else ""
+    meant = f"; did you mean {' or '.join(near[:NEAR_MAX])}?" if near else ""
     raise NotAStoreError(
         f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one{meant}"
         f" (it holds {names or 'nothing'})"

@@ -44,7 +44,7 @@ class QueueFiles:
             if has_place_of(entry, is_offset_file):
                 self._note(Kind.MISPLACED, path, f"{in_place_of(entry, 'file')}: move it elsewhere")
             elif not is_offset_file(entry):
-                self._note(Kind.MISPLACED, path, "is no file of a queue; move it elsewhere")
+                self._note(Kind.MISPLACED, path, "not a file of a queue; move it elsewhere")
             elif int(name) % file_size:
                 self._note(Kind.QUEUE_FILE, path, f"no file of {file_size} bytes begins there")
             else:
@@ -63,7 +63,7 @@ class QueueFiles:
             except NotADirectoryError:
                 path, beside = parent, []
             is_link = any(each.name == name and each.leads_nowhere for each in beside)
-            problem = f"a {LEADS_NOWHERE if is_link else 'file'} in the place of a folder"
+            problem = f"a {LEADS_NOWHERE if is_link else 'file'} in place of a folder"
             self._note(Kind.MISPLACED, path, f"{problem}: move it elsewhere")
             return []
 

@@ -146,7 +146,7 @@ class StoreReader:
             if (key.topic, key.queue_id) == (topic, queue_id):
                 root = queues.table(is_batch=key.is_batch).root
                 count = queues.ends.known[key].next_offset
-                problem = f"the queue had {count} messages, and its files are not here; {REBUILD}"
+                problem = f"the queue had {count} messages, but its files are missing; {REBUILD}"
                 raise CorruptionError(f"{root}/{topic}/{queue_id}", 0, problem)
         return queue
 

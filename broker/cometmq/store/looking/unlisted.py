@@ -100,7 +100,7 @@ def unlisted_text(topics: Mapping[str, int]) -> str:
     counted = sorted(topics.items())
     names = some_of([f"{name} ({count} queue{'s' * (count > 1)})" for name, count in counted])
     return (
-        f"config/topics.json has no entry for {names}: a broker does not know them, and nobody can"
-        " read what is in them. Stop the broker and restore the file from a copy, or make each"
-        " topic again, with as many queues, by `cometmq topic create NAME --queues N`"
+        f"config/topics.json has no entry for {names}: a broker does not know them, and nobody"
+        " can read what is in them. Stop the broker and restore the file from a copy, or create"
+        " each topic again, with as many queues, with `cometmq topic create NAME --queues N`"
     )

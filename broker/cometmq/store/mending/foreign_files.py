@@ -52,8 +52,8 @@ def check_folders(filesystem: FileSystem, root: str) -> None:
     path = filesystem.immovable(folders)
     if path is not None:
         raise StoreFormatError(
-            "a link or a mount point, in whose place a rebuild cannot put a new folder;"
-            " put a folder with the same files there for the time of the rebuild",
+            "a link or a mount point, which a rebuild cannot replace with a new folder; put a"
+            " folder with the same files there during the rebuild",
             path,
         )
     for folder in folders:
@@ -113,7 +113,7 @@ def _in_place_of_ours(
 
 def _misplaced(path: str) -> StoreFormatError:
     return StoreFormatError(
-        "lies where the store has to have a file or a folder of its own; move it elsewhere, and run"
+        "is where the store needs a file or a folder of its own; move it elsewhere, and run"
         " this again",
         path,
     )

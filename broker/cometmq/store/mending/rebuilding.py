@@ -112,8 +112,9 @@ def check_rebuildable(store: Inspected) -> None:
     for entry in () if store.is_index_shape_known else files:
         if is_index_file(entry) and entry.size not in (0, shape.file_size):
             raise StoreFormatError(
-                f"its {entry.size} bytes do not tell the shape of the index; say what the broker is"
-                f" set to, --index-slots {shape.slots} --index-items {shape.items} by default",
+                f"its {entry.size} bytes do not tell the shape of the index; give what the"
+                f" broker is set to, by default --index-slots {shape.slots} --index-items"
+                f" {shape.items}",
                 f"{store.root}/{INDEX_FOLDER}/{entry.name}",
             )
 
@@ -236,7 +237,7 @@ class _Work:
             raise _damaged(store, store.segments.data_limit, problem)
         for head in () if self._heads is None else self._heads.finish(log).values():
             raise _damaged(
-                store, head.start, head.problem, "this record is not the message it says"
+                store, head.start, head.problem, "this record is not the message that it says it is"
             )
         if self._refusal is not None:
             raise self._refusal

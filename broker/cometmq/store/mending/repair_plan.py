@@ -174,7 +174,7 @@ def _note_missing(
     if plan.missing_to is not None and plan.cut_at is None:
         plan.cut_at, plan.cut_end = log.end_offset, max(log.data_end, log.end_offset)
     if plan.missing_to is not None and plan.cut_end == plan.cut_at:
-        plan.cut_problem = "the files behind it are missing"
+        plan.cut_problem = "the files after it are missing"
     plan.is_cut_torn = plan.is_cut_torn and plan.missing_to is None
     safe_to, is_cut_short = store.start.synced_offset or 0, plan.missing_to is None
     if is_cut_short and plan.cut_at is not None and safe_to > max(plan.cut_end, plan.cut_at):

@@ -44,12 +44,12 @@ def admit_topic(topic: str, *, is_batch: bool) -> Topic:
     try:
         raw = topic.encode()
     except UnicodeEncodeError:
-        raise MessageIllegalError(f"topic that is no text in UTF-8: {topic!r:.200}") from None
+        raise MessageIllegalError(f"topic that is not UTF-8 text: {topic!r:.200}") from None
     size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith(RETRY_PREFIX) else TOPIC_SIZE_MAX
     if len(raw) > size_max:
         raise MessageIllegalError(f"topic of {len(raw)} bytes, of at most {size_max}: {topic!r}")
     if not raw or not is_folder_name(topic):
-        raise MessageIllegalError(f"topic that names no folder: {topic!r}")
+        raise MessageIllegalError(f"topic that cannot be the name of a folder: {topic!r}")
     part = topic_part(raw)
     is_plain = not is_batch and topic != SCHEDULE_TOPIC and len(raw) <= TOPIC_SIZE_V1_MAX
     return Topic(raw, part, is_batch, is_plain, HEAD_SIZE + len(part) + 2, {})

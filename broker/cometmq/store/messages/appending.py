@@ -244,7 +244,7 @@ class Appender(QuickPuts):
         if topic.startswith(RETRY_PREFIX) or origin.sys_flag & IN_TRANSACTION:
             raise MessageIllegalError("a batch can neither be retried nor be of a transaction")
         if origin.sys_flag & INNER_BATCH:
-            raise MessageIllegalError(f"{topic}: these are messages, no batch in one record")
+            raise MessageIllegalError(f"{topic}: these are messages, not a batch in one record")
         flags, bodies, properties = zip(*messages, strict=True)
         bodies_size = sum(map(len, bodies))
         if bodies_size > self._config.message_size_max:
@@ -328,7 +328,9 @@ class Appender(QuickPuts):
     ) -> Appended:
         """Add one record of a batch topic: an inner batch, or a single message."""
         if origin.sys_flag & _WITHOUT_ENTRY:
-            raise MessageIllegalError(f"{topic}: a batch topic takes no half of a transaction")
+            raise MessageIllegalError(
+                f"{topic}: a batch topic takes no half messages of transactions"
+            )
         known = self._topics[topic]
         number = find_property(properties, b"INNER_NUM")
         is_inner = bool(origin.sys_flag & INNER_BATCH)

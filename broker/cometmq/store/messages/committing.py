@@ -113,8 +113,8 @@ class Committer:
             raise self._refusal
         if size > self._record_size_max:
             raise MessageIllegalError(
-                f"record of {size} bytes, over the {self._record_size_max} that a file of the log"
-                " holds; segment_size is its size"
+                f"record of {size} bytes, over the {self._record_size_max} that a file of the"
+                " log holds (segment_size)"
             )
         raise StoreBusyError("too much is waiting to be written or synced; try again")
 

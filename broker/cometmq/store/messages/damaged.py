@@ -43,11 +43,11 @@ def told(
         what = f"message {number} of {queue.topic}/{queue.queue_id}"
         if is_of_entry and not _holds(log, physical_offset, size):
             if not (physical_offset or size):
-                problem = f"zeros stand in place of the entry of {what}"
+                problem = f"zeros in place of the entry of {what}"
             else:
                 problem = (
                     f"the entry of {what} names a record of {size} bytes at {physical_offset},"
-                    f" which the log, from {log.first_offset} to {log.end_offset}, does not hold"
+                    f" outside the log, which goes from {log.first_offset} to {log.end_offset}"
                 )
             return queue.damaged(queue.index_of(number), problem)
         if not is_of_entry and physical_offset == error.position:

@@ -154,12 +154,12 @@ def check_head(piece: Buffer, physical_offset: int, size: int, at: int = 0) -> N
     found_size, magic = named >> 32, named & 0xFFFFFFFF
     problem = f"one of {found_size} bytes that says it is at {found_offset}"
     if found_size == size and found_offset == physical_offset:
-        problem = f"the magic {magic:#010x}, which begins none"
+        problem = f"the magic {magic:#010x}, which no record begins with"
     raise CorruptionError(
         LOG,
         physical_offset,
-        f"a ConsumeQueue names a record of {size} bytes here, but there is {problem}; verify the"
-        " store",
+        f"a ConsumeQueue names a record of {size} bytes here, but there is {problem}; run"
+        " `cometmq store verify`",
     )
 
 
@@ -169,7 +169,9 @@ def _read(piece: Buffer, physical_offset: int) -> StoredMessage:
         return read_message(bytes(piece))
     except MessageError as error:
         problem = str(error).partition(": ")[2]  # Without the place, which is within these bytes.
-        raise CorruptionError(LOG, physical_offset, f"{problem}; verify the store") from None
+        raise CorruptionError(
+            LOG, physical_offset, f"{problem}; run `cometmq store verify`"
+        ) from None
 
 
 def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

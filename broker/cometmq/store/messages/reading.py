@@ -318,8 +318,8 @@ class QueueReader:
         return CorruptionError(
             log.segments.directory,
             physical_offset,
-            f"a ConsumeQueue names a record of {size} bytes here, which the log, from"
-            f" {log.first_offset} to {log.end_offset}, does not hold; {REBUILD}",
+            f"a ConsumeQueue names a record of {size} bytes here, outside the log, which goes"
+            f" from {log.first_offset} to {log.end_offset}; {REBUILD}",
         )
 
     def ahead(self, cold: Cold) -> Cold:

@@ -188,7 +188,8 @@ class BatchConsumeQueue(EntryFiles):
         if not least <= entry.base_offset <= entry.end_offset <= self._behind(index):
             raise self.damaged(
                 index,
-                f"messages {entry.base_offset} to {entry.end_offset} do not fit what is around",
+                f"messages {entry.base_offset} to {entry.end_offset} do not fit the entries"
+                " around them",
             )
         return entry.base_offset
 

@@ -218,9 +218,9 @@ class ConsumeQueues:
         for other in self.topics():
             if other != topic and other.casefold() == topic.casefold():
                 raise StoreFormatError(
-                    f"this file system takes its folder for that of topic {other}: send to a topic"
-                    " that differs in more than upper and lower case, or move the store to a file"
-                    " system that tells them apart",
+                    f"this file system takes its folder for that of topic {other}: use a topic"
+                    " that differs in more than upper and lower case, or move the store to a"
+                    " file system that tells them apart",
                     f"{self._root}/{SIMPLE_FOLDER}/{topic}",
                 )
 

@@ -134,7 +134,7 @@ class Shelf:
             short = entry.size < file_size and not disk.clean
             unused = entry.size == 0 and entry is entries[-1]
             if odd or not (entry.size == file_size or short or unused):
-                odd_name = f"a name that is no multiple of {file_size}"
+                odd_name = f"a name that is not a multiple of {file_size}"
                 what = odd_name if odd else f"{entry.size} bytes"
                 raise StoreFormatError(
                     f"{what}, in a store with queue files of {file_size} bytes; {_MOVE}",

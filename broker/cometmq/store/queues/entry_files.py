@@ -286,7 +286,7 @@ class EntryFiles(ReadableEntries):
         if known is not None and (self.end < known.entries or known.lacks_from is not None):
             problem = f"not an entry, though {known.entries} were safe on the disk"
             if known.lacks_from is not None:
-                problem = f"lacks the entry of the record at {known.lacks_from}"
+                problem = f"the entry of the record at {known.lacks_from} is missing"
             raise self.damaged(self.end, problem)
 
     # Cutting

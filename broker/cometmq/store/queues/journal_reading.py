@@ -161,7 +161,7 @@ def load_journal(
     except FileNotFoundError:
         return None
     except IsADirectoryError:
-        raise StoreFormatError("a folder in the place of a file: move it elsewhere", path) from None
+        raise StoreFormatError("a folder in place of a file: move it elsewhere", path) from None
     try:
         data = file.read(file.size() if size is None else size, 0)
     finally:

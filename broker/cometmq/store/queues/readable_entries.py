@@ -252,7 +252,7 @@ class ReadableEntries:
         if self.end > self.start:
             offset, size = self.head(self.end - 1)
             if size not in KEEPS_OFFSET and offset + size > log_end:
-                problem = f"not an entry: it leads behind the log, which ends at {log_end}"
+                problem = f"not an entry: it leads past the log, which ends at {log_end}"
                 raise self.damaged(self.end - 1, problem)
         number, place = divmod(self.end, self._shelf.file_entries)
         if place or self.end == self._first:

@@ -31,7 +31,7 @@ def index_from(filesystem: FileSystem, root: str, found: Found) -> int:
         return found.complete_to
     if (damaged := found.damaged_item) is not None:
         log.warning(
-            "%s: item %d is damaged: it, and those behind it, are made anew",
+            "%s: item %d is damaged: it and those after it are rebuilt",
             damaged.path,
             damaged.number,
         )

@@ -63,7 +63,7 @@ def check_root(filesystem: FileSystem, root: str) -> None:
         entries = list_root(filesystem, root)
     except NotADirectoryError:
         raise NotAStoreError(
-            f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
+            f"{root}: is a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
         ) from None
     names = {entry.name for entry in entries} - _OF_THE_FILE_SYSTEM
     if not names & _OF_A_STORE:

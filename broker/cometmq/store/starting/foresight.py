@@ -242,8 +242,8 @@ class Foresight:
             files = [entry.name for entry in self._filesystem.list(path) if is_offset_file(entry)]
         except NotADirectoryError:
             raise StoreFormatError(
-                f"{path}: a file is in the place of this folder of a queue, or of the one that it"
-                " is in; move it elsewhere"
+                f"{path}: a file is in place of this folder of a queue, or of its parent folder;"
+                " move it elsewhere"
             ) from None
         for name in files[-2:]:
             self._filesystem.check_writable(f"{path}/{name}")

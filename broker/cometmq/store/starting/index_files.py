@@ -61,10 +61,10 @@ def _refuse_others(
     if found is None or found == wanted:
         return
     raise StoreFormatError(
-        f"its files were made with {found.slots} slots and {found.items} items, where the settings"
-        f" say {wanted.slots} and {wanted.items}: set index_slots to {found.slots} and index_items"
-        f" to {found.items}, or run `cometmq store rebuild --index-slots {wanted.slots}"
-        f" --index-items {wanted.items}`, which makes the index anew",
+        f"its files were made with {found.slots} slots and {found.items} items, but the settings"
+        f" say {wanted.slots} and {wanted.items}: set index_slots to {found.slots} and"
+        f" index_items to {found.items}, or run `cometmq store rebuild --index-slots"
+        f" {wanted.slots} --index-items {wanted.items}`, which rebuilds the index",
         folder,
     )
 

@@ -119,7 +119,7 @@ def refuse_shortened(
             last = found.end - 1
             if not backs(topic, queue_id, *found.head(last)):
                 of = f"message {found.max_offset - 1} of {topic}/{queue_id}"
-                problem = f"not the entry of {of}: the log has those up to {following - 1}"
+                problem = f"not the entry of {of}: the log has messages up to {following - 1}"
                 raise found.damaged(last, problem)
     _refuse(queues, short)
 
@@ -157,9 +157,9 @@ def _refuse(queues: ConsumeQueues, refused: Ends) -> None:
     if refused:
         folder = queues.table(is_batch=next(iter(refused)).is_batch).root
         raise LostQueuesError(
-            f"{folder}: entries that were there are lost, of {_text(queues, refused)};"
-            " nothing was changed: restore the folder from a copy, or run `cometmq store rebuild`,"
-            " which makes the queues again from the log"
+            f"{folder}: the last entries of {_text(queues, refused)} are lost; nothing was"
+            " changed: restore the folder from a copy, or run `cometmq store rebuild`, which"
+            " rebuilds the queues from the log"
         )
 
 
@@ -229,9 +229,9 @@ def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
                 segments.directory,  # Before its first file.
                 end.reaches % segments.size,
                 f"the last of the {end.next_offset} messages of {key.topic}/{key.queue_id} was"
-                f" here, and the log has it no more, only those up to {queue.max_offset - 1};"
-                " restore the log from a copy, or let the queue go on behind these with"
-                " `cometmq store rebuild`",
+                f" here, but the log now has only those up to {queue.max_offset - 1}; restore"
+                " the log from a copy, or let the queue go on after these with `cometmq store"
+                " rebuild`",
             )
         queue.hold_at(end.next_offset)
 

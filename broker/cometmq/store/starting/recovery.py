@@ -218,8 +218,8 @@ def find_end(
         raise CorruptionError(
             path,
             position,
-            f"{problem}: look whether the disk that it is on is mounted, and restore the missing"
-            " files from a copy; `cometmq store repair` says what is lost without them",
+            f"{problem}: check that its disk is mounted, and restore the missing files from a"
+            " copy; `cometmq store repair` says what is lost without them",
         )
     scan = start.scan(segments, start.scan_from)
     for each in scan.stretches():
@@ -236,7 +236,7 @@ def missing_files(segments: Segments, missing_end: int) -> tuple[int, str]:
     """Return where files of the log are missing, and the reason."""
     place, what = segments.data_limit, "ends here, but it was on the disk up to"
     if segments.first_offset > missing_end:
-        place, what = segments.first_offset, "begins here, but nothing had expired behind"
+        place, what = segments.first_offset, "begins here, but nothing had expired after"
     return place, f"the log {what} {missing_end}"
 
 
@@ -254,7 +254,7 @@ def end_at(
     if verdict is Verdict.CORRUPT:
         raise CorruptionError(
             *segments.place_of(offset),
-            "the record here is not the next one of its queue, and so much stands behind it that it"
+            "the record here is not the next one of its queue, and so much follows it that it"
             " must have been safe on the disk; restore the log from a copy",
         )
     return LogEnd(offset, written)
@@ -291,11 +291,11 @@ def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool)
     elif clean:
         why += ", but the store was shut down cleanly"
     else:
-        why += ", but records stand so far behind it that it must have been safe on the disk"
+        why += ", but records follow so far after it that it must have been safe on the disk"
     return CorruptionError(
         *segments.place_of(end),
-        f"{why}; restore the log from a copy, or mend it with `cometmq store repair`, which says"
-        " first what it would do",
+        f"{why}; restore the log from a copy, or repair it with `cometmq store repair`, which"
+        " first says what it would do",
     )
 
 
@@ -307,11 +307,12 @@ def gap_in_log(segments: Segments, gap: MissingEntriesError) -> CorruptionError:
     return CorruptionError(
         *segments.place_of(gap.physical_offset),
         f"this record, at physical offset {gap.physical_offset}, says that it is message"
-        f" {gap.queue_offset} of {gap.topic}/{gap.queue_id}, and the log has none from {gap.end} to"
-        f" {gap.queue_offset - 1}: restore the log from a copy. Without one, run `cometmq store"
-        " repair --dry-run`: it finds a single record whose topic, queue or number is wrong, and"
-        " can step over it. Only where it finds none, `cometmq store rebuild --accept-gaps` lets"
-        " the queue begin behind the gap, and puts the sound messages in front of it out of reach",
+        f" {gap.queue_offset} of {gap.topic}/{gap.queue_id}, but the log has none from {gap.end}"
+        f" to {gap.queue_offset - 1}: restore the log from a copy. Without one, run `cometmq"
+        " store repair --dry-run`: it finds a single record whose topic, queue or number is"
+        " wrong, and can step over it. Only if it finds none, `cometmq store rebuild"
+        " --accept-gaps` lets the queue begin after the gap, and puts the sound messages before"
+        " it out of reach",
     )
 
 

@@ -44,9 +44,9 @@ def in_rocksdb(filesystem: FileSystem, root: str) -> dict[str, str]:
     ]
     if names:
         found[f"{root}/config"] = (
-            f"{some_of(names)}: topics, groups and offsets are in RocksDB, as an Apache broker with"
-            f" storeType=defaultRocksDB keeps them, and {_MOVE_OVER}; plain files beside it are of"
-            " an earlier time"
+            f"{some_of(names)}: topics, groups and offsets are in RocksDB, as an Apache broker"
+            f" with storeType=defaultRocksDB keeps them, and {_MOVE_OVER}; plain files beside it"
+            " are older"
         )
     queues = [f"{root}/{name}" for name in _QUEUE_FOLDERS]
     return found | {path: _QUEUES for path in queues if _is_database(filesystem, path)}

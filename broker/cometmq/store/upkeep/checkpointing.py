@@ -382,7 +382,9 @@ class Checkpointer:
         except OSError as error:
             if not self._is_refused:
                 text = disk_error_text(error)
-                log.error("the checkpoint cannot be written, tried again with the next: %s", text)
+                log.error(
+                    "the checkpoint cannot be written, to be retried with the next one: %s", text
+                )
             self._is_refused = True
         else:
             if self._is_refused:

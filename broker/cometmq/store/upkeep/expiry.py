@@ -83,9 +83,9 @@ class Expiry:
         # Above the first, puts are refused anyway, even if the other is set higher.
         again = min(config.disk_used_percent_max, config.disk_used_percent_force)
         return (
-            f"the disk is {retention.used_percent}% full, and {config.disk_used_percent_max}% is"
-            f" the most; puts are taken again at {again}%: make room, or keep"
-            " less (retention_size_max, retention_hours)"
+            f"the disk is {retention.used_percent}% full, and the limit is"
+            f" {config.disk_used_percent_max}%; puts are accepted again at {again}%: make room,"
+            " or keep less (retention_size_max, retention_hours)"
         )
 
     @property
@@ -144,7 +144,7 @@ class Expiry:
         if (refusal := self.refusal) is not None and not was_full:
             log.error("puts are refused: %s", refusal)
         elif refusal is None and was_full:
-            log.warning("puts are taken again: the disk is %d%% full", self.disk_used_percent)
+            log.warning("puts are accepted again: the disk is %d%% full", self.disk_used_percent)
         if self._segments.lack is not None:
             self._jobs.submit(self._segments.prepare_lacking)
         is_due = _has_passed(self._round_ms, now_ms, self.config.retention_interval_ms)
@@ -197,7 +197,7 @@ class Expiry:
         self._error, text = error, disk_error_text(error)
         if text != self._told:
             self._told = text
-            log.error("what has expired is not all removed, tried again: %s", text)
+            log.error("not all that has expired could be removed, to be retried: %s", text)
 
     def _taken(self) -> None:
         """Log that nothing is left of what was refused, once that is so."""

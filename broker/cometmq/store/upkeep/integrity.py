@@ -364,9 +364,9 @@ def _difference(header: bytes) -> str:
         if crc != crc32c(header[:32]):
             return "has a damaged header"
         if version != VERSION:
-            return f"is of version {version}, this program's is {VERSION}"
+            return f"has version {version}, but this program uses {VERSION}"
         if block_size != BLOCK_SIZE:
-            return f"is of blocks of {block_size} bytes, this program's have {BLOCK_SIZE}"
+            return f"has blocks of {block_size} bytes, but this program uses {BLOCK_SIZE}"
         return "is of another segment, or of segments of another size"
     return "has a damaged header"
 

@@ -137,7 +137,10 @@ class Sealing:
         """Log once why nothing can be sealed now; each tick tries again."""
         if not self._is_refused:
             self._is_refused = True
-            logger.error("sealed data gets no checksums, tried again: %s", disk_error_text(error))
+            logger.error(
+                "no checksums could be written for sealed data, to be retried: %s",
+                disk_error_text(error),
+            )
 
     def _taken(self) -> None:
         if self._is_refused:
@@ -182,7 +185,7 @@ class Sealing:
                 sync()
             except OSError as error:  # In that case less is covered.
                 text = disk_error_text(error)
-                logger.error("checksums of sealed data are not on the disk for sure: %s", text)
+                logger.error("checksums of sealed data may not be on the disk: %s", text)
 
         self._errand.begin(job)
 

@@ -74,8 +74,8 @@ class WriteBehind:
         if self.waiting_size <= size_max:
             return None
         return StoreBusyError(
-            f"{self.waiting_size} bytes of ConsumeQueue entries wait for the disk, and {size_max}"
-            " is the most (consume_queue_unwritten_size_max); try again"
+            f"{self.waiting_size} bytes of ConsumeQueue entries wait for the disk, over the"
+            f" limit of {size_max} (consume_queue_unwritten_size_max); try again"
         )
 
     @property

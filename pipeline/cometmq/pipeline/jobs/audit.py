@@ -275,7 +275,7 @@ class _Audit:
         return [
             (
                 *("short index", name, size, shape.file_size),
-                f"has {size} bytes, but {shape.slots} slots and {shape.items} items take"
+                f"has {size} bytes, but {shape.slots} slots and {shape.items} items make"
                 f" {shape.file_size}",
             )
             for name, size in sizes.items()

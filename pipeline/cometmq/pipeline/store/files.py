@@ -123,7 +123,7 @@ def _checked_path(root: str) -> str:
     path = path.rstrip("/") or "/"
     kind = filesystem.get_file_info(path).type
     if kind == fs.FileType.NotFound and _leads_nowhere(path):
-        problem = "a link to nothing; mount what it leads to, or name the folder of a store"
+        problem = "a dangling link; mount what it leads to, or name the folder of a store"
         raise OptionError(f"path: {root}: {problem}")
     if kind == fs.FileType.NotFound:
         raise OptionError(f"path: {root}: no such folder; name the folder of a store")
@@ -132,7 +132,7 @@ def _checked_path(root: str) -> str:
             f"path: {root}: is a file; name the folder of a store, with {LOG_FOLDER}/"
         )
     if _leads_nowhere(f"{path}/{LOG_FOLDER}"):
-        raise OptionError(f"path: {path}/{LOG_FOLDER}: a link to nothing; mount what it leads to")
+        raise OptionError(f"path: {path}/{LOG_FOLDER}: a dangling link; mount what it leads to")
     if filesystem.get_file_info(f"{path}/{LOG_FOLDER}").type != fs.FileType.Directory:
         hint = " (its parent is one)" if path.endswith(f"/{LOG_FOLDER}") else ""
         raise OptionError(

@@ -231,7 +231,7 @@ class _Scan:
         if not size and not magic:
             return "there are zeros where a record should begin"
         if magic not in _MAGICS:
-            return f"size {size} and magic {magic:#010x} do not begin a record"
+            return f"size {size} and magic {magic:#010x} are not the start of a record"
         if not RECORD_SIZE_MIN <= size <= rest:
             return f"it claims {size} bytes, but {rest} are left"
         at = self._reach(position, size)
