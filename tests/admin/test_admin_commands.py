@@ -85,7 +85,7 @@ def test_offsets_are_shown_set_and_reset(tmp_path: Path) -> None:
         wrong = terminal.run("offset", "reset", "billing", "orders", "--to", "soon", status=2)
         assert "neither first, last, milliseconds" in wrong.stderr
         wrong = terminal.run("offset", "reset", "billing", "orders", "--to", "17", status=2)
-        assert "17 is no time" in wrong.stderr
+        assert "17 is not a time" in wrong.stderr
         assert "`cometmq offset set" in wrong.stderr
         terminal.run("offset", "reset", "billing", "orders", "--to", "1577836800000")
         assert offset() == 0

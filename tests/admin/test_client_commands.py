@@ -337,19 +337,23 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["send", "a b", "x"], 2, "letters, digits"),
         (["send", "orders", ""], 2, "empty"),
         (["send", "orders", "x", "--property", "a"], 2, "write NAME=VALUE"),
-        (["send", "orders", "x", "--lines", "--delay", "1"], 2, "no delays in batches"),
+        (
+            ["send", "orders", "x", "--lines", "--delay", "1"],
+            2,
+            "which --lines sends, cannot be delayed",
+        ),
         (["consume", "orders", "--start", "soon"], 2, "'soon' is neither first, last, milli"),
-        (["message", "find", "orders", "\udcff"], 2, r"'\udcff' is no text in UTF-8"),
-        (["send", "orders", "x", "--key", "\udcff"], 2, r"'\udcff' is no text in UTF-8"),
-        (["topic", "list", "-n", "\udcff:1"], 2, r"'\udcff:1' is no text in UTF-8"),
-        (["message", "find", "orders", ""], 2, "key: must not be empty"),
+        (["message", "find", "orders", "\udcff"], 2, r"'\udcff' is not text in UTF-8"),
+        (["send", "orders", "x", "--key", "\udcff"], 2, r"'\udcff' is not text in UTF-8"),
+        (["topic", "list", "-n", "\udcff:1"], 2, r"'\udcff:1' is not text in UTF-8"),
+        (["message", "find", "orders", ""], 2, "key: it is empty"),
         (["offset", "set", "g", "orders", "broker-a", "0", "9" * 20], 2, "from 0 to 92233"),
         (["consume", "orders", "-g", "a b"], 2, "group"),
         (["consume", "orders", "--filter", "paid, refunded"], 2, "'paid, refunded' is not a tag"),
         (["consume", "orders", "--filter", "paid", "--sql", "a = 1"], 2, "give one"),
         (["tail", "orders", "--filter", "*", "--sql", "a = 1"], 2, "give one"),
         (["dlq", "redrive", "g", "--filter", "paid", "--sql", "a = 1"], 2, "give one"),
-        (["consume", "orders", "--start", "17"], 2, "17 is no time"),
+        (["consume", "orders", "--start", "17"], 2, "17 is not a time"),
         (["topic", "create", "orders", "-q", "0"], 2, "--queues=0"),
         (
             ["group", "create", "g", "--max-retries", "-1"],
@@ -361,20 +365,12 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["send", "orders", "x", "--property", "DELAY=a"], 2, "; use --delay\n"),
         (["send", "orders", "x", "--key", "a b"], 2, "--key 'a b': must be a str"),
         (["send", "orders", "x", "--key", "a b"], 2, "; --key may be repeated\n"),
-        (["send", "orders", "x", "--delay", "nan"], 2, "--delay=nan: must be a number of seconds"),
-        (
-            ["send", "orders", "x", "--delay", "1e308"],
-            2,
-            "--delay=1e+308: must be a number of seconds",
-        ),
-        (
-            ["send", "orders", "x", "--timeout", "1e308"],
-            2,
-            "--timeout=1e+308: must be a number of seconds",
-        ),
-        (["send", "orders", "x", "--tls"], 1, ": the connection ended\nIt took the connection"),
-        (["send", "orders", "x", "--sharding-key", ""], 2, "--sharding-key: must not be empty"),
-        (["consume", "orders", "--filter", "a LIKE 'x'"], 2, "give it as --sql \"a LIKE 'x'\"\n"),
+        (["send", "orders", "x", "--delay", "nan"], 2, "--delay=nan: seconds"),
+        (["send", "orders", "x", "--delay", "1e308"], 2, "--delay=1e+308: seconds"),
+        (["send", "orders", "x", "--timeout", "1e308"], 2, "--timeout=1e+308: seconds"),
+        (["send", "orders", "x", "--tls"], 1, ": the connection ended\nIt accepted the connection"),
+        (["send", "orders", "x", "--sharding-key", ""], 2, "--sharding-key: it is empty"),
+        (["consume", "orders", "--filter", "a LIKE 'x'"], 2, "say so: --sql \"a LIKE 'x'\"\n"),
         (
             ["topic", "create", "orders", "--broker", "b"],
             2,
@@ -469,7 +465,7 @@ def test_a_start_that_counts_for_new_groups_only_says_so(tmp_path: Path) -> None
         assert "goes on where it was" not in terminal.run(*consume, "-c", "1").stderr
         terminal.run("send", "orders", "y")
         again = terminal.run(*consume, "-c", "1").stderr
-        assert "The group billing is there: it goes on where it was" in again
+        assert "The group billing exists: it goes on where it was" in again
         assert "`cometmq offset reset billing orders --to first` moves it" in again
 
     play(tmp_path, scenario)

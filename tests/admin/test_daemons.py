@@ -165,7 +165,7 @@ def test_a_broker_conf_that_does_not_say_where_the_store_is_begins_none(
     [
         (["--host", "0.0.0.0"], "--insecure"),
         (["--host", "nowhere"], "'nowhere' is not a numeric address"),
-        (["--tls", "enforcing"], "--tls enforcing: TLS is not there yet"),
+        (["--tls", "enforcing"], "--tls enforcing: TLS is not supported yet"),
         (["--set", "listen_prt=1"], "did you mean listen_port?"),
         (["--set", "listen_port"], "must be key=value"),
         (["--config", "/nonexistent.toml"], "No such file"),
@@ -217,7 +217,7 @@ def test_a_host_that_is_not_here_is_told_as_the_mistake_that_it_is(
     words = [] if command == "nameserver" else ["--dir", str(tmp_path / "store")]
     status, said = refused(command, "--host", "203.0.113.1", "--insecure", *words)
     assert status == 1
-    assert "the address is not one of this machine's; --host takes one that is" in said
+    assert "the address is not one of this machine's; give one that is with --host" in said
     assert "--metrics-port" not in said
     assert "another port" not in said
 
@@ -258,7 +258,7 @@ def test_a_port_in_use_is_refused_with_the_options_that_take_another(
         where = ["--dir", str(tmp_path), "--metrics-port", "off"]
         status, said = refused(command, *where, option, port)
     assert status == 1
-    assert said.endswith(f"; stop that, or take another port by {said_options}\n")
+    assert said.endswith(f"; stop that, or choose another port with {said_options}\n")
 
 
 @pytest.mark.parametrize("command", ["up", "broker", "nameserver"])

@@ -158,7 +158,7 @@ def test_what_is_printed_comes_out_whole_or_the_command_fails_in_one_line(
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
         )
     assert (tmp_path / "printed").stat().st_size == room
-    said = "Error: what is printed cannot be written: File too large; look where it goes\n"
+    said = "Error: the output cannot be written: File too large; check where it goes\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 

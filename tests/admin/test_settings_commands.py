@@ -13,7 +13,7 @@ from cometmq.client import SyncClient, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-OF_ITS_LIFE = "It holds until the broker ends; the next start goes by its file (--config)"
+OF_ITS_LIFE = "It holds until the broker stops; the next start goes by its file (--config)"
 
 
 def test_settings_are_shown_under_our_names_and_marked_where_they_can_change(

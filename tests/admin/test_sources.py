@@ -67,7 +67,7 @@ def test_a_broker_conf_flushes_asynchronously_unless_it_says_else(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("a.toml", "flush = sync", "Invalid value.*; a text stands in quotes in TOML"),
+        ("a.toml", "flush = sync", "Invalid value.*; a text needs quotes in TOML"),
         ("a.toml", "\udcff", "codec can't decode"),
         ("a.conf", "a=\\u12", "malformed"),
     ],

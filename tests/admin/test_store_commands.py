@@ -345,7 +345,7 @@ def test_dump_finds_by_time_what_lies_in_one_file_with_a_clock_that_was_wrong(
 def test_dump_refuses_a_range_that_ends_in_front_of_its_begin(
     first: tuple[str, str], end: tuple[str, str]
 ) -> None:
-    wanted = f"{first[0]} is not in front of {end[0]}"
+    wanted = f"{first[0]} is not before {end[0]}"
     assert wanted in told(run("dump", *first, *end, ROOT, disk=small_store()), 2)
 
 
@@ -394,7 +394,7 @@ def test_what_verify_could_not_check_is_not_called_sound(monkeypatch: pytest.Mon
     disk = small_store()
     shown = run("verify", ROOT, disk=disk)
     assert shown.exit_code == 1
-    assert "result   nothing found, and not all was checked" in shown.stdout
+    assert "result   nothing found, but not all was checked" in shown.stdout
     document = json.loads(run("verify", "--json", ROOT, disk=disk).stdout)
     assert (document["sound"], document["complete"]) == (False, False)
 
@@ -480,7 +480,7 @@ def test_output_that_cannot_be_written_is_not_the_disk_of_the_store(
             program, stdout=full, stderr=subprocess.PIPE, check=False, env=environment
         )
     said = (
-        b"Error: what is printed cannot be written: No space left on device; look where it goes, it"
+        b"Error: the output cannot be written: No space left on device; check where it goes, it"
         b" is not the store\n"
     )
     assert (ended.returncode, ended.stderr) == (1, said)
@@ -577,7 +577,7 @@ def test_repair_says_which_record_it_writes_right_and_keeps_its_message(real: st
     flip(RealFileSystem(), f"{real}/commitlog/{0:020d}", third["physical_offset"] + 15, 4)
     result = run("repair", "--dry-run", real)
     it = f"T queue {third['queue_id']} offset 3"
-    assert f"would be written right: the record of {third['size']} bytes" in result.stdout
+    assert f"would be corrected: the record of {third['size']} bytes" in result.stdout
     assert f"is {it} (it says that it is T queue {third['queue_id'] + 4} offset" in result.stdout
     done = json.loads(run("repair", "--yes", "--json", real).stdout)
     (head,) = done["written_right"]
@@ -864,7 +864,7 @@ def test_offsets_that_were_given_out_twice_are_to_be_looked_at_and_then_accepted
     batch: bool,
 ) -> None:
     disk, topic = given_twice(batch=batch), BATCHES if batch else "T"
-    look = f"look at the earlier messages by `cometmq store dump {ROOT} --topic {topic}`"
+    look = f"look at the earlier messages with `cometmq store dump {ROOT} --topic {topic}`"
     assert f"next     {look}, send again what is needed\n" in run("verify", ROOT, disk=disk).stdout
     flip(disk, f"{ROOT}/consumequeue/T/1/{0:020d}", 11, 0x40)
     text = run("verify", ROOT, disk=disk).stdout
@@ -879,7 +879,9 @@ def test_a_damaged_list_of_where_the_queues_end_has_an_advice_of_its_own() -> No
     flip(disk, f"{ROOT}/{QUEUE_ENDS_NAME}", 20)
     text = run("verify", ROOT, disk=disk).stdout
     assert "1 finding: 1 queue ends" in text
-    assert "next     start the broker once all queues are there, as it would miss none" in text
+    assert (
+        "next     start the broker once all queues are there, as it would not notice a missing one"
+    ) in text
     file = disk.open(f"{ROOT}/checkpoint")
     sound = file.read(file.size(), 0)
     file.resize(5)

@@ -54,14 +54,14 @@ def test_a_gap_is_accepted_by_name_alone_and_then_verify_sends_nobody_to_a_rebui
         change(disk, number, "a queue that is not there")
     overwrite(disk, queue, 0, bytes(15 * ENTRY_SIZE))  # No entry is left that could tell.
     assert "restore the log from a copy" in next_step(disk)
-    assert f"rebuild --accept-gaps {ROOT}` puts all messages in front of these" in next_step(disk)
+    assert f"rebuild --accept-gaps {ROOT}` puts all messages before these" in next_step(disk)
     refused = run("rebuild", disk=disk)
     assert refused.exit_code == 1
     assert "says that it is message 7 of T/0, but the log has none from 5 to 6" in refused.stderr
     assert "repair --dry-run" in refused.stderr
     done = run("rebuild", "--accept-gaps", disk=disk)
     assert done.exit_code == 0
-    assert "queue T/0 begins behind a gap, what is in front of it is out of reach" in done.stdout
+    assert "queue T/0 begins after a gap; what is before it is out of reach" in done.stdout
     text = run("verify", disk=disk).stdout
     assert ": 5 out of reach\n" in text
     assert "dump /s --topic T`, send again what is needed" in next_step(disk)
@@ -77,7 +77,7 @@ def test_what_a_repair_put_in_the_place_of_damage_is_of_no_deleted_topic() -> No
     assert store.close(2)
     text = run("rebuild", disk=disk).stdout
     assert "COMETMQ" not in text
-    assert "1 record in the place of damaged bytes, of a repair\n" in text
+    assert "1 record that a repair put in place of damaged bytes\n" in text
 
 
 @pytest.mark.parametrize("close", [True, False])
@@ -88,11 +88,11 @@ def test_zeros_where_the_log_was_safe_are_given_up_with_a_word(close: bool) -> N
     overwrite(disk, LOG, start, bytes(end - start))
     will = run("repair", "--dry-run", disk=disk).stdout
     assert will.startswith(
-        f"would be given up: {end - start} B of the log where zeros stand now: it was safe on the"
+        f"would be given up: {end - start} B of the log that is now zeros: it was safe on the"
         f" disk up to physical offset {end}, and ends at {start} now; "
     )
     assert ("  lost: T queue 1 offset 13 to 14; the next message gets 13\n" in will) is close
-    assert ("only the log may have known, and those are not named" in will) is not close
+    assert ("may have been in the log only, and those are not named" in will) is not close
     plan = json.loads(run("repair", "--dry-run", "--json", disk=disk).stdout)
     assert (plan["safe_to"], plan["blank_size"]) == (end, end - start)
     assert run("repair", "--yes", disk=disk).stdout.startswith("given up: ")
@@ -108,9 +108,9 @@ def test_of_a_killed_store_a_step_says_what_it_may_hide_and_nothing_of_other_off
     text = run("repair", "--dry-run", disk=disk).stdout
     assert text.startswith("would be stepped over: ")
     assert (
-        "may have held the last message of a queue, of which nothing else tells" in text
+        "may have held the last message of a queue, which nothing else records" in text
     ) is not close
-    assert "of its last messages" not in text
+    assert "its last messages" not in text
     assert "as well" not in text
 
 
@@ -121,5 +121,5 @@ def test_a_torn_tail_is_no_loss_of_what_was_safe() -> None:
     overwrite(disk, LOG, end, b"torn")
     text = run("repair", "--dry-run", disk=disk).stdout
     assert text.startswith("would be cut off: 4 B, the torn tail")
-    assert "only the log" not in text
+    assert "in the log only" not in text
     assert "given up" not in text

@@ -61,7 +61,10 @@ def test_files_that_the_end_of_the_log_lacks_are_missed(kept: int, clean: bool) 
     end = inspect(disk, ROOT, SMALL).start.synced_offset
     for path in sorted(contents(disk, f"{ROOT}/commitlog"))[kept:]:
         disk.remove(path)
-    text = f"from 0 to {kept * 4096} and was on the disk up to {end}, files are missing"
+    text = (
+        f"files of the log are missing: it is there from 0 to {kept * 4096},"
+        f" but was on the disk up to {end}; a start"
+    )
     assert text in stat(disk)
     assert summary_of(disk).missing_end == end
 
@@ -83,7 +86,7 @@ def test_a_log_that_breaks_off_in_front_of_what_was_synced_is_told(
         overwrite(disk, f"{ROOT}/commitlog/{start:020d}", offset - start, data[:room])
         summary = summary_of(disk)
         assert (summary.end_offset, summary.safe_offset) == (offset, safe_offset)
-        text = f"no sound record begins at {offset}, and the log was safe on the disk up to"
+        text = f"no sound record begins at {offset}, but the log was safe on the disk up to"
         assert f"{text} {safe_offset}: run `cometmq store verify`" in stat(disk)
 
 

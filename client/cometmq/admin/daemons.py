@@ -125,7 +125,7 @@ def gathered(
     from cometmq.nameserver.config import SETTINGS
 
     if tls != "off":
-        raise click.UsageError(f"--tls {tls}: TLS is not there yet; only --tls off works")
+        raise click.UsageError(f"--tls {tls}: TLS is not supported yet; only --tls off works")
     settings = Settings(main)
     if file is not None:
         settings.add_file(file)
@@ -246,7 +246,7 @@ def _other_port(error: BaseException) -> str:
     command = click.get_current_context().command
     names = [each.opts[0] for each in command.params if isinstance(each.type, click.IntRange)]
     ports = " or ".join(name for name in names if name.endswith("port"))
-    return f"; stop that, or take another port by {ports}"
+    return f"; stop that, or choose another port with {ports}"
 
 
 def open_metrics(
@@ -265,10 +265,10 @@ def open_metrics(
         (listening,) = listen_on([Host(config.bind_address, config.metrics_port)])
     except ListenError as error:
         if getattr(error.__cause__, "errno", None) == errno.EADDRNOTAVAIL:
-            raise ListenError(f"{error}; --host takes one that is") from error
+            raise ListenError(f"{error}; give one that is with --host") from error
         if not may_differ:
             raise ListenError(
-                f"metrics: {error}; --metrics-port takes another, 0 any free one"
+                f"metrics: {error}; choose another with --metrics-port, or 0 for any free one"
             ) from error
         logging.getLogger("cometmq").warning("metrics: %s; any free one is used instead", error)
         (listening,) = listen_on([Host(config.bind_address, 0)])

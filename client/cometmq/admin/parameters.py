@@ -18,7 +18,7 @@ class NumberParameter(click.FloatRange):
         """Return the number."""
         number = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value} is no number to count with", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
@@ -52,8 +52,8 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
             if _MS_DIGITS_MIN <= len(text) <= _MS_DIGITS_MAX and (found := _time_of(int(text))):
                 return found
             self.fail(
-                f"{text} is no time: write one like 2026-11-21T10:00:00, or milliseconds since"
-                f" 1970, such as {_NOW_LIKE}{self._instead}",
+                f"{text} is not a time: write one like 2026-11-21T10:00:00, or milliseconds"
+                f" since 1970, such as {_NOW_LIKE}{self._instead}",
                 param,
                 ctx,
             )

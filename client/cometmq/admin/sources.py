@@ -98,7 +98,7 @@ class Settings:
             else:
                 self._add_properties(path, content)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, BodyError) as error:
-            hint = "; a text stands in quotes in TOML" if "Invalid value" in str(error) else ""
+            hint = "; a text needs quotes in TOML" if "Invalid value" in str(error) else ""
             raise click.UsageError(f"--config {path}: {error}{hint}") from error
 
     def _add_toml(self, path: str, text: str) -> None:

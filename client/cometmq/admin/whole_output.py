@@ -36,9 +36,7 @@ def whole_output() -> Generator[None, None, None]:
         raise problem
     if not isinstance(problem, BrokenPipeError):  # Otherwise the reader has seen enough.
         why = problem.strerror or problem
-        print(
-            f"Error: what is printed cannot be written: {why}; look where it goes", file=sys.stderr
-        )
+        print(f"Error: the output cannot be written: {why}; check where it goes", file=sys.stderr)
     raise SystemExit(1)
 
 

@@ -120,8 +120,8 @@ async def _tell_first(mq: Client, topic: str, group: str, *, may_wait: bool, beg
     """Tell the user what to know before consuming; `NetworkError` without a name server."""
     if begins and group in {each.name for each in await mq.admin.groups()}:
         warn(
-            f"The group {group} is there: it goes on where it was, wherever --start would begin."
-            f" `cometmq offset reset {group} {topic} --to first` moves it."
+            f"The group {group} exists: it goes on where it was, whatever --start says. `cometmq"
+            f" offset reset {group} {topic} --to first` moves it."
         )
     try:
         await mq.admin.route(topic)
@@ -163,7 +163,7 @@ async def _why_nothing(mq: Client, topic: str, group: str, queues: list[Queue]) 
     if any(queue.topic == topic for queue in queues):
         return None
     if group not in groups:
-        create = f"`cometmq group create {group}` makes it, where brokers do not by themselves"
+        create = f"`cometmq group create {group}` creates it, if brokers do not by themselves"
         return f"nothing could be read: no broker knows the group {group} yet; {create}"
     warn(
         f"No queue of {topic} was for this member: others have them, or it ended too soon."

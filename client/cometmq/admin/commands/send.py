@@ -74,7 +74,9 @@ async def send(
         ]
     else:
         if delay is not None:
-            raise click.UsageError("--delay: there are no delays in batches, which --lines sends")
+            raise click.UsageError(
+                "--delay: messages in batches, which --lines sends, cannot be delayed"
+            )
         messages = [
             NewMessage(body=line, keys=keys, tag=tag, properties=properties)
             for line in data.splitlines()

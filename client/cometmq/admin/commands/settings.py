@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cometmq.client import Client
 
 _FORGETS: Final = (
-    "It holds until the broker ends; the next start goes by its file (--config), flags and"
+    "It holds until the broker stops; the next start goes by its file (--config), flags and"
     " environment, so write it there, too."
 )
 _WRITES: Final = (
@@ -120,8 +120,8 @@ def _check_taken(broker: str, row: _Row, asked: str, after: str) -> None:
     is_ours = row.is_changeable is not None
     if not is_ours and after == row.value and after.lower() != asked.strip().lower():
         raise click.ClickException(
-            f"{broker}: {row.name} is still {after}: it passed over {asked!r}, which it cannot"
-            " read, or which it keeps as it is while it runs"
+            f"{broker}: {row.name} is still {after}: it ignored {asked!r}, which it cannot read,"
+            " or does not change while it runs"
         )
 
 

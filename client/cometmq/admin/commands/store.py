@@ -69,8 +69,7 @@ def errors_told() -> Generator[None, None, None]:
         if error.filename is None:
             problem = error.strerror or error
             raise click.ClickException(
-                f"what is printed cannot be written: {problem}; look where it goes, it is not the"
-                " store"
+                f"the output cannot be written: {problem}; check where it goes, it is not the store"
             ) from error
         raise click.ClickException(one_line(disk_error_text(error))) from error
 
@@ -272,29 +271,30 @@ def _damages(inspected: Inspected, summary: Summary) -> Iterator[str]:
         yield f"{path}: {problem}; a start refuses the store"
     if summary.missing_end is not None:
         yield (
-            f"of the log, which is there from {summary.first_offset} to"
-            f" {inspected.segments.data_limit} and was on the disk up to {summary.missing_end},"
-            " files are missing; a start refuses the store: run `cometmq store verify`"
+            f"files of the log are missing: it is there from {summary.first_offset} to"
+            f" {inspected.segments.data_limit}, but was on the disk up to {summary.missing_end};"
+            " a start refuses the store: run `cometmq store verify`"
         )
     if summary.safe_offset is not None:
         yield (
-            f"no sound record begins at {summary.end_offset}, and the log was safe on the disk up"
-            f" to {summary.safe_offset}: run `cometmq store verify`"
+            f"no sound record begins at {summary.end_offset}, but the log was safe on the disk"
+            f" up to {summary.safe_offset}: run `cometmq store verify`"
         )
     if short := summary.short_queues:
         first = short[0]
         more = f" and {len(short) - 1} more" if len(short) > 1 else ""
         yield (
             f"the sound entries of queue {first.queue_id} of {first.topic} end at"
-            f" {first.max_offset}, and it had messages up to {first.known_offset}{more}: run"
+            f" {first.max_offset}, but it had messages up to {first.known_offset}{more}: run"
             " `cometmq store verify`"
         )
     for path, length in list(summary.odd_index_files.items())[:1]:
         odd = len(summary.odd_index_files)
         yield (
-            f"{path}{f' and {odd - 1} more' if odd > 1 else ''}: {length} bytes, which is no size"
-            f" of an index file of {summary.index_slots} slots and {summary.index_items} items; a"
-            " start refuses the store: run `cometmq store verify`"
+            f"{path}{f' and {odd - 1} more' if odd > 1 else ''}: {length} bytes, which is not"
+            f" the size of an index file of {summary.index_slots} slots and"
+            f" {summary.index_items} items; a start refuses the store: run `cometmq store"
+            " verify`"
         )
     for problem in inspected.damaged_tables.refused.values():
         yield f"{problem}; a start refuses the store"

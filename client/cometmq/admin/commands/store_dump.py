@@ -144,7 +144,7 @@ def dump(
         warn(f"no record matches; {_there_text(inspected, topic)}")
     if physical is not None and not count:
         place = f"begins at {at}" if end is None else f"reaches into {at}..{end}"
-        raise click.ClickException(f"no record that is wanted {place}")
+        raise click.ClickException(f"no matching record {place}")
     if is_damaged:
         raise click.exceptions.Exit(1)
 
@@ -152,7 +152,7 @@ def dump(
 def _refuse_empty(from_name: str, first: int | None, to_name: str, end: int | None) -> None:
     """Refuse a range that cannot contain any record."""
     if first is not None and end is not None and first >= end:
-        raise click.UsageError(f"{from_name} is not in front of {to_name}, so no record is between")
+        raise click.UsageError(f"{from_name} is not before {to_name}, so no record is between them")
 
 
 def _warn_of_damage(damages: Sequence[Damage], at: int, end: int | None) -> bool:

@@ -93,7 +93,7 @@ def rebuild(
 def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tuple[str, str]]:
     yield "store", root
     yield "read", f"{count_text(rebuilt.records, 'record')} in {seconds:.1f} s"
-    yield "made anew", ", ".join(f"{name}/" for name in rebuilt.swapped)
+    yield "rebuilt", ", ".join(f"{name}/" for name in rebuilt.swapped)
     yield "queues", f"{rebuilt.queues}, with {count_text(rebuilt.entries, 'entry')}"
     if rebuilt.kept_queues:
         yield (
@@ -104,13 +104,13 @@ def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tupl
     for topic, count in sorted(rebuilt.deleted_topics.items()):
         yield "left out", f"{count_text(count, 'record')} of topic {topic}, which was deleted"
     if rebuilt.fillers:
-        what = "in the place of damaged bytes, of a repair"
+        what = "that a repair put in place of damaged bytes"
         yield "left out", f"{count_text(rebuilt.fillers, 'record')} {what}"
     if rebuilt.left_records:
-        what = "not yet safe on the disk: the next start looks whether they follow, and adds them"
+        what = "not yet safe on the disk: the next start checks whether they follow, and adds them"
         yield "left", f"{count_text(rebuilt.left_records, 'record')} {what}"
     for queue in rebuilt.gaps:
-        yield "gap", f"queue {queue} begins behind a gap, what is in front of it is out of reach"
+        yield "gap", f"queue {queue} begins after a gap; what is before it is out of reach"
 
 
 def _with_shape(

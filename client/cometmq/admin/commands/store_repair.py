@@ -82,7 +82,7 @@ def repair(
         warn("Nothing was changed. To do this, run it again with --yes.")
         raise click.exceptions.Exit(1)
     if plan.blocks and not accept_blocks:
-        warn("Sealed blocks are not what was sealed: restore them from a copy, or take them as")
+        warn("Sealed blocks are not what was sealed: restore them from a copy, or accept them as")
         warn("they are with --accept-blocks. Until then a start that reads them refuses the store.")
         raise click.exceptions.Exit(1)
 
@@ -100,7 +100,7 @@ def _show_plan(
     _show_blocks(inspected, plan, will)
     for head in plan.heads:
         say(
-            f"{will}written right: the record of {head.end - head.start} bytes at physical offset"
+            f"{will}corrected: the record of {head.end - head.start} bytes at physical offset"
             f" {head.start} is {head.truth} ({head.problem})"
         )
     for step in plan.steps:
@@ -155,7 +155,7 @@ def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
         )
     if plan.safe_to is not None:
         say(
-            f"{will}given up: {size_text(plan.blank_size)} of the log where zeros stand now: it was"
+            f"{will}given up: {size_text(plan.blank_size)} of the log that is now zeros: it was"
             f" safe on the disk up to physical offset {plan.safe_to}, and ends at {plan.cut_at}"
             " now; restore it from a copy if there is one"
         )
@@ -167,8 +167,8 @@ def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
         )
     if any(each.has_others for each in plan.lost):
         say(
-            "Offsets are given out again where the log keeps older messages of a queue: reset the"
-            " groups that were further (`cometmq offset reset`)."
+            "Offsets are given out again where the log keeps older messages of a queue: reset"
+            " the groups that were further on (`cometmq offset reset`)."
         )
     if more := _more_lost(inspected, plan):
         say(more)
@@ -181,14 +181,14 @@ def _more_lost(inspected: Inspected, plan: Plan) -> str | None:
         return None
     if plan.cut_at is not None and not plan.is_cut_torn:
         return (
-            "The store was killed: of its last messages only the log may have known, and those are"
-            " not named here; their offsets are given out again as well."
+            "The store was killed: its last messages may have been in the log only, and those"
+            " are not named here; their offsets are given out again as well."
         )
     if any(step.damage.end > settled for step in plan.steps):
         return (
-            "The store was killed: what is stepped over may have held the last message of a queue,"
-            " of which nothing else tells. Such a message is not named here, and its offset is"
-            " given out again."
+            "The store was killed: what is stepped over may have held the last message of a"
+            " queue, which nothing else records. Such a message is not named here, and its"
+            " offset is given out again."
         )
     return None
 

@@ -97,15 +97,15 @@ def _facts(root: str, report: Report, seconds: float) -> Iterator[tuple[str, str
     if report.unsettled_entries or report.unsettled_items:
         yield (
             "left out",
-            f"{report.unsettled_entries} entries and {report.unsettled_items} items that the next"
-            " start makes anew",
+            f"{report.unsettled_entries} entries and {report.unsettled_items} items that the"
+            " next start rebuilds",
         )
     if report.records_of_deleted_topics:
         yield "deleted", f"{report.records_of_deleted_topics} records of topics that are gone"
     for note in report.notes:
         yield "note", note
     if report.is_sound:
-        yield "result", "sound" if report.is_complete else "nothing found, and not all was checked"
+        yield "result", "sound" if report.is_complete else "nothing found, but not all was checked"
     else:
         kinds = ", ".join(f"{count} {kind.value}" for kind, count in report.counts.items())
         yield "result", f"{count_text(report.found, 'finding')}: {kinds}"
@@ -139,17 +139,18 @@ def _next_step(root: str, report: Report) -> str:
             f" and run `cometmq store repair --dry-run {root}`"
         )
     for kind in kinds & {Kind.ROCKSDB, Kind.REFUSED}:
-        return f"do as stands beside `{kind.value}`, and run it again"
+        return f"do what it says beside `{kind.value}`, and run this again"
     if Kind.CONFIG_FILE in kinds:
         return "restore the files of config/ that are named from a copy"
     made_by_a_start = {Kind.CHECKPOINT, Kind.QUEUE_ENDS}
     if kinds <= made_by_a_start:
-        look = " once all queues are there, as it would miss none" * (Kind.QUEUE_ENDS in kinds)
-        return f"start the broker{look}: it makes the files that are named anew"
+        is_list = Kind.QUEUE_ENDS in kinds
+        look = " once all queues are there, as it would not notice a missing one" * is_list
+        return f"start the broker{look}: it writes the named files anew"
     steps: list[str] = []
     if kinds & _IN_NO_QUEUE:
         steps.append(
-            f"look at the earlier messages by `cometmq store dump {root} --topic"
+            f"look at the earlier messages with `cometmq store dump {root} --topic"
             f" {_topic_in_no_queue(report)}`, send again what is needed"
         )
     to_rebuild = kinds - made_by_a_start - {Kind.MISPLACED} - _IN_NO_QUEUE
@@ -161,9 +162,9 @@ def _next_step(root: str, report: Report) -> str:
         option = "--accept-restarts " * (Kind.OFFSET_TWICE in kinds)
         if report.queues_with_gaps and Kind.OUT_OF_REACH not in kinds:
             steps.append(
-                "restore the log from a copy, as it lacks messages (see the notes): without one,"
-                f" `cometmq store rebuild {option}--accept-gaps {root}` puts all messages in front"
-                " of these out of reach"
+                "restore the log from a copy, as messages are missing from it (see the notes):"
+                f" without one, `cometmq store rebuild {option}--accept-gaps {root}` puts all"
+                " messages before these out of reach"
             )
         else:
             option += "--accept-gaps " * bool(report.queues_with_gaps)

@@ -118,9 +118,9 @@ def up(
     is_there = nameserver.bind_address == broker.bind_address and nameserver.listen_port > 0
     if is_there and nameserver.listen_port in (broker.listen_port, broker.vip_port):
         raise click.UsageError(
-            f"--nameserver-port {nameserver.listen_port}: the broker listens there, at its own port"
-            f" {broker.listen_port} and at {broker.vip_port}, as clients of old expect;"
-            " choose another"
+            f"--nameserver-port {nameserver.listen_port}: the broker listens there, at its own"
+            f" port {broker.listen_port} and at {broker.vip_port}, as old clients expect; choose"
+            " another"
         )
     begin_logs(settings, level=log_level, form=log_format)
     broker = within_limit(broker, raised_limit())

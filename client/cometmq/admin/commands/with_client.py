@@ -86,7 +86,9 @@ def _check_texts(nameserver: str, arguments: Mapping[str, Any]) -> None:
     for name, value in {"nameserver": nameserver, **arguments}.items():
         for text in cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and name != "body" and _SURROGATE.search(text):
-                raise click.UsageError(f"{text!r} is no text in UTF-8, or LANG says another")
+                raise click.UsageError(
+                    f"{text!r} is not text in UTF-8, or LANG says another encoding"
+                )
 
 
 def run_async(main: Coroutine[Any, Any, None]) -> None:
@@ -158,15 +160,15 @@ def _told(error: BaseException) -> click.ClickException:
         what_to_do = "Is it running? `cometmq up` starts a name server and a broker here."
         if "CERTIFICATE_VERIFY_FAILED" in str(error):  # With several name servers, no type says so.
             what_to_do = (
-                "It answers, and --tls-ca does not vouch for it. A certificate must name the"
+                "It answers, but --tls-ca does not vouch for it. A certificate must name the"
                 " address that is connected to, which a broker registers: often an IP address."
             )
         elif "the connection begins with" in str(error):
             what_to_do = "Something else listens there; -n is the address of a name server."
         elif "the connection ended" in str(error):  # Several error types say so.
             what_to_do = (
-                "It took the connection and closed it: has it as many as its connections_max, is"
-                " TLS on at one end only (--tls), or did it end? Its log says which."
+                "It accepted the connection and closed it: has it reached its connections_max,"
+                " is TLS on at one end only (--tls), or did it stop? Its log says which."
             )
         return click.ClickException(f"{error}\n{what_to_do}")
     return click.ClickException(str(error))
