@@ -187,7 +187,7 @@ def test_an_address_to_advertise_must_be_one(tmp_path: Path) -> None:
     words = ["broker", "--dir", str(tmp_path), "--host", "0.0.0.0", "--insecure"]
     status, said = refused(*words)
     assert status == 2
-    assert "say which it is, as in --advertise" in re.sub(r"\s+", " ", said)
+    assert "give one, as in --advertise" in re.sub(r"\s+", " ", said)
     status, said = refused(*words, "--advertise", "no.such.host.invalid")
     assert status == 2
     assert "--advertise no.such.host.invalid: N" in said  # The system's words without a number.

@@ -184,8 +184,8 @@ def test_what_counts_of_several_sources_is_refused_as_what_it_is(tmp_path: Path)
     ):
         broker_config(BrokerConfig(), settings)
     settings.add_pairs(["listen_port=70002"])
-    with pytest.raises(click.UsageError, match=r"^--set listen_port: 70002 is no port"):
+    with pytest.raises(click.UsageError, match=r"^--set listen_port: 70002 is not a port"):
         broker_config(BrokerConfig(), settings)
     settings.add(BROKER, {"listen_port": 70003})
-    with pytest.raises(click.UsageError, match=r"^listen_port: 70003 is no port"):
+    with pytest.raises(click.UsageError, match=r"^listen_port: 70003 is not a port"):
         broker_config(BrokerConfig(), settings)

@@ -133,7 +133,7 @@ def test_a_level_whose_queue_lost_a_file_says_so_and_the_others_go_on(
     broker.start(broker.disk)
     broker.pass_time(5 * SECOND)
     assert broker.bodies() == [b"0", b"1", b"2", b"3", b"of another level"]
-    text = "level 1 delivers nothing from message 4 on, tried again in 60 s: "
+    text = "level 1 delivers nothing from message 4 on, retried in 60 s: "
     assert caplog.text.count(text) == 1
     assert "is missing; `cometmq store rebuild` rebuilds the queue" in caplog.text
     broker.pass_time(STUCK_MS - 1)

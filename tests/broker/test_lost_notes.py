@@ -39,7 +39,7 @@ def test_a_store_that_is_whole_is_opened_without_a_word(
 
 
 @pytest.mark.parametrize(
-    ("name", "what"), [("checkpoint", "read the whole log"), ("queue_ends.json", "miss a queue")]
+    ("name", "what"), [("checkpoint", "read the whole log"), ("queue_ends.json", "notice a queue")]
 )
 @pytest.mark.parametrize("size", [0, 20])
 def test_a_note_that_is_damaged_is_named(
@@ -55,7 +55,9 @@ def test_a_note_that_is_damaged_is_named(
     file.close()
     Wired(config, shut_down, threads=False).close()
     (message,) = caplog.messages
-    assert message.startswith(f"{config.store_path}/{name}: was damaged or missing, and was made")
+    assert message.startswith(
+        f"{config.store_path}/{name}: was damaged or missing, and was written"
+    )
     assert what in message
     caplog.clear()
     Wired(config, shut_down, threads=False).close()

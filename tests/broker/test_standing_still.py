@@ -65,7 +65,7 @@ def test_a_damaged_level_stands_still_and_the_others_do_not(
         broker.pass_time(DELAY)
         assert broker.bodies()[-1] == b"soon"
         assert errors(caplog)[0].startswith(
-            "delayed messages of level 2 stand still, and no more are taken: "
+            "delayed messages of level 2 are stuck, and no more are accepted: "
         )
         info = broker.ask(Command.request(RequestCode.GET_BROKER_RUNTIME_INFO))
         assert b"scheduleMessageOffset_1" in (info.body or b"")
@@ -114,7 +114,7 @@ def test_transactions_stand_still_and_all_else_does_not(
         caplog.clear()
         shop.start(shop.disk)
         (told,) = errors(caplog)
-        assert told.startswith("transactions stand still, and no new ones are taken: ")
+        assert told.startswith("transactions are stuck, and no new ones are accepted: ")
         assert shop.ask(send_request(TOPIC, b"plain")).code == ResponseCode.SUCCESS
         for request in (shop.half_request(b"refused"), shop.end_request(waiting, COMMIT)):
             refused = shop.ask(request)

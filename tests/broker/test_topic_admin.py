@@ -396,6 +396,6 @@ def test_a_disk_that_refuses_to_delete_is_told_of(tmp_path: Path) -> None:
     disk.hook = refuse("rename")
     answer = delete(wired, peer, "T")
     assert answer.code == 1
-    assert "ask again" in (answer.remark or "")
+    assert "try again" in (answer.remark or "")
     assert delete(wired, peer, "T").code == 0
     wired.close()

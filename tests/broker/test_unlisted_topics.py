@@ -102,7 +102,7 @@ def test_a_start_says_that_it_made_the_queues_again_when_their_folder_was_lost(
     disk.rename(f"{root}/consumequeue", "/lost")
     wired = Wired(CONFIG, disk, threads=False)
     (message,) = caplog.messages  # It counts only the ordinary queues, and B has batch queues.
-    assert message.startswith(f"{root}/consumequeue: was missing: 2 queues were made again")
+    assert message.startswith(f"{root}/consumequeue: was missing: 2 queues were rebuilt")
     assert wired.broker.store.max_offset("orders", 7) == 1
     wired.close()
     caplog.clear()
@@ -218,7 +218,7 @@ def test_a_topic_that_is_made_again_by_hand_is_of_the_kind_that_its_queues_are(
     if is_refused:
         assert answer.code == ResponseCode.INVALID_PARAMETER
         assert answer.remark is not None
-        assert f"topic {topic}: it has queues with messages here, which are" in answer.remark
+        assert f"topic {topic}: has queues with messages here, which are" in answer.remark
         assert wired.broker.state.topics.find(topic) is None
     else:
         assert answer.code == 0, answer.remark

@@ -69,7 +69,7 @@ def test_a_key_like_no_other_is_refused_without_one() -> None:
         ({"listen_port": 1.5}, "listen_port: '1.5' is not an integer"),
         ({"orderMessageEnable": "yes"}, "orderMessageEnable: 'yes' is not true or false"),
         ({"bind_address": 5}, "bind_address: '5' is not a text"),
-        ({"listen_port": 65536}, "listen_port: 65536 is no port"),
+        ({"listen_port": 65536}, "listen_port: 65536 is not a port"),
         ({"topics_max": 0}, "topics_max: 0 is not positive"),
         ({"scanNotActiveBrokerInterval": "-1"}, "scan_interval_ms: -1 is not positive"),
     ],

@@ -121,7 +121,7 @@ def test_a_registration_that_is_outranked_is_answered_with_success(
     registered(server, header_of(address="new"), table_of(["T1", "T2"], state_version=2))
     registered(server, header_of(address="old"), table_of(["T1", "T2"], state_version=1))
     assert addresses_of(server, "T1") == {"broker-a": {"0": "new"}}
-    assert "a newer one has its place" in caplog.text
+    assert "a newer one has replaced it" in caplog.text
 
 
 def test_two_brokers_of_one_name_are_told_apart_in_the_log(
@@ -131,15 +131,15 @@ def test_two_brokers_of_one_name_are_told_apart_in_the_log(
         registered(server, header_of(address=address))
     turns = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [turn.split(", which")[0] for turn in turns] == [
-        "broker 'broker-a' id 0 at 'b:10911' takes the place of the one at 'a:10911'",
-        "broker 'broker-a' id 0 at 'a:10911' takes the place of the one at 'b:10911'",
+        "broker 'broker-a' id 0 at 'b:10911' replaces the one at 'a:10911'",
+        "broker 'broker-a' id 0 at 'a:10911' replaces the one at 'b:10911'",
     ]
     assert "--name" in turns[0]
     caplog.clear()
     leaving = broker.UnregisterBroker("broker-a", "a:10911", "C", 0)
     assert ask(server, Code.UNREGISTER_BROKER, leaving).code == 0
     registered(server, header_of(address="c:10911"))
-    assert "takes the place" not in caplog.text
+    assert "replaces the one" not in caplog.text
 
 
 def test_a_broker_leaves(server: NameServer) -> None:

@@ -33,7 +33,7 @@ def test_a_part_of_a_frame_is_refused(size: int) -> None:
 @pytest.mark.parametrize("more", [b"x", FRAME])
 def test_what_stands_behind_a_frame_is_refused(more: bytes) -> None:
     with pytest.raises(
-        RemoteProtocolError, match=f"{len(more)} bytes behind .* ends at {len(FRAME)}"
+        RemoteProtocolError, match=f"{len(more)} bytes after .* ends at {len(FRAME)}"
     ):
         decode_frame(FRAME + more)
 

@@ -92,8 +92,10 @@ class Changes:
             if unsaved:
                 response = change.request.answer(
                     ResponseCode.SYSTEM_ERROR,
-                    remark=f"the change is in force but not saved: {', '.join(unsaved)} cannot be"
-                    " written; it is tried again",
+                    remark=(
+                        f"the change is in force but not saved: {', '.join(unsaved)} cannot be"
+                        " written; this is retried"
+                    ),
                 )
             change.peer.answer(change.request, response)
 

@@ -170,13 +170,13 @@ class BrokerConfig:
         """Refuse settings that no broker could work with."""
         for name, port in (("listen_port", self.listen_port), ("metrics_port", self.metrics_port)):
             if port is not None and not 0 <= port <= 65535:
-                raise ConfigError(f"{name}: {port} is no port")
+                raise ConfigError(f"{name}: {port} is not a port")
         if problem := exposure(self.bind_address, insecure=self.insecure):
             raise ConfigError(f"bind_address: {problem}")
         if self.broker_id:
             raise ConfigError(
-                f"broker_id: {self.broker_id}: only 0, a master, is there yet, and no client sends"
-                " to any other; another broker has another broker_name"
+                f"broker_id: {self.broker_id}: only 0, a master, is supported yet, and no client"
+                " sends to any other; give another broker another broker_name"
             )
         if not self.store_path:
             raise ConfigError("store_path: it is empty; name the folder of the store (--dir)")
@@ -192,7 +192,7 @@ class BrokerConfig:
         if kept is not None and kept < segment_size:
             raise ConfigError(
                 f"retention_size_max: {kept} bytes are less than one segment of {segment_size}:"
-                " nothing would be kept but the last one; 10GiB is how to write more"
+                " only the last one would be kept; write a larger size like 10GiB"
             )
 
     def _check_names(self) -> None:
@@ -216,8 +216,8 @@ class BrokerConfig:
             raise ConfigError(f"{shown} is not a numeric address") from None
         if address.is_unspecified:
             raise ConfigError(
-                f"{shown} is none that a client can connect to: say which it is,"
-                " as in --advertise 10.0.0.5 (advertise_address)"
+                f"{shown} is not one that a client can connect to: give one, as in --advertise"
+                " 10.0.0.5 (advertise_address)"
             )
 
     @property

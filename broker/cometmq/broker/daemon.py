@@ -228,7 +228,7 @@ class Daemon:
         if self.broker.store.failure is not None:
             self.broker.synced()
             raise StoreFailedError(
-                f"the disk failed a sync, so this stops: {self.broker.store.failure}"
+                f"a sync failed, so the broker stops: {self.broker.store.failure}"
             )
         if more:
             return STORE_BUSY_TICK_SECONDS
@@ -272,7 +272,7 @@ class Daemon:
                 try:
                     await trio.to_thread.run_sync(table.write, snapshot)
                 except OSError as error:
-                    log.error("%s cannot be saved, tried again: %s", table.name, error)
+                    log.error("%s cannot be saved, to be retried: %s", table.name, error)
                     await trio.sleep(SAVE_RETRY_SECONDS)
                 else:
                     self.broker.saved(table, version)
@@ -326,4 +326,4 @@ class Daemon:
         for peers in (self.peers, self.registration.peers):
             peers.close("the broker stops")
         if not self.broker.close(self.clock.now_ms()):
-            log.error("the store is not shut down cleanly: the next start reads its tail back")
+            log.error("the store was not shut down cleanly: the next start reads its tail again")

@@ -95,12 +95,13 @@ class DamageMet:
             return
         self._places.add(place)
         log.error(
-            "%s is damaged, and a client came upon it: %s: at byte %d: %s; `cometmq store verify"
-            " %s`, beside the running broker, says what else is, and docs/operations.md what to do",
+            "%s is damaged, and a client came upon it: %s: at byte %d: %s; `cometmq store"
+            " verify %s`, beside the running broker, shows what else is damaged, and"
+            " docs/operations.md what to do",
             *(what, path, position, problem, self._store.root),
         )
         if len(self._places) == PLACES_MAX:
-            log.error("of further damaged messages that clients come upon nothing is told")
+            log.error("further damaged messages that clients come upon are not reported")
 
 
 def _problem(record: Buffer, number: int | None = None) -> str | None:
@@ -113,7 +114,7 @@ def _problem(record: Buffer, number: int | None = None) -> str | None:
     if number not in (None, message.queue_offset) and not is_batch:
         return f"it says that it is message {message.queue_offset} of its queue"
     if not message.is_body_intact():
-        return "its body has another checksum than was stored with it"
+        return "the checksum of its body differs from the stored one"
     if message.is_record_intact() is False:
-        return "it has another checksum than was stored with it"
+        return "its checksum differs from the stored one"
     return None

@@ -117,7 +117,7 @@ class Delays:
         self.tail_offset = saved.tail_offset
         self.damaged_levels = self._runs.damaged()
         for each in self.damaged_levels.items():
-            log.error("delayed messages of level %d stand still, and no more are taken: %s", *each)
+            log.error("delayed messages of level %d are stuck, and no more are accepted: %s", *each)
         self._runs.load(saved.offsets, saved.ahead)
         self.file.loaded()
         return saved.log_offset
@@ -208,7 +208,7 @@ class Delays:
 
     def _rest(self, run: Run, offset: int, now_ms: int, error: StoreFilesError) -> None:
         self._stuck[run] = now_ms
-        text = "level %d delivers nothing from message %d on, tried again in %d s: %s"
+        text = "level %d delivers nothing from message %d on, retried in %d s: %s"
         log.error(text, run.queue_id + 1, offset, STUCK_MS // 1000, error)
 
     def _is_stuck(self, run: Run, now_ms: int) -> bool:

@@ -93,7 +93,7 @@ def _new_producer(unique_id: bytes) -> _Producer:
     if not _ID_SIZE_MIN <= len(unique_id) <= _ID_SIZE_MAX:
         raise RequestError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"IDEMPOTENT: UNIQ_KEY has not {_ID_SIZE_MIN} to {_ID_SIZE_MAX} characters, of"
+            f"IDEMPOTENT: UNIQ_KEY must have {_ID_SIZE_MIN} to {_ID_SIZE_MAX} characters, of"
             f" which the last {_NUMBER_SIZE} count",
         )
     return _Producer(unique_id[:-_NUMBER_SIZE])
@@ -161,7 +161,7 @@ class Idempotence:
         elif place is None and number <= producer.floor:
             raise RequestError(
                 ResponseCode.ILLEGAL_OPERATION,
-                "IDEMPOTENT: its producer has sent so much since that it cannot be told any more"
+                "IDEMPOTENT: its producer has sent so much since that nobody can tell any more"
                 " whether this message is stored",
             )
         return producer, number, place

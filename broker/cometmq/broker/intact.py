@@ -90,7 +90,7 @@ def messages_from(
 def _checked(message: StoredMessage) -> StoredMessage:
     if not message.is_body_intact():
         raise MessageError(
-            f"the message at {message.physical_offset} of the log is damaged: its body has another"
-            " checksum than was stored with it"
+            f"the message at {message.physical_offset} of the log is damaged: the checksum of"
+            " its body differs from the stored one"
         )
     return message

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cometmq.broker.offsets import ConsumerOffsets
 
 _GONE = "missing or empty, and so is its .bak"
-_HELP = "Restore it from a copy, with the broker stopped"
+_HELP = "Stop the broker and restore it from a copy"
 
 
 def lost_tables(groups: Groups, offsets: ConsumerOffsets) -> Iterator[str]:
@@ -27,14 +27,14 @@ def lost_tables(groups: Groups, offsets: ConsumerOffsets) -> Iterator[str]:
     if not offsets.file.is_found and (known := _users(groups.configs())):
         yield (
             f"{offsets.file.name}: {_GONE}, though there are consumer groups ({some_of(known)}):"
-            " what they have consumed is not known any more, and they begin where new groups do."
-            f" {_HELP}, or say with `cometmq offset reset` where each goes on"
+            f" what they have consumed is lost, and they begin where new groups do. {_HELP}, or"
+            " say with `cometmq offset reset` where each goes on"
         )
     if not groups.file.is_found and (known := _users({group for group, _ in offsets.pairs()})):
         yield (
             f"{groups.file.name}: {_GONE}, though groups have consumed ({some_of(known)}): their"
-            f" settings are not known any more, and they get those of new groups. {_HELP}, or set"
-            " them with `cometmq group create`"
+            f" settings are lost, and they get those of new groups. {_HELP}, or set them with"
+            " `cometmq group create`"
         )
 
 

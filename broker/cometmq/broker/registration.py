@@ -117,7 +117,7 @@ class NameServer:
         else:
             self._needs_all = True
             if not self.has_failed:  # One line until it works again.
-                log.warning("not registered at name server %s: %s; going on", self.host, problem)
+                log.warning("not registered at name server %s: %s; retrying", self.host, problem)
         self.has_failed = problem is not None
 
     def lost(self, peer: Peer) -> None:
@@ -134,7 +134,9 @@ class NameServer:
         try:
             await peer.call(request, timeout_ms=GOODBYE_TIMEOUT_MS)
         except NetError as error:
-            log.info("name server %s did not hear the goodbye: %s", self.host, error)
+            log.info(
+                "name server %s could not be told that this broker stops: %s", self.host, error
+            )
         peer.close("the broker stops")
 
 

@@ -54,7 +54,7 @@ class SavedTable:
         loaded = self._file.load(read)
         if loaded.from_backup:
             log.warning(
-                "%s is missing or damaged: what it was at the save before is taken from %s.bak",
+                "%s is missing or damaged: the save before it is taken from %s.bak",
                 self._file.path,
                 self._file.path,
             )

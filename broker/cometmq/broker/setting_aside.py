@@ -44,7 +44,7 @@ def delay_level(properties: bytes) -> int:
     if text is None:
         return 0
     if _NUMBER.fullmatch(text) is None or not -(1 << 31) <= (level := int(text)) < 1 << 31:
-        raise ValueError(f"{text.decode(errors='replace')!r} is no number of 32 bits")
+        raise ValueError(f"{text.decode(errors='replace')!r} is not a number of 32 bits")
     return max(level, 0)
 
 

@@ -204,7 +204,7 @@ PROMISED: Final = {
     "aclEnable": ("false", "there is no access control yet"),
     "authenticationEnabled": ("false", "there is no authentication yet"),
     "authorizationEnabled": ("false", "there is no access control yet"),
-    "brokerPermission": ("6", "a broker that only reads, or only writes, is not there yet"),
+    "brokerPermission": ("6", "a broker that only reads, or only writes, is not supported yet"),
     "brokerRole": ("ASYNC_MASTER", "there are no replicas yet"),
     "enableControllerMode": ("false", "there are no replicas yet"),
     "enableDLegerCommitLog": ("false", "there are no replicas yet"),
@@ -367,7 +367,7 @@ def _applied(base: BrokerConfig, found: Mapping[str, Any]) -> BrokerConfig:
 def _check_promise(key: str, value: object) -> None:
     held, why = PROMISED[key]
     if str(value).strip().lower() != held.lower():
-        raise ConfigError(f"{key}: only {held} holds here: {why}")
+        raise ConfigError(f"{key}: only {held} is supported: {why}")
 
 
 def _check_commit_log(config: BrokerConfig, settings: Mapping[str, object]) -> None:

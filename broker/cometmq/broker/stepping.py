@@ -73,5 +73,5 @@ class Stepping:
         self._is_fetching, self._fetched = False, fetched
 
     def _unreadable(self, error: OSError) -> None:
-        log.error("%s cannot be read, tried again: %s", self._what, error)
+        log.error("%s cannot be read, to be retried: %s", self._what, error)
         self._is_fetching = False

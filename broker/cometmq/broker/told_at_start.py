@@ -20,7 +20,7 @@ _LOG_FILES_MIN: Final = 20
 
 _WITHOUT: Final = {
     CHECKPOINT_NAME: "without it this start read the whole log",
-    QUEUE_ENDS_NAME: "without it this start could not miss a queue that was lost",
+    QUEUE_ENDS_NAME: "without it this start could not notice a queue that was lost",
 }
 """By lost note of the store: the consequence of the loss."""
 
@@ -32,14 +32,14 @@ def told_at_start(
     path = config.store_path
     if store.made_queues:
         yield (
-            f"{path}/consumequeue: was missing: {store.made_queues} queues were made again from the"
-            " log, without what expired; a queue that has no message in the log goes on where it"
-            " was known to end"
+            f"{path}/consumequeue: was missing: {store.made_queues} queues were rebuilt from the"
+            " log, without what expired; a queue that has no message in the log goes on where"
+            " it was known to end"
         )
     for name in store.lost_notes:
         yield (
-            f"{path}/{name}: was damaged or missing, and was made anew: {_WITHOUT[name]}; stop the"
-            " broker and run `cometmq store verify` to see whether more is"
+            f"{path}/{name}: was damaged or missing, and was written anew: {_WITHOUT[name]};"
+            " stop the broker and run `cometmq store verify` to see whether more is"
         )
     if store.kept is not None:
         yield (

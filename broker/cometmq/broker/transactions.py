@@ -124,7 +124,7 @@ class Transactions:
 
     def stand_still(self, error: StoreFilesError) -> None:
         """Stop all transactions: their queues cannot be read until they are rebuilt."""
-        self.damage = f"transactions stand still, and no new ones are taken: {error}"
+        self.damage = f"transactions are stuck, and no new ones are accepted: {error}"
         log.error("%s", self.damage)
         self.table, self.unwritten = TransactionTable(), []
         for topic in (HALF_TOPIC, OP_TOPIC):

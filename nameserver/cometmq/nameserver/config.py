@@ -112,7 +112,7 @@ class NameServerConfig:
         """Refuse settings that no name server could work with."""
         for name, port in (("listen_port", self.listen_port), ("metrics_port", self.metrics_port)):
             if port is not None and not 0 <= port <= 65535:
-                raise ConfigError(f"{name}: {port} is no port")
+                raise ConfigError(f"{name}: {port} is not a port")
         if problem := exposure(self.bind_address, insecure=self.insecure):
             raise ConfigError(f"bind_address: {problem}")
         for field in fields(self):

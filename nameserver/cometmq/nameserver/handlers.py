@@ -79,7 +79,7 @@ def _log_registration(
 ) -> None:
     if not done.is_applied:
         log.warning(
-            "%s: broker %r %r is ignored, a newer one has its place",
+            "%s: broker %r %r is ignored: a newer one has replaced it",
             peer,
             header.broker_name,
             header.broker_addr,
@@ -96,8 +96,8 @@ def _log_registration(
         )
     if done.displaced is not None:
         log.warning(
-            "broker %r id %d at %r takes the place of the one at %r, which clients do not find any"
-            " more: if both are to run, each needs a name of its own (cometmq broker --name)",
+            "broker %r id %d at %r replaces the one at %r, which clients no longer find: if"
+            " both are to run, each needs a name of its own (cometmq broker --name)",
             header.broker_name,
             header.broker_id,
             header.broker_addr,

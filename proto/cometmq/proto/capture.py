@@ -33,6 +33,6 @@ def decode_frame(
     if frame is None:
         raise RemoteProtocolError(f"frame cut short: {len(bytes(data))} bytes of it")
     if rest := parser.pending_size:
-        raise RemoteProtocolError(f"{rest} bytes behind the frame, which ends at {parser.offset}")
+        raise RemoteProtocolError(f"{rest} bytes after the frame, which ends at {parser.offset}")
     serialize_type, header, body = frame
     return DECODERS[serialize_type](header, body, fields_max)

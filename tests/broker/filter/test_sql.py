@@ -40,14 +40,14 @@ def test_expressions_are_refused_and_find_what_apaches_classes_do() -> None:
 @pytest.mark.parametrize(
     ("expression", "problem"),
     [
-        ("a between and", "at line 1, column 11: 'and' cannot stand there"),
-        ("a = 1\nAND b = #", "at line 2, column 9: '#' cannot stand there"),
+        ("a between and", "at line 1, column 11: 'and' is not allowed there"),
+        ("a = 1\nAND b = #", "at line 2, column 9: '#' is not allowed there"),
         ("a >", "something is missing at its end"),
-        ("a = 'x", 'column 5: "\'" cannot stand there'),
+        ("a = 'x", 'column 5: "\'" is not allowed there'),
         ("a = NULL", "NULL cannot be compared: write IS NULL"),
         ("a > 'x'", "'x' cannot be compared: only numbers have an order"),
         ("a BETWEEN 5 AND 2", "the first is greater than the second"),
-        ("5", "5 is no condition"),
+        ("5", "5 is not a condition"),
         ("(a = 1) IN ('x')", "IN looks for a property in strings, a condition is none"),
         ("TRUE = 5", "True cannot be compared with 5"),
         ("a = 9223372036854775808", "is greater than 9223372036854775807"),

@@ -137,7 +137,7 @@ def _problem(error: UnexpectedToken) -> str:
 def _unread(error: UnexpectedInput, found: str) -> str:
     return (
         f"the expression cannot be read at line {error.line}, column {error.column}: {found!r}"
-        " cannot stand there"
+        " is not allowed there"
     )
 
 

@@ -120,7 +120,7 @@ def condition(node: Node) -> Node:
         )
     if node.kind in TRUTHS or (node.kind is Kind.NULL and node.is_literal):
         return node
-    raise FilterSyntaxError(f"{shown(node)} is no condition")
+    raise FilterSyntaxError(f"{shown(node)} is not a condition")
 
 
 def all_of(nodes: Sequence[Node]) -> Node:

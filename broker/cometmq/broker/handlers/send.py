@@ -329,7 +329,7 @@ def body_of(request: Command) -> bytes:
         return request.body
     if request.body is None:
         raise RequestError(
-            ResponseCode.SYSTEM_ERROR, "no body: a message has at least a byte of one"
+            ResponseCode.SYSTEM_ERROR, "no body: a message needs at least one byte of it"
         )
     return bytes(request.body)
 

@@ -135,8 +135,8 @@ def _as_those_here(name: str, attributes: dict[str, str], state: State) -> dict[
         kind = f"{'' if has_batches else 'not '}queue.type={BATCH_QUEUES['queue.type']}"
         raise RequestError(
             ResponseCode.INVALID_PARAMETER,
-            f"topic {name}: it has queues with messages here, which are {kind}: make it so, or"
-            " delete it first",
+            f"topic {name}: has queues with messages here, which are {kind}: create it like"
+            " that, or delete it first",
         )
     return attributes
 
@@ -180,7 +180,7 @@ def _delete_queues(names: list[str], state: State) -> None:
     except OSError as error:
         raise RequestError(
             ResponseCode.SYSTEM_ERROR,
-            f"the disk refuses to delete queues of {', '.join(names)}: {error}; ask again",
+            f"queues of {', '.join(names)} cannot be deleted: {error}; try again",
         ) from error
 
 
@@ -191,7 +191,7 @@ def clean_unused_topic(request: Command, session: Session) -> Command:
     unused = [name for name in state.store.queues.topics() if name not in known]
     _delete_queues(unused, state)
     for name in unused:
-        log.info("the queues of %s, of which there is no topic, are removed", name)
+        log.info("the queues of %s, which is not a topic, are removed", name)
     return request.answer(ResponseCode.SUCCESS)
 
 

@@ -50,8 +50,8 @@ _WORDS: Final = {
     Outcome.COMMITTED: "it was committed",
     Outcome.ROLLED_BACK: "it was rolled back",
     Outcome.GIVEN_UP: "no producer said how it ends, and it was given up",
-    Outcome.MOVED: "how is not remembered any more",
-    Outcome.OVER: "how is not remembered any more",
+    Outcome.MOVED: "how is no longer known",
+    Outcome.OVER: "how is no longer known",
 }
 
 

@@ -215,7 +215,7 @@ class _Inflated:
 def _i32(word: str) -> int:
     number = int(word) if len(word) <= _DIGITS_MAX else _I32_END
     if not -_I32_END <= number < _I32_END:
-        raise ValueError(f"{word[:NAME_SHOWN_MAX]!r} is no 32-bit number")
+        raise ValueError(f"{word[:NAME_SHOWN_MAX]!r} is not a 32-bit number")
     return number
 
 
