@@ -12,6 +12,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -374,6 +375,22 @@ def test_spark_is_started_so_that_no_file_here_hides_a_module_of_pythons(
 
     toy_in(opened, monkeypatch, Job("toy", Settings, toy, "A toy."))
     assert seen == ["1"]
+
+
+def test_no_folder_for_tables_is_made_where_a_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark makes `spark-warehouse` in the working directory, unless it is told of another."""
+    seen: list[str] = []
+
+    def opened(conf: dict[str, str], *, apart: bool) -> Session:
+        assert apart
+        seen.append(conf["spark.sql.warehouse.dir"])
+        return Session()
+
+    monkeypatch.setattr("cometmq.pipeline.spark_session.open_session", opened)
+    toy_command = command.job_command(Job("toy", Settings, toy, "A toy."))
+    for given in ((), ("--conf", "spark.sql.warehouse.dir=/tables")):
+        CliRunner().invoke(toy_command, ["--what", "x", *given])
+    assert seen == [Path(gettempdir()).as_uri(), "/tables"]
 
 
 def test_no_stream_is_started_of_a_job_that_shall_end() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.doctor import INSTALL
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.job import Job, Run
     from cometmq.pipeline.jobs.report import Report
 
+_WAREHOUSE: Final = "spark.sql.warehouse.dir"
+"""The folder for tables, of which jobs make none; by itself Spark makes one where the job runs."""
 _REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """PySpark's loggers that repeat a raised error as JSON."""
 
@@ -51,7 +55,12 @@ def run_in_session(
                 " Connect, which has no JVM here, but jobs need one: leave them out, and give"
                 " --master"
             )
-        given = {"master": master, "app_name": f"cometmq {job.name}", **conf}
+        given = {
+            "master": master,
+            "app_name": f"cometmq {job.name}",
+            _WAREHOUSE: Path(gettempdir()).as_uri(),
+            **conf,
+        }
         try:
             with interrupts_kept(), processes_for(settings):
                 spark = open_session(given, apart=True)
