@@ -1,8 +1,8 @@
 """Every truncation and every flipped byte of a small store: no outcome is a silent loss.
 
-For each damage the outcome is one of: the exact records; a refusal that names the place; a cut at
-or past the last offset known to be synced, with what was cut kept. What no checksum in force covers
-is listed here, byte for byte.
+Each damage has one of these outcomes: the exact records; a refusal that names the place; or a cut
+at or after the last offset known to be synced, with a copy of what was cut. The bytes that no
+checksum in force covers are listed here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Image:
 
 
 def make(config: StoreConfig, *, clean: bool) -> Image:
-    """A store with a few records, checkpointed in the middle, and stopped in one way or another."""
+    """A store with a few records and a checkpoint in between, stopped in one way or another."""
     disk = SimulatedFileSystem()
     store = MessageStore.open("/s", config, now_ms=1, filesystem=disk, threads=False)
     for number in range(COUNT):
@@ -149,7 +149,7 @@ class Outcome:
         return self.refusal is None and self.records == image.records and self.keys == COUNT
 
     def is_honest_cut(self, image: Image, known: int, log: bytes) -> bool:
-        """Whether only what nobody had promised is gone, and kept elsewhere."""
+        """Whether only what was not promised is gone, and is kept elsewhere."""
         count = len(self.records)
         return (
             self.refusal is None
@@ -233,7 +233,7 @@ def test_every_flipped_byte_of_the_log_is_found_unless_no_checksum_covers_it(
 
 
 def uncovered(image: Image) -> Iterator[int]:
-    """Bytes of records that no length, place or checksum of the body covers."""
+    """Return the bytes of records that no length, place or checksum of the body covers."""
     start = 0
     for record in image.records:
         message = read_message(record)
@@ -247,9 +247,9 @@ def uncovered(image: Image) -> Iterator[int]:
 
 
 def flipped(image: Image, path: str, end: int, *, masks: tuple[int, ...] = (0x10,)) -> list[int]:
-    """Flip bits of each byte in turn; the places where the store opens with other records.
+    """Flip bits of each byte in turn; return the places where the store opens with other records.
 
-    More than one, for a byte of several flags: one says how long a host is, others are unseen.
+    Several bits, because of bytes with flags: one says how long a host is, others are not noticed.
     """
     sound = image.files[path]
     unseen: list[int] = []
@@ -275,7 +275,7 @@ def test_every_flipped_byte_of_the_checkpoint_loses_nothing(stopped: Image, kill
 def test_every_flipped_byte_of_what_can_be_made_again_loses_no_record(
     stopped: Image, killed: Image
 ) -> None:
-    """All other files, but for the index: `verify` finds what is wrong there."""
+    """These are all files but the log and the index, in which `verify` finds what is wrong."""
     known = {LOG, QUEUE, "/s/checkpoint"}
     for image in (stopped, killed):
         others = [path for path in image.files if path not in known and "/index/" not in path]

@@ -1,4 +1,4 @@
-"""Damage in a queue of a topic that was deleted and made again concerns that queue alone."""
+"""Damage in a queue of a topic that was deleted and recreated concerns only that queue."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_files_of_a_deleted_topic_that_came_back_are_dropped_by_a_rebuild(
 
 @pytest.mark.parametrize("expired", [0, 2])
 def test_a_torn_number_of_the_first_message_of_a_topic_made_again_is_cut(expired: int) -> None:
-    """It begins at 0, though the log has lost its front: behind the deletion nothing is gone."""
+    """It begins at 0, though the log has lost its front: nothing since the deletion is gone."""
     held = Held()
     held.stop(clean=True)
     drop_segments(held, expired)
@@ -150,7 +150,7 @@ def test_a_damaged_record_right_behind_the_deletion_is_of_the_topic_that_was_mad
 def test_a_first_file_of_a_topic_made_again_does_not_pass_for_expired(
     topic: str, is_lost: bool
 ) -> None:
-    """The list names entries behind *recover from* alone, which are about to be made again."""
+    """The list names only entries after *recover from*, which are about to be rebuilt."""
     held = Held()
     held.store.delete_topics([topic])
     bodies = [b"%d" % number for number in range(ENTRIES_OF_A_FILE + 2)]

@@ -1,4 +1,4 @@
-"""Damage in front of what a start verifies, where it reads the log for the index from there."""
+"""Damage before the part of the log that a start verifies, if it reads more for the index."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHORT = replace(CONFIG, verify_size=1024, integrity=False)
 
 @pytest.fixture(autouse=True, params=["one by one", "in stretches"])
 def _reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read records in both of the ways in which a start may."""
+    """Read records in both ways in which a start may."""
     if request.param == "in stretches":
         monkeypatch.setattr(LogScan, "stretches_after", 0)
 
 
 class Keyed(Held):
-    """A store of which a start verifies the last records alone; each has a key."""
+    """A store of which a start verifies only the last records; each has a key."""
 
     now_ms: int
 
@@ -47,7 +47,7 @@ class Keyed(Held):
         return put.queue_offset
 
     def live(self, *, clean: bool, index: bool = True) -> None:
-        """Be a process for some messages and checkpoints."""
+        """Live as one process for some messages and checkpoints."""
         self.opened(replace(SHORT, index=index))
         for number in range(60):
             self.put(b"more %d" % number)
@@ -56,7 +56,7 @@ class Keyed(Held):
         self.stop(clean=clean)
 
     def damage_behind(self, offset: int) -> str:
-        """Damage the size of the third record behind an offset; returns how its place is named."""
+        """Damage the size of the third record after an offset; return how its place is named."""
         size = CONFIG.segment_size
         segments = Segments(self.disk, f"{ROOT}/commitlog", size)
         places = [each.physical_offset for each in LogScan(segments, 0)]
@@ -69,7 +69,7 @@ class Keyed(Held):
         return f"{path}: at byte {place % size}: no sound record begins here"
 
     def check_refused(self, problem: str) -> None:
-        """It is, with the place, and not a byte is written, not even for a moment."""
+        """Check that a start is refused with the place, and writes nothing, even for a moment."""
         before, operations = contents(self.disk), self.disk.operations
         with pytest.raises(CorruptionError, match=problem):
             self.opened(SHORT)
@@ -100,7 +100,7 @@ def test_it_is_refused_before_a_byte_is_changed_where_the_index_was_off(clean: b
 
 
 def test_it_is_refused_before_a_byte_is_changed_where_the_index_of_a_killed_apache_lags() -> None:
-    """Its brokers sync an index file when it is full."""
+    """Apache's brokers sync an index file when it is full."""
     held = Keyed()
     held.stop(clean=True)
     held.live(clean=False)
@@ -114,7 +114,7 @@ def test_it_is_refused_before_a_byte_is_changed_where_the_index_of_a_killed_apac
 
 
 def test_an_entry_journal_stays_until_the_log_was_read_back() -> None:
-    """Should the disk refuse the log meanwhile, a repair asks the journal what there was."""
+    """If the disk refuses the log meanwhile, a repair asks the journal what was there."""
     held = Tailed("T", WITH_JOURNAL, synced=True)
     (journal,) = held.disk.list(f"{ROOT}/entryjournal")
     flip(held.disk, f"{ROOT}/entryjournal/{journal.name}", journal.size // 2)

@@ -1,4 +1,4 @@
-"""A read that meets damage gives what is in front of it, and then says which message it is."""
+"""A read returns the messages before damage first, and then says which message is damaged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_BOTH_KINDS = pytest.mark.parametrize("topic", ["T", BATCHES])
 
 
 def read(held: Held, way: str, topic: str, offset: int, count: int = 1) -> int:
-    """Read until it is told what there is, as who has the cold fetched does, and up to where."""
+    """Read, fetching cold data as needed; return up to where was read."""
     if way == "the files":
         reader = StoreReader(ROOT, CONFIG, filesystem=held.disk.other_process())
         return reader.read(topic, 0, offset, count).next_begin_offset
@@ -80,7 +80,7 @@ def test_an_entry_that_leads_behind_the_log_is_told_with_the_message_and_its_pla
 ) -> None:
     held = damaged_entry(47, b"\x11", hot_size)
     what = f"{QUEUE}/{SECOND}: at byte 140: the entry of message 47 of T/0 names a record of"
-    assert read(held, way, "T", 45, 5) == 47  # What is in front comes first.
+    assert read(held, way, "T", 45, 5) == 47  # The messages before it come first.
     with pytest.raises(CorruptionError, match=what):
         read(held, way, "T", 47, 5)
 
@@ -102,7 +102,7 @@ def test_a_record_with_a_wrong_magic_is_told_and_not_served(
     overwrite(held.disk, path, place % CONFIG.segment_size + 4, magic)
     what = f"commitlog: at byte {place}: message 7 of {topic}/0: .* the magic 0x{magic.hex()}"
     for first, count in ((5, 3), (5, 5), (6, 1)):
-        assert read(held, way, topic, first, count) == 7  # What is in front comes first.
+        assert read(held, way, topic, first, count) == 7  # The messages before it come first.
     for count in (1, 5):
         with pytest.raises(CorruptionError, match=what):
             read(held, way, topic, 7, count)

@@ -1,4 +1,4 @@
-"""A queue whose files are damaged is neither written nor read; the others do not notice."""
+"""A queue with damaged files is neither written nor read; the other queues are not affected."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_a_lost_file_had_does_not_pass_for_expired(
 
 
 def with_expired_front() -> Held:
-    """A store that was closed, and whose first messages have expired since."""
+    """A closed store, whose first messages have expired since."""
     held = Held()
     for number in range(2 * MESSAGES):
         held.put(b"%d" % number, "Other")
@@ -209,7 +209,7 @@ def test_verify_tells_of_a_hole_at_which_readers_begin(
 
 
 def hole(held: Held, queue: str, entry_size: int, first: int, damage: str) -> None:
-    """Make one of up to ten entries from `first` on, or lose the file that they are in."""
+    """Zero ten entries from `first` on, as far as their file goes, or remove this file."""
     path = list(files_of(held.disk, queue))[first // ENTRIES_OF_A_FILE]
     if damage == "missing":
         held.disk.remove(path)
@@ -252,7 +252,7 @@ def test_nobody_is_sent_past_messages_by_a_flipped_byte_of_a_batch_entry(
         held.opened()
         with pytest.raises(CorruptionError, match=AGAIN):
             held.store.read(BATCHES, 0, index, 32)
-        # The one in front of it may have a wrong end, for all that its entry says.
+        # The one before it may have a wrong end, whatever its entry says.
         for offset in range(max(0, index - 4), index - 1):
             result = held.store.read(BATCHES, 0, offset, 32)
             found = [message.body for message in messages_in(result.slices)]
@@ -413,7 +413,7 @@ def test_a_file_that_is_lost_right_behind_expired_ones_does_not_pass_for_one_at_
     held.disk.remove(lost)
     for _ in range(2):
         held.opened()
-        # Which messages lost entries of batches led to, nobody knows.
+        # Nobody knows to which messages the lost entries of batches led.
         assert held.store.min_offset(topic, 0) == (ENTRIES_OF_A_FILE if topic == "T" else 0)
         for offset in (55, 2 * ENTRIES_OF_A_FILE - 1):
             with pytest.raises(CorruptionError, match=f"{lost}: .* is missing; {AGAIN}"):
@@ -431,7 +431,7 @@ def test_a_file_that_is_lost_right_behind_expired_ones_does_not_pass_for_one_at_
 
 
 def test_a_file_that_a_power_cut_brought_back_is_no_damage_where_nobody_noted_the_first() -> None:
-    """In a list of before `kept_from` was noted. The next start removes it."""
+    """The list is from before `kept_from` was noted. The next start removes the file."""
     held = Held()
     while held.put(b"more") < 3 * ENTRIES_OF_A_FILE:
         pass

@@ -1,6 +1,6 @@
-"""Topics that Apache deleted, and of which a start reads more back than the end of the log.
+"""Topics that Apache deleted, when a start reads back more than the end of the log.
 
-Where the log is read for the queues from further in front, or for the index, or all of it.
+It reads from earlier on for the queues or for the index, or reads all of the log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MANY = [b"%d" % number for number in range(300)]
 
 
 def left_by_apache(write: Callable[[MessageStore], None], *, is_clean: bool) -> SimulatedFileSystem:
-    """Return a store of Apache's that has two topics, and had others, whose records are all old."""
+    """Return an Apache store that has two topics, and had others, whose records are all old."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     write(store)
@@ -66,13 +66,13 @@ def write_table(disk: SimulatedFileSystem, *topics: str, name: str = "topics.jso
 
 
 def started(disk: SimulatedFileSystem, *, index: bool = True) -> MessageStore:
-    """Open it as one who knows no topic but those of the table."""
+    """Open it without knowing any topic besides those of the table."""
     config = replace(CONFIG, index=index)
     return MessageStore.open(ROOT, config, now_ms=1, filesystem=disk, threads=False)
 
 
 def made_again(store: MessageStore) -> None:
-    """Have another topic made again, in a later file: a start reads all of the log back."""
+    """Recreate another topic in a later file, so that a start reads all of the log back."""
     put(store, b"gone 0", b"gone 1", topic="Gone")
     put(store, *MANY)
     store.delete_topics(["T", "Gone"])
@@ -81,7 +81,7 @@ def made_again(store: MessageStore) -> None:
 
 
 def with_the_last(store: MessageStore) -> None:
-    """Have the last entry of all queues in an earlier file, in front of what was deleted."""
+    """Put the last entry of all queues into an earlier file, before the deleted topics."""
     put(store, b"new")
     put(store, b"other", topic="Other")
     put(store, b"gone 0", b"gone 1", topic="Gone")
@@ -90,7 +90,7 @@ def with_the_last(store: MessageStore) -> None:
 
 
 def behind_the_last_key(store: MessageStore) -> None:
-    """Have the last key in an earlier file, too: from there on the log is read for the index."""
+    """Put the last key into an earlier file, too: from there on the log is read for the index."""
     store.put("T", 0, b"new", b"KEYS\x01key\x02", Origin(1, 1, HOST))
     store.commit()
     store.tick(1)
@@ -131,7 +131,7 @@ def test_all_of_them_are_named(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_so_they_do_where_a_queue_says_more_than_the_log_has() -> None:
-    """Then all queues are made again from the log, though all of it is in its last file."""
+    """Then all queues are rebuilt from the log, though all of it is in its last file."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"gone", topic="Gone")
@@ -149,7 +149,7 @@ def test_so_they_do_where_a_queue_says_more_than_the_log_has() -> None:
 
 
 def test_without_any_file_of_a_queue_nobody_knows() -> None:
-    """The table may be of another time, and what is in earlier files be all that there is."""
+    """The table may be from another time, and the earlier files may have all that there is."""
     disk = left_by_apache(with_the_last, is_clean=True)
     for topic in ("T", "Other"):
         remove_all(disk, f"{ROOT}/consumequeue/{topic}/0")

@@ -1,4 +1,4 @@
-"""A deleted topic stays deleted, however the process ends, and may be made again."""
+"""A deleted topic stays deleted, however the process ends, and may be recreated."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_deletion_that_is_cut_off_is_done_or_was_not_begun(number: int, moment
 def test_a_deletion_that_a_kill_cut_off_is_not_undone_after_a_clean_stop(
     number: int, moment: Moment, topic: str
 ) -> None:
-    """What the killed process removed and did not sync is synced by nobody, unless it is done."""
+    """Nobody syncs what the killed process removed without syncing, unless it is done here."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"old 0", b"old 1", topic=topic)
@@ -147,7 +147,7 @@ def test_a_topic_that_cannot_be_is_deleted_and_hinders_no_start(tmp_path: Path, 
 
 
 def test_what_takes_the_place_of_a_lost_tail_is_not_taken_for_the_deleted_topic() -> None:
-    """A mark, of a log that was not synced first, must not reach into what is put behind a cut."""
+    """The mark of a log not synced first must not cover messages that are put after a cut."""
     disk = SimulatedFileSystem()
     config = StoreConfig(
         segment_size=16384,
@@ -275,7 +275,7 @@ def test_marks_of_a_newer_version_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_mark_reaches_behind_what_a_power_cut_leaves_of_the_log(seed: int) -> None:
-    """Apache's broker may start first, and write what is new in front of it."""
+    """Apache's broker may start first, and write new messages before such a mark."""
     disk = SimulatedFileSystem()
     store = opened(disk, replace(CONFIG, flush=Flush.ASYNC))
     put(store, *[b"old %d" % number for number in range(50)], sync=False)

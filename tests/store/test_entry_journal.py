@@ -1,4 +1,4 @@
-"""Entries of many queues wait in one journal: none is lost, and readers find them there."""
+"""Entries of many queues wait in one journal; none is lost, and readers find them there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FILE_OF_0 = f"{ROOT}/consumequeue/T/0/{0:020d}"
 
 
 class Life:
-    """A store of which every checkpoint is taken when the test says so."""
+    """A store whose checkpoints are all taken when the test says so."""
 
     def __init__(
         self, disk: SimulatedFileSystem | None = None, config: StoreConfig = CONFIG
@@ -84,7 +84,7 @@ class Life:
 
 
 def journalled() -> tuple[Life, int]:
-    """A store of which a journal has what was put after the first checkpoint, and that offset."""
+    """A store whose journal has what was put after the first checkpoint, and the offset of that."""
     life = Life()
     life.put()
     life.checkpoint()
@@ -159,7 +159,7 @@ def test_a_start_gives_back_the_room_of_a_journal_that_it_does_not_name() -> Non
 
 @pytest.mark.parametrize("refused", ["checkpoint.new", JOURNAL_FOLDER])
 def test_when_the_disk_refused_a_checkpoint_the_next_one_makes_up_for_it(refused: str) -> None:
-    """None names a journal of which no start could make anything."""
+    """No checkpoint names a journal that no start could use."""
     life, _ = journalled()
 
     def refuse_it(operation: Operation) -> None:
@@ -213,7 +213,7 @@ def test_a_whole_checkpoint_comes_by_how_much_was_put_as_well() -> None:
     assert life.subject.end_offset - whole_to > 8 * config.checkpoint_bytes
     life.checkpoint()
     assert life.recover_from == life.subject.end_offset
-    assert life.now_ms - NOW_MS < 4 * CONFIG.checkpoint_interval_ms  # Else it was about its age.
+    assert life.now_ms - NOW_MS < 4 * CONFIG.checkpoint_interval_ms  # Else its age was the reason.
 
 
 def test_segments_that_should_go_wait_for_no_more_than_a_checkpoint() -> None:
@@ -230,7 +230,7 @@ def test_segments_that_should_go_wait_for_no_more_than_a_checkpoint() -> None:
         life.subject.upkeep(life.now_ms)
         life.subject.sync()
     assert life.subject.first_offset == 2 * CONFIG.segment_size
-    assert life.now_ms - NOW_MS < 4 * CONFIG.checkpoint_interval_ms  # Else it was about its age.
+    assert life.now_ms - NOW_MS < 4 * CONFIG.checkpoint_interval_ms  # Else its age was the reason.
 
 
 def test_when_the_disk_refuses_the_journal_entries_go_to_their_files() -> None:
@@ -290,14 +290,14 @@ def test_who_only_reads_finds_the_entries_in_the_journal(
     for _ in verify(inspect(disk, ROOT, CONFIG), report):
         pass
     assert report.is_sound, report.findings
-    # Of a store that a process has open, the journal goes on while this runs.
+    # If a process has the store open, its journal may go on while this runs.
     assert report.unsettled_entries == (0 if is_killed else 3 * QUEUES)
 
 
 def test_who_only_reads_takes_nothing_of_a_journal_behind_entries_that_are_nowhere_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A journal has begun, and what was put in front of it waits in memory for its files."""
+    """A journal has begun, while earlier entries wait in memory for their files."""
     life = Life()
 
     def put(body: bytes) -> None:
@@ -396,7 +396,7 @@ def test_a_journal_has_nothing_of_a_topic_in_front_of_its_deletion() -> None:
 
 
 def test_a_journal_of_another_log_is_not_believed() -> None:
-    """As when a log was restored from a copy, and the journal was not."""
+    """For example, a log was restored from a copy, but the journal was not."""
     life, _ = journalled()
     journal, claim = whole_journal(life), life.claim
     assert claim is not None

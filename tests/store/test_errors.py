@@ -1,4 +1,4 @@
-"""A refused put carries the response code that Apache answers with."""
+"""A refused put has the response code with which Apache answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches put as a matrix: whatever they hold, it becomes what its messages become one by one."""
+"""Batches put as a matrix are stored exactly like their messages put one by one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def batch(
 
 
 def opened(disk: SimulatedFileSystem | None = None, *, with_numpy: bool = True) -> MessageStore:
-    """A store that was sent messages with each of `ENDS`."""
+    """Open a store and send it a message with each of `ENDS`."""
     disk = disk or SimulatedFileSystem()
     store = MessageStore.open(ROOT, CONFIG, now_ms=1, filesystem=disk, threads=False)
     for end in ENDS:
@@ -87,7 +87,7 @@ def put_raw(store: MessageStore, raw: bytes) -> AppendedBatch:
 
 
 def outcome(put: Put, raws: list[bytes]) -> tuple[list[object], dict[str, bytes]]:
-    """Put batches, each in a turn: what is said of each, and all files of the store then."""
+    """Put batches, each in a turn; return the answer to each, and all files of the store then."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     said: list[object] = []

@@ -1,6 +1,6 @@
-"""Expired data leaves an open store in its ticks, and a full disk refuses puts until there is room.
+"""Ticks remove expired data from an open store; a full disk refuses puts until there is room.
 
-Nothing of it is a matter of time: jobs run when the test lets them.
+None of this depends on real time: jobs run when the test lets them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONFIG = StoreConfig(
 
 
 class Life:
-    """A store whose time passes with what is done."""
+    """A store whose time passes with each action."""
 
     def __init__(self, config: StoreConfig = CONFIG, disk: SimulatedFileSystem | None = None):
         self.disk = SimulatedFileSystem(total=64 * SEGMENT) if disk is None else disk
@@ -87,7 +87,7 @@ class Life:
                 pytest.fail("it always has more to do at once")
 
     def checkpoint(self) -> None:
-        """Take a checkpoint of everything while no second passes."""
+        """Take a checkpoint of everything within one second."""
         for _ in range(50):
             self.store.tick(self.now_ms)
             self.store.run_jobs()
@@ -96,7 +96,7 @@ class Life:
         return [int(entry.name) for entry in self.disk.list(f"{ROOT}/{folder}")]
 
     def bodies(self, topic: str) -> list[int]:
-        """The numbers of all messages that a queue still serves."""
+        """Return the numbers of all messages that a queue still serves."""
         found: list[int] = []
         offset, end = self.store.min_offset(topic, 0), self.store.max_offset(topic, 0)
         while offset < end:
@@ -152,7 +152,7 @@ def test_one_removal_is_sure_before_the_next_and_waits_for_the_thread() -> None:
     life.now_ms += 20_000
     life.store.tick(life.now_ms)
     life.store.tick(life.now_ms)
-    assert life.store.first_offset == SEGMENT  # Out of the log, and still in the folder.
+    assert life.store.first_offset == SEGMENT  # Out of the log, but still in the folder.
     assert seen == []
     life.store.run_jobs()
     assert [verb for verb, _ in seen] == ["remove", "sync_directory"]
@@ -162,7 +162,7 @@ def test_one_removal_is_sure_before_the_next_and_waits_for_the_thread() -> None:
 
 
 def kept_from(disk: SimulatedFileSystem) -> dict[str, int]:
-    """By queue folder, the position of the first file that the list does not let go."""
+    """Return, by queue folder, the position of the first file that the list still keeps."""
     size = {False: 20, True: 46}
     return {
         f"{'batch' * key.is_batch}consumequeue/{key.topic}/{key.queue_id}": end.kept_from
@@ -224,7 +224,7 @@ def test_killed_anywhere_while_old_files_go_the_next_start_misses_none(is_cut: b
 
 
 def test_verify_takes_no_file_that_a_power_cut_brought_back_for_a_hole() -> None:
-    """Not even while the next start is to read all of the log, because the index was lost."""
+    """Not even if the next start will read all of the log, because the index was lost."""
     config = replace(CONFIG, consume_queue_file_size=20 * 2)
     life = Life(config, SimulatedFileSystem(total=1024 * SEGMENT))
     life.put(100)
@@ -251,7 +251,7 @@ def test_verify_takes_no_file_that_a_power_cut_brought_back_for_a_hole() -> None
 
 
 def test_killed_while_it_makes_a_queue_again_behind_expired_files_a_start_misses_none() -> None:
-    """What a power cut brought back in front of them is no end that a later start has to find."""
+    """A file that a power cut brought back before them sets no end for a later start to find."""
     config = replace(CONFIG, consume_queue_file_size=20)
     room = 1024 * SEGMENT
 
@@ -268,7 +268,7 @@ def test_killed_while_it_makes_a_queue_again_behind_expired_files_a_start_misses
         off.upkeep()
         assert not off.disk.exists(old)
         assert off.store.first_offset < begin
-        on = Life(config, off.disk.kill())  # Is to read the log from there, for the index.
+        on = Life(config, off.disk.kill())  # Will read the log from there for the index.
         disk = on.disk.kill()
         assert kept_from(disk)["consumequeue/A/0"] == 20 * 60
         disk.open(old, create=True).write(content, 0)
@@ -303,7 +303,7 @@ def test_where_the_list_cannot_be_saved_no_file_goes_until_it_can(goes_on: bool)
     life.disk.hook = refuse
     life.upkeep(60)
     assert life.store.first_offset > 3 * SEGMENT
-    if goes_on:  # Then checkpoints want to say so, too.
+    if goes_on:  # Then checkpoints are to say so, too.
         life.put(10)
         life.upkeep(60)
     assert life.files("consumequeue/A/0")[0] == 0
@@ -394,7 +394,7 @@ def test_a_disk_that_the_store_fills_itself_is_emptied_by_the_store_itself() -> 
 def test_a_disk_that_others_fill_to_the_last_byte_is_left_alone_between_ticks(
     has_old_log: bool,
 ) -> None:
-    """Old log that is safe makes room, where there is some; else nothing goes until there is."""
+    """Old log that is safe, if any, makes room; otherwise nothing goes until there is room."""
     config = replace(CONFIG, retention_size_max=None, consume_queue_file_size=20 * 1000)
     life = Life(config)
     if has_old_log:
@@ -437,7 +437,7 @@ def test_a_full_disk_waits_for_no_regular_checkpoint_before_old_segments_go() ->
             life.put(1, ("A",))
         except StoreNotWriteableError:
             refused += 1
-            life.upkeep(8)  # Not the ten until the next round, nor a checkpoint of its own.
+            life.upkeep(8)  # Neither the ten until the next round nor a checkpoint of its own.
             life.count -= 1
             life.put(1, ("A",))
         if number % 60 == 59:
@@ -448,7 +448,7 @@ def test_a_full_disk_waits_for_no_regular_checkpoint_before_old_segments_go() ->
 
 
 class BusyDisk(SimulatedFileSystem):
-    """A disk that others write to all the time: each look at it finds less room."""
+    """A disk to which others write all the time: each look at it finds less room."""
 
     asked = 0
 
@@ -459,9 +459,9 @@ class BusyDisk(SimulatedFileSystem):
 
 
 def test_of_a_full_disk_that_others_write_to_no_more_goes_than_has_to() -> None:
-    """Two looks at the same disk passed for two disks, one of which no removal made room on."""
+    """Two looks at one disk must not pass for two disks, on one of which no removal makes room."""
     life = Life(replace(CONFIG, retention_size_max=None), BusyDisk(total=64 * SEGMENT))
-    life.disk.now_ms = life.now_ms  # Nothing is old enough to go by itself.
+    life.disk.now_ms = life.now_ms  # Nothing is old enough to expire by itself.
     life.put(300, ("A",))
     life.upkeep()
     kept = len(life.files("commitlog"))
@@ -538,7 +538,7 @@ def test_a_file_that_the_disk_refuses_to_remove_goes_in_a_later_round(
 
     refused: list[int] = []
     again: list[str] = []
-    for _ in range(2):  # Who was told that it is over is told of the next time as well.
+    for _ in range(2):  # After a notice that it is over, the next time is reported as well.
         life.disk.hook = refuse
         life.upkeep(60)
         assert life.store.first_offset > 3 * SEGMENT
@@ -581,7 +581,7 @@ def test_what_a_crash_left_in_front_of_the_log_goes_after_the_next_start() -> No
 
 
 def test_a_removal_that_a_kill_left_unsure_is_sure_before_the_next_start_removes_more() -> None:
-    """Else a power cut may undo the older of the two only, and the log has a gap."""
+    """Otherwise a power cut may undo only the older of the two, and leave a gap in the log."""
     life = Life()
     life.put(100)
     life.checkpoint()
@@ -618,13 +618,13 @@ def test_an_operator_may_have_old_segments_removed_at_any_hour() -> None:
 
 @pytest.mark.parametrize("loses_list", [False, True])
 def test_a_queue_keeps_the_file_whose_next_one_a_power_cut_could_take(loses_list: bool) -> None:
-    """It keeps the offset when the cut takes the end of the log, too, and the list of ends."""
+    """The file keeps the offset if the cut also takes the end of the log and the list of ends."""
     config = replace(
         CONFIG, flush=Flush.ASYNC, flush_interval_ms=1 << 40, flush_thorough_interval_ms=1 << 40
     )
     for seed in range(30):
         life = Life(config)
-        life.put(10, ("A",))  # A file of it.
+        life.put(10, ("A",))  # A file of A's queue.
         life.put(120, ("B",))
         life.checkpoint()
         life.put(1, ("A",))

@@ -1,4 +1,4 @@
-"""What every implementation of the seam to the disk does: the real one and the simulated one."""
+"""What both implementations of the seam to the disk do, the real one and the simulated one."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_socket_in_the_place_of_a_file_is_refused_as_that(
 
 
 def test_a_file_that_is_too_long_to_be_read_as_a_whole_is_refused(tmp_path: Path) -> None:
-    """It ended a start, and each command, in a MemoryError."""
+    """Otherwise a start, and each command, would end in a MemoryError."""
     path = tmp_path / "queue_ends.json"
     path.touch()
     os.truncate(path, 1 << 43)
@@ -387,7 +387,7 @@ def test_what_an_open_file_refuses_names_the_file(tmp_path: Path) -> None:
 def test_what_a_folder_or_a_lock_refuses_names_it(
     call: str, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Output that cannot be written is told from it by that: it has no name."""
+    """This tells it from output that cannot be written, whose errors have no name."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -1,4 +1,4 @@
-"""With which number a queue may go on in a tail that nobody promised, by what is left of it."""
+"""With which number a queue may continue in an unpromised tail, depending on what is left of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = "/store"
 QUEUE = f"{ROOT}/consumequeue/T/0"
 LISTED = QueueEnd(5, 400, 5)
 FIRST, PLACE = 1000, 5000
-"""Where the log begins that has lost its front, and where the record stands."""
+"""Where a log that has lost its front begins, and where the record is."""
 
 
 def left(files: str) -> ConsumeQueues:

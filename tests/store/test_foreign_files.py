@@ -1,4 +1,4 @@
-"""What others have put among the queues and the index is left alone, and hinders nothing."""
+"""Files that others put among the queues and the index are left alone, and hinder nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def opened(disk: SimulatedFileSystem) -> MessageStore:
 
 
 def put(store: MessageStore, topic: str, queue_id: int, now_ms: int = NOW_MS) -> int:
-    """Put a message and let it come to its files; returns its queue offset."""
+    """Put a message and have it written to its files; return its queue offset."""
     put = store.put(topic, queue_id, b"x", b"KEYS\x01new\x02", Origin(now_ms, now_ms, HOST))
     store.commit()
     for passed in range(5):
@@ -132,7 +132,7 @@ def test_a_topic_whose_folder_a_file_has_the_place_of_is_refused_before_a_byte_i
 
 @pytest.mark.parametrize("size", [200, 460])
 def test_foreign_files_do_not_tell_the_size_of_queue_files(size: int) -> None:
-    """Of a store of Apache's, which notes it nowhere."""
+    """This is about stores of Apache's, which note that size nowhere."""
     disk = small_store()
     for name in ("checkpoint", "queue_ends.json"):
         disk.remove(f"{ROOT}/{name}")

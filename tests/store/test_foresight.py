@@ -1,4 +1,4 @@
-"""What a start could refuse only while it reads the log back, it refuses before it writes."""
+"""A start refuses before it writes, even what it could find only while reading the log back."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ WITH_JOURNAL = replace(WITHOUT_JOURNAL, consume_queue_journal_queues_min=1)
 
 @pytest.fixture(autouse=True, params=["one by one", "in stretches"])
 def _reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read records in both of the ways in which a start may."""
+    """Read records in both ways in which a start may."""
     if request.param == "in stretches":
         monkeypatch.setattr(LogScan, "stretches_after", 0)
 
 
 class Tailed(Held):
-    """A killed store with a tail of one queue behind its last checkpoint, and where it begins."""
+    """A killed store with a tail of one queue after its last checkpoint, and where it begins."""
 
     def __init__(self, topic: str, config: StoreConfig, *, synced: bool) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Tailed(Held):
         self.disk = self.disk.kill()
 
     def change(self, number: int, field_at: int, data: bytes) -> str:
-        """Damage the record of a message of the tail; returns how its place is named."""
+        """Damage the record of a message of the tail; return how its place is named."""
         place = self.places[number]
         segment = place // CONFIG.segment_size * CONFIG.segment_size
         path = f"{ROOT}/commitlog/{segment:020d}"
@@ -76,11 +76,11 @@ class Tailed(Held):
         return f"{path}: at byte {place - segment}: "
 
     def start(self) -> None:
-        """Open it where a tail of some messages that nobody synced is a long one."""
+        """Open it with settings by which an unsynced tail of a few messages is a long one."""
         self.opened(replace(self.config, unsynced_size_max=1000))
 
     def check_refused(self, problem: str) -> None:
-        """It is, and not a byte is another, nor was one written for a moment."""
+        """Check that a start is refused, and that no byte changes, not even for a moment."""
         before, operations = contents(self.disk), self.disk.operations
         with pytest.raises(CorruptionError, match=problem):
             self.start()

@@ -1,6 +1,6 @@
-"""Which topics another program deleted: a start, `verify` and `rebuild` have one answer.
+"""A start, `verify` and `rebuild` agree on which topics another program deleted.
 
-In each store a start reads all of the log back, so what it does with each record shows.
+In each of these stores a start reads all of the log back, so each record shows what it does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALL = [b"gone 0", b"gone 1", b"gone 2"]
 def left(*, noted: int | None = None, is_clean: bool = False) -> SimulatedFileSystem:
     """Make a store in which another broker deleted a topic.
 
-    Killed, its checkpoint notes the entries up to one of the messages of that, or all.
+    If killed, its checkpoint notes the entries up to one of that topic's messages, or all.
     """
     disk = SimulatedFileSystem()
     store = opened(disk)
@@ -67,12 +67,12 @@ def killed() -> SimulatedFileSystem:
 
 
 def killed_right_behind() -> SimulatedFileSystem:
-    """Entries of the last two messages may just be lost."""
+    """The entries of the last two messages may only be lost."""
     return left(noted=0)
 
 
 def shut_down() -> SimulatedFileSystem:
-    """The index was put elsewhere, so the log is read for it."""
+    """The index was moved away, so the log is read for it."""
     disk = left(is_clean=True)
     remove_all(disk, f"{ROOT}/index")
     return disk
@@ -104,7 +104,7 @@ def listed() -> SimulatedFileSystem:
 
 
 def with_a_file(folder: str = SIMPLE_FOLDER) -> SimulatedFileSystem:
-    """A send made it again, and the kill came before the table, and before the entry."""
+    """A send recreated the topic; the kill came before the table and the entry were written."""
     disk, is_batch = killed(), folder == BATCH_FOLDER
     size = CONFIG.batch_consume_queue_file_size if is_batch else CONFIG.consume_queue_file_size
     disk.make_directories(f"{ROOT}/{folder}/Gone/1")
@@ -160,7 +160,7 @@ def test_what_our_own_broker_deleted_is_said_of_no_other(caplog: pytest.LogCaptu
 
 
 def test_what_the_list_of_queues_names_has_only_lost_its_files() -> None:
-    """The table may be of an older copy: a topic of ours that was deleted is not in the list."""
+    """The table may be from an older copy; a topic that we deleted would not be in the list."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, *ALL, topic="Gone")
@@ -176,7 +176,7 @@ def test_what_the_list_of_queues_names_has_only_lost_its_files() -> None:
 
 
 def test_a_start_takes_none_for_deleted_that_the_broker_knows() -> None:
-    """As its own topics, which are in no table as long as nobody changed them."""
+    """For example its own topics, which are in no table until somebody changes them."""
     store = MessageStore.open(
         ROOT,
         CONFIG,
@@ -203,7 +203,7 @@ def test_no_tool_leaves_a_mark_behind_the_end_of_the_log(*, is_repair: bool) -> 
 
 
 def test_the_first_record_behind_what_we_noted_may_be_of_a_topic_that_is_too_new() -> None:
-    """Apache was killed before it noted another: it left our number, which is where ours ended."""
+    """Apache was killed before it noted a new offset, and left ours, where our log ended."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"old 0", b"old 1")
@@ -222,7 +222,7 @@ def test_the_first_record_behind_what_we_noted_may_be_of_a_topic_that_is_too_new
 
 
 def test_batches_of_a_topic_that_is_gone_are_no_records_that_say_what_they_are_not() -> None:
-    """It was an ordinary one first. Nothing says that its records hold more than a message."""
+    """It was an ordinary topic first, and nothing says that its records hold several messages."""
     disk = SimulatedFileSystem()
     store = started(disk)
     put(store, b"old 0", b"old 1", topic=BATCHES)

@@ -181,7 +181,7 @@ def test_the_newest_file_of_the_checkpoint_is_doubted_though_it_is_full_and_anot
     for n in range(149):
         index.add(b"t", b"UNIQ_KEY\x01%032d\x02" % (n * 7919**5), n * 100, NOW_MS)
     assert index.build(149, NOW_MS)
-    assert index.settled_offset is None  # So a checkpoint may stand behind all of them.
+    assert index.settled_offset is None  # So a checkpoint may cover all of them.
     index.add(b"t", b"UNIQ_KEY\x01%032d\x02" % 1, 20_000, NOW_MS)
     assert not index.build(1, NOW_MS)
     again = Index(disk.kill(), "/store", config, clean=False)
@@ -191,7 +191,7 @@ def test_the_newest_file_of_the_checkpoint_is_doubted_though_it_is_full_and_anot
 
 
 def test_a_torn_header_does_not_hide_the_newest_file_of_the_checkpoint() -> None:
-    """It was never synced; with a begin of 0 it looks as if it were the last before the offset."""
+    """The torn one was never synced; with a begin of 0 it looks like the last before the offset."""
     whole = IndexHeader(1, 2, 1000, 1900, 3, 20)
     newest = IndexHeader(2, 3, 2000, 2900, 3, 20)
     behind = IndexHeader(3, 4, 3000, 3900, 3, 20)
@@ -212,7 +212,7 @@ def test_a_file_whose_header_a_power_cut_has_torn_goes_and_its_keys_come_back() 
     assert filled(disk, 24).finish(NOW_MS)  # Two items each: five files of nine and fewer.
     paths = sorted(files_below(disk, "/store"))
     torn = disk.open(paths[2])
-    torn.write(bytes(32), 0)  # Times and offsets, but not that it is full.
+    torn.write(bytes(32), 0)  # The times and offsets, but not that it is full.
     torn.close()
     again = opened(disk, clean=False)
     start = again.recover(900, synced=True)
@@ -338,7 +338,7 @@ def test_an_index_file_that_is_gone_is_made_again(number: int) -> None:
     assert index.finish(NOW_MS + 10)
     if number == 2:
         assert list(files_below(disk, "/store").values()) == list(before.values())
-    else:  # One in the middle is not missed: the files behind it are whole.
+    else:  # One in the middle is not missed: the files after it are whole.
         assert index.search("t", "id11", 9).run() == [1100]
 
 
@@ -389,7 +389,7 @@ def test_an_item_of_an_older_record_is_where_an_index_ends() -> None:
 
 
 def test_a_torn_item_that_names_no_record_is_where_an_index_ends() -> None:
-    """Half of its offset in a lost sector, it may look older than the checkpoint."""
+    """With half of its offset in a lost sector, it may look older than the checkpoint."""
     disk = SimulatedFileSystem()
     index = filled(disk, 3)
     assert index.finish(NOW_MS)
@@ -413,7 +413,7 @@ def test_a_torn_item_that_names_no_record_is_where_an_index_ends() -> None:
 
 
 def test_a_torn_item_that_names_the_record_before_is_where_an_index_ends() -> None:
-    """Nothing of its offset was written: it seems to be of the first record of the log."""
+    """Nothing of its offset was written, so it seems to belong to the log's first record."""
     disk = SimulatedFileSystem()
     index = filled(disk, 1)
     assert index.finish(NOW_MS)
@@ -450,7 +450,7 @@ def test_a_slot_that_leads_nowhere_is_taken_for_an_empty_one() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_files_of_which_nothing_is_known_are_synced_after_a_start(seed: int) -> None:
-    """The process before may have been killed with all of them in the page cache only."""
+    """The previous process may have been killed with all of them only in the page cache."""
     disk = SimulatedFileSystem()
     filled(disk, 40).finish(NOW_MS)
     disk = disk.kill()
@@ -477,7 +477,7 @@ def test_a_file_that_could_not_be_made_leaves_nothing_in_front_of_the_next(verb:
 
 
 def test_an_empty_file_in_front_of_others_costs_none_of_their_keys() -> None:
-    """A disk that refuses to make a file may refuse to remove what it made of it, too."""
+    """A disk that refuses to make a file may also refuse to remove what was made of it."""
     disk, _ = with_half_made_file()
     again = opened(disk.kill(), clean=False)
     assert again.recover(200, synced=True) == 200
@@ -485,7 +485,7 @@ def test_an_empty_file_in_front_of_others_costs_none_of_their_keys() -> None:
 
 
 def test_a_clean_stop_leaves_no_empty_file() -> None:
-    """The next start would take it for one that lost its bytes."""
+    """The next start would take it for a file that lost its bytes."""
     disk, index = with_half_made_file()
     disk.hook = refuse("remove")
     assert not index.finish(NOW_MS + 6000)

@@ -1,4 +1,4 @@
-"""A start refuses settings that are not of the index files, and a newest file that lost items."""
+"""A start refuses settings that do not fit the index files, and a newest file that lost items."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_while_the_index_is_off_the_shape_of_its_files_stays_noted() -> None:
 
 
 def test_a_noted_shape_that_no_file_has_hinders_nothing() -> None:
-    """As of a rebuild in another shape that was cut off before its files were in place."""
+    """A rebuild in another shape leaves one if it is cut off before its files are in place."""
     disk = killed()
     path = f"{ROOT}/checkpoint"
     checkpoint = load_checkpoint(disk, path)
@@ -94,7 +94,7 @@ def test_a_noted_shape_that_no_file_has_hinders_nothing() -> None:
 
 
 def test_a_newest_file_of_any_length_is_refused_or_lost_nothing() -> None:
-    """Behind a kill it may end behind the items of what was synced, and nowhere in front."""
+    """After a kill it may end after the synced items, but nowhere before."""
     disk = killed()
     path, data, offsets = newest_synced_in_part(disk)
     at = SMALL.index_shape.items_at
@@ -168,7 +168,7 @@ def test_a_short_file_of_what_the_log_has_no_more_is_none() -> None:
 
 
 def test_a_torn_header_behind_an_empty_file_is_none_of_what_was_synced() -> None:
-    """Both are of a power cut: zeros in place of where it begins lead in front of all others."""
+    """Both come from a power cut: with zeros as its begin, the file seems to precede all others."""
     disk = killed()
     last = max(contents(disk, INDEX)).rpartition("/")[2]
     torn = IndexHeader(0, 0, 0, 1 << 20, 13, 20).pack()
@@ -186,7 +186,7 @@ def newest_begun_before(disk: SimulatedFileSystem, offset: int) -> tuple[str, by
 
 
 def newest_synced_in_part(disk: SimulatedFileSystem) -> tuple[str, bytes, list[int]]:
-    """The newest file with items in front of the checkpoint, and the offsets in these."""
+    """The newest file with items before the checkpoint, and the offsets in these items."""
     claims = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
     assert claims is not None
     path, data = newest_begun_before(disk, claims.complete_to)
@@ -210,7 +210,7 @@ FORGED: dict[str, Forge] = {
 def with_damaged_item(
     number: int, forged: Forge, config: StoreConfig = OFTEN
 ) -> SimulatedFileSystem:
-    """A killed store of which an item is damaged that was synced; the last of those is -1."""
+    """A killed store with damage in one of its synced items, the last of which is number -1."""
     disk = small_store(config, close=False).kill()
     path, data, offsets = newest_synced_in_part(disk)
     assert number < len(offsets)

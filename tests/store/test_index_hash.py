@@ -63,7 +63,7 @@ def test_the_hash_that_has_no_absolute_value_is_zero() -> None:
 
 
 def lowest_hash_letters() -> bytes:
-    """Find seven printable characters behind a `#` whose hash is -2^31, digit by digit."""
+    """Find seven printable characters after a `#` whose hash is -2^31, digit by digit."""
     wanted = (-0x80000000 - string_hash("#" + "0" * 7)) % (1 << 32)
     digits: list[int] = []
     for power in range(6, -1, -1):
@@ -98,7 +98,7 @@ def test_no_records_have_no_keys() -> None:
 
 
 COUNT = 40
-"""Records enough for a look at whether they are alike."""
+"""Enough records for the code to look whether they are alike."""
 
 fixed_names = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"KEYS ", b"", b"UNIQ"])
 letters = st.sampled_from(["0123456789ABCDEF", "ab ", "a\x01", "a\x02", "a\x7f\x80", "a"])
@@ -165,7 +165,7 @@ def test_records_of_several_sizes_keep_their_order() -> None:
 def test_records_of_frequent_and_rare_sizes_keep_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As those of transactions: the half messages, the messages, and of each turn an op message."""
+    """As with transactions: the half messages, the messages, and an op message for each turn."""
     many: list[tuple[bytes, bytes]] = []
     for turn in range(1, 24):
         unique = [b"UNIQ_KEY\x01%04d" % (turn * 100 + n) for n in range(turn % 9 + 1)]
@@ -196,7 +196,7 @@ def test_a_record_that_alone_differs_from_all_others_gets_its_own_hash(count: in
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[NotedBatch]:
-    """Batches one behind the other, of messages that are mostly alike."""
+    """Consecutive batches, of messages that are mostly alike."""
     found: list[NotedBatch] = []
     number = draw(st.integers(0, 1 << 31))
     for _ in range(draw(st.integers(1, 6))):

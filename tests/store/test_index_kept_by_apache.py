@@ -1,4 +1,4 @@
-"""An index file that Apache keeps behind a kill of ours has all of its slots."""
+"""An index file that Apache keeps after our broker was killed has all of its slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index against one made item by item, through kills, power cuts and a failing disk."""
+"""The index compared with one made item by item, through kills, power cuts and a failing disk."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class IndexAgainstALog(RuleBasedStateMachine):
 
     @rule(synced=st.booleans(), part=st.floats(0, 1))
     def start_again_after_a_kill(self, synced: bool, part: float) -> None:
-        """Unless synced, the start is where it was found by the queues alone, anywhere."""
+        """If not synced, the start is where the queues alone put it, which may be anywhere."""
         start = self.checkpoint if synced else int(self.end * part)
         self._restart(self.disk.kill(), start, synced=synced)
 
@@ -130,7 +130,7 @@ class IndexAgainstALog(RuleBasedStateMachine):
         return offsets.__contains__
 
     def _compare(self) -> None:
-        """The files equal the plain ones; a header's end time may be a guess of recovery's."""
+        """Check that the files equal the plain ones; recovery may have guessed a header's times."""
         expected = plain_index(self.log, self.config)
         found = [content for _, content in sorted(files_below(self.disk, "/store").items())]
         assert [content[HEADER_SIZE:] for content in found] == [e[HEADER_SIZE:] for e in expected]

@@ -1,4 +1,4 @@
-"""What was put while the index was off is found once it is on again."""
+"""Messages put while the index was off are found once it is on again."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_an_index_that_was_killed_and_then_off_is_mended_when_it_is_on_again(
 
 
 def test_an_index_file_that_a_crash_left_half_made_is_no_damage_while_it_is_off() -> None:
-    """The stop without the index was clean, but nobody looked after the file."""
+    """The stop without the index was clean, but nobody mended the file."""
     disk = SimulatedFileSystem()
     lived(disk, ON, 0)
     store = opened(disk, ON)

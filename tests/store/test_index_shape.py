@@ -1,4 +1,4 @@
-"""How many slots and items index files have is found out from the files."""
+"""The number of slots and items of index files is found from the files themselves."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_file_that_was_cut_behind_its_items_is_outvoted_by_a_whole_one() -> No
 
 
 def test_a_half_made_file_of_a_killed_process_is_of_the_settings_shape() -> None:
-    """As long as its items are where the settings put them: a shorter shape would fit, too."""
+    """This holds if its items are where the settings put them: a shorter shape would fit, too."""
     disk = small_store()
     names = list(contents(disk, f"{ROOT}/index"))
     for path in names[1:]:
@@ -74,7 +74,7 @@ def test_a_half_made_file_of_a_killed_process_is_of_the_settings_shape() -> None
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_file_that_lost_its_last_items_is_of_the_settings_shape(clean: bool) -> None:
-    """The keys of one record have items of one offset, so a shape of five slots less fits, too."""
+    """A record's keys have items with the same offset, so a shape of five fewer slots fits, too."""
     disk = small_store()
     names = list(contents(disk, f"{ROOT}/index"))
     for path in names[1:]:
@@ -87,7 +87,7 @@ def test_a_file_that_lost_its_last_items_is_of_the_settings_shape(clean: bool) -
 
 @pytest.mark.parametrize("settings", [(10, 42), (10, 100)], ids=["as long", "longer"])
 def test_slots_without_an_item_are_no_item_of_the_first_record(settings: tuple[int, int]) -> None:
-    """Where less slots are set than the files have, items are looked for among these."""
+    """If the settings have fewer slots than the files, items are looked for among the slots."""
     disk = SimulatedFileSystem()
     config = StoreConfig(segment_size=8192, index_slots=20, index_items=40)
     store = MessageStore.open(ROOT, config, now_ms=1, filesystem=disk, threads=False)

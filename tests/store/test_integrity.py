@@ -16,7 +16,7 @@ FOLDER = "/store/integrity"
 
 
 class Log:
-    """Some bytes that stand for the log."""
+    """Some bytes that take the place of the log."""
 
     def __init__(self, size: int, seed: int = 1) -> None:
         self.data = bytearray(Random(seed).randbytes(size))
@@ -29,11 +29,11 @@ class Log:
         return bytes(self.data[offset : offset + size])
 
     def cut_and_write(self, offset: int, size: int) -> None:
-        """What another program does: from a cut on, all is new up to the new end."""
+        """Do as another program does: from a cut on, everything is new up to the new end."""
         end = offset + size
         self.data.extend(bytes(max(0, end - len(self.data))))
         self.data[offset:end] = Random(99).randbytes(size)
-        rest = end - end % SEGMENT + SEGMENT  # Segments behind the one of the end were removed.
+        rest = end - end % SEGMENT + SEGMENT  # Segments after the one of the end were removed.
         if len(self.data) > rest:
             del self.data[rest:]
 
@@ -49,7 +49,7 @@ def sealed(
 
 
 def states(integrity: Integrity, log: Log, start: int = 0, end: int | None = None) -> str:
-    """One letter a block: sound, damaged, or `?` for not covered."""
+    """Return one letter a block: sound, damaged, or `?` for not covered."""
     blocks = list(integrity.blocks(start, len(log.data) if end is None else end, log.read))
     position = start
     for block in blocks:
@@ -72,7 +72,7 @@ def test_whole_synced_blocks_are_sealed_and_the_rest_is_not(blocks_max: int) -> 
 
 
 def test_a_sidecar_is_laid_out_as_version_1_is() -> None:
-    """What is on the disks of others: who changes it raises the version."""
+    """It is on the disks of users: changing it requires raising the version."""
     size, start = 3 * 65536 + 1000, 3 * 65536 + 1000
     data, disk = Random(1).randbytes(2 * size), SimulatedFileSystem()
     integrity = Integrity(disk, FOLDER, size)

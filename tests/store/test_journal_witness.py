@@ -1,4 +1,4 @@
-"""What a killed store's entry journal alone has of its queues, a repair knows as well."""
+"""A repair also knows the entries of queues that only a killed store's entry journal has."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def kinds(disk: SimulatedFileSystem) -> set[Kind]:
 
 
 def damage_last_of_queue_0(disk: SimulatedFileSystem) -> StoredMessage:
-    """Damage its record so that it says nothing of itself any more."""
+    """Damage its record so that it says nothing about itself any more."""
     last = records(disk)[-QUEUES]
     assert (last.queue_id, last.queue_offset) == (0, ROUNDS)
     overwrite(disk, LOG, last.physical_offset, bytes(BODY))
@@ -101,7 +101,7 @@ def test_a_repair_that_is_ended_anywhere_knows_that_message_the_next_time() -> N
 
 
 def test_a_rebuild_behind_a_repair_is_not_measured_by_the_journal_of_before() -> None:
-    """What takes the place of several records is shorter, and so stands at other places."""
+    """The records that replace several others are shorter, and so are at other places."""
     disk = killed()
     first, second = records(disk)[QUEUES : QUEUES + 2]
     overwrite(disk, LOG, first.physical_offset, bytes(first.size + second.size))
@@ -113,7 +113,7 @@ def test_a_rebuild_behind_a_repair_is_not_measured_by_the_journal_of_before() ->
 
 
 def test_nor_is_one_whose_promised_part_ends_with_the_filler_of_a_file() -> None:
-    """The journal has entries for places of that filler, and no record stands behind it there."""
+    """The journal has entries for places in that filler, and no record follows it in the file."""
     life = Life(config=CONFIG)
     life.put()
     life.checkpoint()
@@ -160,7 +160,7 @@ def test_a_record_is_written_right_where_the_journal_alone_has_its_entry() -> No
 
 
 def test_a_rebuild_that_cannot_read_the_log_leaves_nothing_behind() -> None:
-    """Already when it looks whether the journal is of this log."""
+    """This fails already when it checks whether the journal belongs to this log."""
     disk = killed()
     before = set(files_of(disk, ROOT))
     disk.make_unreadable(LOG, 0, CONFIG.segment_size)
@@ -207,7 +207,7 @@ def test_batches_of_a_topic_of_which_only_the_journal_tells_are_left_to_the_next
 
 
 def test_a_torn_tail_ends_the_log_though_the_journal_is_damaged_too() -> None:
-    """What it has is read back then, and nobody looks at its checksums a second time."""
+    """What it has is read back from the log then, and checksums are not checked a second time."""
     life = Life(killed(), CONFIG)
     end = life.subject.end_offset
     for body in (b"torn", b"behind"):
@@ -222,7 +222,7 @@ def test_a_torn_tail_ends_the_log_though_the_journal_is_damaged_too() -> None:
 
 
 def killed_with_index() -> tuple[SimulatedFileSystem, str]:
-    """A store whose index was synced with the journal, up to the last message; and its path."""
+    """A store whose index was synced with the journal, up to the last message; and its file."""
     life = Life(config=CONFIG)
     life.put(keyed=True)
     life.checkpoint()

@@ -1,4 +1,4 @@
-"""A search for a key goes on in steps, asks for what is cold, and finds the same by any way."""
+"""A search for a key runs in steps, asks for cold data, and finds the same in every way."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_blocks_of_items_give_what_following_one_by_one_gives(
 def test_an_old_record_of_a_key_that_very_many_have_is_found_in_short_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The loop of a broker has its turn between them; item by item a million would take seconds."""
+    """A broker's loop runs between the steps; item by item, a million would take seconds."""
     monkeypatch.setattr(key_search, "BLOCK_ITEMS", 512)
     sizes: list[int] = []
     read = SimulatedFile.read

@@ -1,4 +1,4 @@
-"""What `repair` and `rebuild` know of queues that lost their files: by the list of their ends."""
+"""What `repair` and `rebuild` know, by the list of the ends, of queues that lost their files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rebuilt(disk: SimulatedFileSystem, *, accept_gaps: bool = False) -> Rebuilt:
 
 
 def started(disk: SimulatedFileSystem) -> MessageStore:
-    """Open the store, by way of a rebuild where a start refuses it for a lost queue."""
+    """Open the store, after a rebuild if a start refuses it because of a lost queue."""
     try:
         return open_small_store(disk)
     except LostQueuesError:
@@ -149,7 +149,7 @@ def test_a_queue_of_a_topic_that_was_made_again_keeps_the_offset_that_a_repair_p
 
 
 def test_a_topic_that_was_given_up_deleted_and_made_again_holds_up_no_start() -> None:
-    """A kill in front of the next whole checkpoint leaves it in the list as given up."""
+    """A kill before the next whole checkpoint leaves it in the list as given up."""
     disk = SimulatedFileSystem()
     store = open_small_store(disk)
     origin = Origin(1, 1, HOST)
@@ -245,7 +245,7 @@ def test_no_tool_looks_at_a_store_whose_list_is_of_a_newer_version() -> None:
 
 
 def with_expired_messages(segments: int) -> tuple[SimulatedFileSystem, dict[str, Any]]:
-    """A store whose log has lost its front, up to its last files, and what its queues have."""
+    """A store whose log has lost all but its last files, and what its queues have."""
     disk = small_store()
     for entry in disk.list(f"{ROOT}/commitlog")[:-segments]:
         disk.remove(f"{ROOT}/commitlog/{entry.name}")
@@ -277,7 +277,7 @@ def test_a_rebuild_that_is_cut_off_never_lets_an_offset_be_given_out_twice(
             rebuilt(disk)
         disk = disk.power_cut(Random(number)) if is_power_cut else disk.kill()
         finish_swap(disk, ROOT)
-        store = started(disk) if lost else open_small_store(disk)  # Which is sound either way.
+        store = started(disk) if lost else open_small_store(disk)  # The store is sound either way.
         assert all_of(store) == wanted, number
         assert store.close(1)
         assert verified(disk).findings == [], number

@@ -1,4 +1,4 @@
-"""A damaged queue keeps no start from reading the log back, nor passes for whole afterwards."""
+"""A damaged queue keeps no start from reading the log back, and never passes for whole later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def check_out(held: Held, topic: str) -> None:
-    """That queue is out and named, and the others are served."""
+    """Check that this queue is refused and named, and that the others are served."""
     (problem,) = held.store.queues.problems
     assert f"/{topic}/0/" in problem
     with pytest.raises((CorruptionError, StoreFormatError)):
@@ -91,7 +91,7 @@ def test_all_but_the_damaged_queue_are_served_at_this_start_and_at_later_ones(
 def test_one_with_a_hole_of_which_no_list_says_where_it_ended_is_made_again(
     topic: str, queue: str, entry_size: int, clean: bool, tail: int
 ) -> None:
-    """The record that comes next for it shows the gap, and then all of the log is read."""
+    """Its next record shows the gap, and then all of the log is read."""
     held = killed(topic, tail)
     hole(held, queue, entry_size)
     held.disk.remove(f"{ROOT}/queue_ends.json")

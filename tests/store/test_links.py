@@ -1,4 +1,4 @@
-"""Links that lead nowhere in a store's folder: mostly the disk that they lead to is not there."""
+"""Dangling links in a store's folder: mostly, the disk to which they lead is not mounted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_THE_ROOT = (
 
 
 def with_link(folder: Path, place: str, target: str = "/not/mounted") -> str:
-    """Write a store that has such a link in the place of a file or a folder; its path."""
+    """Write a store with such a link in place of a file or a folder; return the link's path."""
     root = folder / "s"
     write_small_store(RealFileSystem(), str(root))
     path = root / place
@@ -49,7 +49,7 @@ def test_so_is_a_link_to_itself(tmp_path: Path, place: str) -> None:
 def test_a_link_that_leads_nowhere_is_refused_as_that_by_a_start_and_by_each_command(
     tmp_path: Path, place: str
 ) -> None:
-    """It passed for a file that is not there, or is too short, and so for one that is lost."""
+    """It must not pass for a file that is missing or too short, and so for a lost one."""
     root = with_link(tmp_path, place)
     for command in COMMANDS:
         assert f"{root}/{place}: a {LEADS_NOWHERE}" in told(run(*command, root), 1)
@@ -117,7 +117,7 @@ def test_a_file_in_a_folder_that_is_a_link_to_itself_is_told_as_that(tmp_path: P
 
 
 def test_the_room_where_a_log_is_that_may_be_on_another_disk_is_shown(tmp_path: Path) -> None:
-    """The folder of the store may have room while puts are refused for the disk of the log."""
+    """The store's folder may have room while puts are refused because of the log's disk."""
     root = tmp_path / "s"
     write_small_store(RealFileSystem(), str(root))
     assert "log's disk" not in run("stat", str(root)).stdout

@@ -1,4 +1,4 @@
-"""One process per store, and a second one is told whose it is."""
+"""A store has one process, and a second one is told which process that is."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_pid_is_known_before_anything_is_written(tmp_path: Path) -> None:
 def test_who_waited_for_a_lock_that_was_removed_locks_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In between of opening the file and locking it, its owner gives it up."""
+    """Between the opening of the file and its locking, its owner gives it up."""
     path, open_, opened = str(tmp_path / "lock"), os.open, list[int]()
 
     def slow_open(name: str, flags: int, mode: int = 0o777) -> int:

@@ -1,4 +1,4 @@
-"""What a start leaves on the disk: nothing of what the kernel no longer shows may come back."""
+"""What a start leaves on the disk: nothing that the kernel no longer shows may come back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def with_one_message() -> tuple[SimulatedFileSystem, MessageStore]:
 
 
 def assert_nothing_comes_back(disk: SimulatedFileSystem, config: StoreConfig = CONFIG) -> None:
-    """Neither behind the end, nor behind a message of the same size that is put there."""
+    """Check that, after a start and any power cut, the log has one message and nothing after it."""
     store = opened(disk, config)
     end = store.end_offset
     assert store.close(1)
@@ -80,7 +80,7 @@ def test_a_refused_turn_whose_erasing_was_not_synced_stays_away() -> None:
 
 @pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, turn_size_max=1024)])
 def test_a_torn_tail_whose_erasing_was_not_synced_stays_away(config: StoreConfig) -> None:
-    """Though it is longer than any turn: what was cut tells how long."""
+    """This holds even if it is longer than any turn: what was cut tells its length."""
     disk, store = with_one_message()
     end = store.end_offset
     path = f"{LOG}/{0:020d}"
@@ -106,7 +106,7 @@ def test_a_torn_tail_whose_erasing_was_not_synced_stays_away(config: StoreConfig
 
 
 def test_what_a_killed_repair_mended_in_memory_alone_is_brought_to_the_disk() -> None:
-    """Of a file in front of the tail, too, which a start only reads."""
+    """This includes a file before the tail, which a start only reads."""
     disk, store = with_one_message()
     for _ in range(3):
         put(store, b"x" * 30_000)
@@ -130,7 +130,7 @@ def test_what_a_killed_repair_mended_in_memory_alone_is_brought_to_the_disk() ->
 def test_a_torn_tail_behind_zeros_is_cut_though_nothing_says_that_the_store_was_killed(
     is_settled: bool,
 ) -> None:
-    """`abort` alone is lost: a stop that was clean leaves the same, but for that tail."""
+    """Only `abort` is lost: a clean stop leaves the same, except for that tail."""
     disk, store = with_one_message()
     if is_settled:
         assert store.close(1)
@@ -139,7 +139,7 @@ def test_a_torn_tail_behind_zeros_is_cut_though_nothing_says_that_the_store_was_
     put(store, b"not on the disk", b"half there")
     disk = disk.kill()
     file = disk.open(f"{LOG}/{0:020d}")
-    file.write(bytes(50), end)  # The sector that did not come to the disk.
+    file.write(bytes(50), end)  # The sector that did not reach the disk.
     file.sync()
     file.close()
     disk.remove("/s/abort")
@@ -246,7 +246,7 @@ def test_a_copy_that_a_killed_start_did_not_sync_is_synced_before_the_log_is_era
 def test_a_tail_that_the_disk_refuses_to_sync_again_refuses_the_start_and_stays_unpromised(
     threads: bool,
 ) -> None:
-    """Also where the entries of it are made meanwhile, beside the thread that syncs."""
+    """This holds also if its entries are made meanwhile, beside the thread that syncs."""
     disk, store = with_one_message()
     put(store, b"behind")
     end = store.end_offset

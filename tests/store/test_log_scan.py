@@ -23,7 +23,7 @@ def disk() -> SimulatedFileSystem:
 
 
 def lay(disk: SimulatedFileSystem, *contents: bytes) -> Segments:
-    """Segments that begin with these bytes."""
+    """Make segments that begin with these bytes."""
     for number, content in enumerate(contents):
         file = disk.open(f"{LOG}/{number * SIZE:020d}", create=True)
         file.resize(SIZE)
@@ -33,7 +33,7 @@ def lay(disk: SimulatedFileSystem, *contents: bytes) -> Segments:
 
 
 def row(count: int, start: int = 0, *, record_crc: bool = False) -> tuple[bytes, list[int]]:
-    """Records one behind the other, and the offset behind each."""
+    """Return consecutive records, and the offset where each ends."""
     data, ends = b"", list[int]()
     for number in range(count):
         data += record(start + len(data), b"%d" % number * 20, record_crc=record_crc)
@@ -84,7 +84,7 @@ def test_an_empty_log_ends_where_it_begins(disk: SimulatedFileSystem) -> None:
 def test_a_record_of_a_topic_that_can_be_none_is_not_sound(
     disk: SimulatedFileSystem, topic: bytes, record_crc: bool
 ) -> None:
-    """It names a folder, and texts in answers."""
+    """A topic names a folder, and is in the texts of answers."""
     good = record(0, b"good")
     bad = encode_record(
         topic=topic,
@@ -119,8 +119,8 @@ def test_every_flipped_byte_that_a_checksum_covers_is_found_where_it_is(
             unseen.append(position - ends[0])
         else:
             assert (count, end) == (1, ends[0])
-    # What no length, no place and no checksum of the body covers: queue id, flag, queue offset,
-    # sysFlag but for the bit that says how long a host is, hosts, times, and the topic's letters.
+    # Not covered by any length, place or checksum of the body: queue id, flag, queue offset,
+    # sysFlag except the bit that says how long a host is, hosts, times, and the topic's letters.
     uncovered = [*range(12, 28), *range(36, 39), *range(40, 84), ends[1] - ends[0] - 3]
     assert unseen == ([] if record_crc else uncovered)
 

@@ -1,4 +1,4 @@
-"""Stretches of records: what is taken together is what is taken one by one."""
+"""Stretches of records give the same as the records taken one by one."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from cometmq.store.log.log_stretch import Stretch
 
 START = 4096
-"""Where the first record of a test stands in the log."""
+"""Where the first record of a test is in the log."""
 
 CONFIG = StoreConfig(consume_queue_file_size=2000, index_slots=50, index_items=1000)
 AFTER = 3
-"""Records that are read one by one before stretches are looked for, here."""
+"""How many records are read one by one here before stretches are looked for."""
 
 ROLLED_BACK = int(SysFlag.TRANSACTION_PREPARED | SysFlag.TRANSACTION_COMMITTED)
 COMMITTED = int(SysFlag.TRANSACTION_COMMITTED)
@@ -57,7 +57,7 @@ PROPERTIES = [
 
 @pytest.fixture(autouse=True, scope="module")
 def _soon() -> Iterator[None]:
-    """Look for stretches soon: a thousand records an example would take too long."""
+    """Look for stretches soon: a thousand records per example would take too long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LogScan, "stretches_after", AFTER)
         yield
@@ -83,12 +83,12 @@ def odd_record(kind: int, place: int, number: int, queue: tuple[bytes, int]) -> 
 
 
 def lay(kinds: list[int], seed: int = 0) -> tuple[SimulatedFileSystem, Segments, list[bytes]]:
-    """A log of such records, of a few queues, and the records."""
+    """Return a log of such records, of a few queues, and the records."""
     random = Random(seed)
     ends: dict[tuple[bytes, int], int] = {}
     records: list[bytes] = []
     place = 0
-    # Where there is a batch topic, a stretch is replayed record by record.
+    # If there is a batch topic, a stretch is replayed record by record.
     names = [b"T", b"T", b"U", b"SCHEDULE_TOPIC_XXXX", b"Batch" if seed % 2 else b"V"]
     for kind in kinds:
         topic = random.choice(names)
@@ -108,7 +108,7 @@ def lay(kinds: list[int], seed: int = 0) -> tuple[SimulatedFileSystem, Segments,
 
 
 def raws(records: list[StoredMessage | Stretch]) -> list[bytes]:
-    """The records one by one, whatever they came in."""
+    """Return the records one by one, whether or not they came in stretches."""
     found: list[bytes] = []
     for each in records:
         if isinstance(each, StoredMessage):
@@ -123,7 +123,7 @@ def admit(topic: bytes) -> bool:
 
 
 def stretch_of(data: bytes, *, is_verified: bool = False) -> int:
-    """How many records a stretch at the front of the data has."""
+    """Return how many records a stretch at the beginning of the data has."""
     found = find_stretch(data, 0, len(data), START, admit, is_verified=is_verified, count_max=99)
     return 0 if found is None else len(found.starts)
 
@@ -248,7 +248,7 @@ LEVELS = DelayLevels.always(CONFIG.delay_levels_ms)
 
 
 class Empty:
-    """Queues and an index without anything, and a replay that fills them."""
+    """Empty queues and an empty index, and a replay that fills them."""
 
     def __init__(self, disk: SimulatedFileSystem) -> None:
         self.disk = disk
@@ -307,7 +307,7 @@ def test_a_replay_of_stretches_makes_what_a_replay_of_records_makes(
 def test_a_log_that_is_replayed_again_from_its_beginning_is_in_the_index_once(
     odd: list[int], seed: int, broken_off_at: int, in_stretches: bool
 ) -> None:
-    """As when a queue turns out to lack entries in front of where the first replay began."""
+    """For example, a queue turns out to lack entries from before where the first replay began."""
     kinds = [*[0, 12, 5, 1] * 25, *[7 if k == 6 else k for k in odd]]
     made: list[dict[str, bytes]] = []
     for is_again in (False, True):

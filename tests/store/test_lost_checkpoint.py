@@ -1,7 +1,7 @@
-"""A store that was killed and lost its checkpoint: the list of the queues' ends knows what is safe.
+"""A killed store that lost its checkpoint: the list of the queues' ends knows what is safe.
 
-A damaged log would pass for a torn tail otherwise, and what was synced behind the damage be cut. So
-it knows where `abort` is lost as well, which is no clean stop of ours then.
+Otherwise a damaged log would pass for a torn tail, and synced records after the damage be cut. The
+list also knows it if `abort` is lost as well, which is then no clean stop of ours.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 CHECKPOINT = f"{ROOT}/checkpoint"
 LIST = f"{ROOT}/{QUEUE_ENDS_NAME}"
 LATER = 7
-"""Messages behind the last checkpoint, which no list names."""
+"""Messages after the last checkpoint, which no list names."""
 
 
 def killed_store(*, is_synced: bool = True) -> SimulatedFileSystem:
-    """The small store, opened again and killed with some messages behind the list."""
+    """The small store, reopened and killed with some messages after the list."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT)
     store = open_small_store(disk)
@@ -76,7 +76,7 @@ def listed(disk: SimulatedFileSystem) -> int:
 
 
 def split(disk: SimulatedFileSystem) -> tuple[list[StoredMessage], list[StoredMessage]]:
-    """The messages that the list vouches for, and those behind."""
+    """Return the messages that the list vouches for, and those after them."""
     log, end = messages(disk), listed(disk)
     return [m for m in log if m.physical_offset < end], [m for m in log if m.physical_offset >= end]
 
@@ -104,7 +104,7 @@ def test_damage_in_front_of_what_the_list_names_is_refused_and_can_be_stepped_ov
 
 
 def test_a_log_that_is_zeros_in_front_of_that_is_refused() -> None:
-    """The end of what is written is behind the bad place nowhere: it looks like the log's end."""
+    """Nothing but zeros follows the bad place, so it looks like the log's end."""
     disk = killed_store()
     safe, _ = split(disk)
     disk = without_checkpoint(disk)
@@ -200,7 +200,7 @@ def test_the_size_of_queue_files_is_not_taken_from_torn_ones(sizes: list[int], l
         file = disk.open(f"{folder}/{0:020d}", create=True)
         file.resize(size)
         file.close()
-    is_told = sizes != [138, 138] or lost != "both"  # Of two that agree nobody would think so.
+    is_told = sizes != [138, 138] or lost != "both"  # Nobody would think so of two that agree.
     expected = SMALL.batch_consume_queue_file_size if is_told else 138
     assert inspect(disk, ROOT, SMALL).config.batch_consume_queue_file_size == expected
     assert open_small_store(disk).queues.batch.file_size == expected
@@ -213,7 +213,7 @@ def test_a_killed_store_without_its_mark_does_not_pass_for_one_of_apache(
     queue_id: int,
     is_damaged: bool,  # A parameter of the test.
 ) -> None:
-    """A queue whose entries were not on the disk would give their numbers out again."""
+    """Otherwise a queue whose entries were not on the disk would give their numbers out again."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT)
     store = open_small_store(disk)
@@ -239,7 +239,7 @@ def test_a_killed_store_without_its_mark_does_not_pass_for_one_of_apache(
 
 @pytest.mark.parametrize("behind", ["the checkpoint's name", "the checkpoint"])
 def test_a_start_that_fails_behind_its_first_checkpoint_leaves_abort_there(behind: str) -> None:
-    """What it had begun to make anew would pass for whole: it was without `abort` before."""
+    """Otherwise what it had begun to rebuild would pass for whole, as `abort` was not there."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT)
     disk = without_checkpoint(disk)

@@ -1,4 +1,4 @@
-"""What a queue lost with a file, or with bytes of one, is not passed over."""
+"""It is noticed if a queue lost entries with a file, or with bytes of one."""
 
 from __future__ import annotations
 

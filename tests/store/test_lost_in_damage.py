@@ -1,4 +1,4 @@
-"""What a repair says was in damaged ranges, if there are several; and what it wrote stays."""
+"""What a repair says was in damaged ranges, if there are several; and that its records stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_queue(log: list[StoredMessage], queue_id: int) -> list[StoredMessage]:
 
 
 def test_a_message_was_in_the_range_that_its_entry_leads_to() -> None:
-    """The gap in the numbers of the second one is around both ranges."""
+    """The gap in the numbers of the second queue surrounds both ranges."""
     disk = small_store()
     log = messages(disk)
     first, second = of_queue(log, 0)[4], of_queue(log, 1)[4]
@@ -77,7 +77,7 @@ def test_the_first_message_of_a_queue_whose_others_in_front_have_expired() -> No
 
 
 def test_a_batch_counts_by_the_flag_that_says_it_is_one() -> None:
-    """Records of other programs may lack the flag that says that it has to be unwrapped."""
+    """Records of other programs may not have the flag that says it has to be unwrapped."""
     disk = small_store(close=False).kill()
     store = open_small_store(disk)
     flags = int(SysFlag.INNER_BATCH)
@@ -134,7 +134,7 @@ def test_what_a_killed_repair_did_not_sync_is_synced_by_who_finds_it_sound(
 
 @pytest.mark.parametrize("topic", ["T", BATCHES])
 def test_a_record_that_it_had_half_put_in_place_is_none(topic: str) -> None:
-    """Of a record without a body nothing tells whether its properties are whole."""
+    """If a record has no body, nothing tells whether its properties are whole."""
     whole = small_store()
     victim = [m for m in messages(whole) if m.topic == topic and m.body][3]
     damage(whole, victim)
