@@ -101,7 +101,7 @@ def test_a_queue_that_lost_entries_is_refused_and_made_again_by_a_rebuild(
 
 
 def wrong_sizes(disk: SimulatedFileSystem, queue: str) -> str:
-    """What a refusal says of the sizes of a queue's files."""
+    """Return what a refusal says about the sizes of a queue's files."""
     right = ENTRIES_OF_A_FILE * ENTRY_SIZES[queue.rsplit("/", 2)[1]]
     for entry in disk.list(queue) if disk.exists(queue) else ():
         if entry.size != right:
@@ -288,7 +288,7 @@ def test_a_new_store_lists_its_queues_at_each_whole_checkpoint() -> None:
 @pytest.mark.parametrize("queue", [SIMPLE_QUEUE, BATCH_QUEUE])
 def test_a_new_store_misses_a_queue_from_its_first_checkpoint_on(queue: str) -> None:
     held = Held()
-    for number in range(100):  # So many are not all walked yet when it is taken.
+    for number in range(100):  # Not all of so many are walked when it is taken.
         held.put(b"", f"N{number}")
     while not inspect(held.disk.other_process(), ROOT, CONFIG).start.replay_from:
         held.now_ms += 1000
@@ -307,7 +307,7 @@ def test_the_size_of_the_files_that_is_set_does_not_matter_to_a_store_that_has_s
 
 
 def killed_behind_the_list(topic: str, count: int = 5) -> Held:
-    """A store with more in the list of where queues end than the checkpoint says."""
+    """A store whose list of the queues' ends has more than the checkpoint says."""
     held = Held()
     held.stop(clean=False)
     held.opened()
@@ -321,7 +321,7 @@ def killed_behind_the_list(topic: str, count: int = 5) -> Held:
 def test_what_was_listed_in_front_of_the_checkpoint_is_missed_behind_killed_starts(
     topic: str, queue: str
 ) -> None:
-    """A start takes from the list what it makes again, and not what stands in front of that."""
+    """A start takes off the list what it rebuilds, but not what is before that."""
     held = killed_behind_the_list(topic)
     rare = replace(CONFIG, checkpoint_interval_ms=100_000)
     for _ in range(2):
@@ -354,7 +354,7 @@ def test_verify_finds_a_lost_end_behind_the_checkpoint_as_a_start_does(
 def test_a_damaged_file_in_front_of_what_is_cut_keeps_no_start_from_going_on(
     topic: str, queue: str, size: int | None
 ) -> None:
-    held = killed_behind_the_list(topic, 11)  # The last one is in a file of its own.
+    held = killed_behind_the_list(topic, 11)  # The last one is in its own file.
     path = list(files_of(held.disk, queue))[2]
     if size is None:
         held.disk.remove(path)
@@ -392,7 +392,7 @@ def put_some(held: Held, random: Random, least: int, most: int) -> None:
 def test_a_power_cut_between_the_list_and_the_checkpoint_keeps_no_sound_queue_out(
     seed: int,
 ) -> None:
-    """What was written behind the list's mark meanwhile may be torn."""
+    """Entries written meanwhile, after the list's mark, may be torn."""
     random, held = Random(seed), Held()
     held.stop(clean=True)
     held.opened()
@@ -465,7 +465,7 @@ def shut_down_by_another() -> Held:
 def test_what_another_program_shut_down_is_refused_where_a_queue_ends_too_early(
     queue: str, damage: Callable[[SimulatedFileSystem, str], None]
 ) -> None:
-    """It leaves no list; but the records that are read anyway have numbers behind the end."""
+    """It leaves no list, but the records that are read anyway have numbers after the end."""
     held = shut_down_by_another()
     damage(held.disk, queue)
     before = contents(held.disk)
@@ -485,7 +485,7 @@ def test_what_another_program_shut_down_is_refused_where_a_queue_ends_too_early(
 def test_what_another_program_shut_down_is_refused_where_a_queue_goes_on_behind_its_records(
     queue: str, into: int
 ) -> None:
-    """Its entries of what it cut from the log stay in its files, and the log has grown since."""
+    """Its queue files still have entries of what it cut from the log, which has grown since."""
     held, name = Held(), queue.split("/", 3)[3]
     for topic in ("T", BATCHES, "Other") * MORE:
         held.put(b"more", topic)
@@ -514,7 +514,7 @@ def test_what_another_program_shut_down_is_refused_where_a_queue_goes_on_behind_
 def test_what_another_program_shut_down_is_taken_where_queues_are_whole_or_deleted(
     damage: Callable[[SimulatedFileSystem, str], None] | None,
 ) -> None:
-    """Such a program notes nowhere that a topic was deleted: a queue without files may be its."""
+    """Such a program does not note deleted topics: a queue without files may belong to one."""
     held = shut_down_by_another()
     if damage is not None:
         damage(held.disk, SIMPLE_QUEUE)

@@ -1,4 +1,4 @@
-"""A topic that Apache's broker deleted, and that was made again right before a kill or a power cut.
+"""A topic that Apache's broker deleted, recreated right before a kill or a power cut.
 
 A rebuild leaves the new messages to the next start, and takes the old ones only if nothing tells.
 """
@@ -20,12 +20,12 @@ from cometmq.store.deletions import Deletions
 from cometmq.store.message_store import MessageStore
 
 SYNCED_NOTE = 512
-"""Where it is in the checkpoint; a power cut may take it."""
+"""Where the checkpoint notes how far the log is synced; a power cut may take this note."""
 OLD = [b"old 0", b"old 1", b"old 2"]
 
 
 def taken_over(*, is_deleted: bool) -> tuple[SimulatedFileSystem, MessageStore]:
-    """Return a store that was Apache's, and a topic of it that may have lost its queue there."""
+    """Return a store that was Apache's, with a topic that may have been deleted there."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, *OLD, topic="Made")
@@ -41,7 +41,7 @@ def taken_over(*, is_deleted: bool) -> tuple[SimulatedFileSystem, MessageStore]:
 
 
 def made_again(new: int) -> tuple[SimulatedFileSystem, MessageStore]:
-    """Return a store of ours that has a topic which Apache deleted, and some new messages of it.
+    """Return a store of ours with a topic that Apache deleted, and some new messages of it.
 
     No start read the old ones back, so no mark names the topic.
     """
@@ -81,7 +81,7 @@ def test_a_rebuild_takes_no_old_messages_for_those_that_are_left_to_the_start(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_nor_does_it_believe_a_torn_record_of_a_topic_that_was_not_deleted(seed: int) -> None:
-    """It says that it is message 0 of a queue that Apache wrote, and whose files are there."""
+    """The record says it is message 0 of a queue that Apache wrote, and whose files are there."""
     disk, store = made_again(0)
     place = store.end_offset
     put(store, b"T 4")
@@ -95,7 +95,7 @@ def test_nor_does_it_believe_a_torn_record_of_a_topic_that_was_not_deleted(seed:
 
 @pytest.mark.parametrize("is_torn", [False, True])
 def test_nor_does_it_take_one_for_made_again_that_lost_its_files(*, is_torn: bool) -> None:
-    """The record that is left goes on behind the old ones, or the list names the queue."""
+    """The record that is left continues after the old ones, or the list names the queue."""
     disk, store = taken_over(is_deleted=False)
     if is_torn:
         assert store.close(1)

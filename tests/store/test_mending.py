@@ -207,7 +207,7 @@ def test_killed_at_any_moment_a_repair_can_be_run_again() -> None:
 
 
 def without_last_segments(disk: SimulatedFileSystem, count: int) -> int:
-    """Remove the last files of the log; returns where it ends then."""
+    """Remove the last files of the log; return where it ends then."""
     log = disk.list(f"{ROOT}/commitlog")
     for entry in log[-count:]:
         disk.remove(f"{ROOT}/commitlog/{entry.name}")
@@ -412,7 +412,7 @@ def test_a_lost_message_that_is_stepped_over_counts_where_the_end_is_cut(topic: 
 
 
 class FullFrom:
-    """A hook: from one operation on the disk takes nothing more."""
+    """A hook: from one operation on, the disk takes nothing more."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -427,7 +427,7 @@ class FullFrom:
 def test_ended_anywhere_no_start_takes_damage_for_a_torn_tail_that_it_did_not_before(
     cut: bool, hook: type[KillAt | FullFrom]
 ) -> None:
-    """In a store that was shut down, and of which nobody noted how far it is synced."""
+    """The store was shut down, and nothing notes how far it is synced."""
     whole = small_store()
     damage(whole, messages(whole)[5])
     whole.remove(f"{ROOT}/checkpoint")

@@ -38,7 +38,7 @@ TAIL = 120
 
 
 def damaged_with_a_tail(tail: int = TAIL) -> Held:
-    """A store that was killed with messages that no sync came to, and in which a bit flipped."""
+    """A store that was killed with unsynced messages, and in which a bit flipped."""
     held = Held()
     held.stop(clean=True)
     records = LogScan(inspect(held.disk, ROOT, CONFIG).segments, 0)
@@ -97,7 +97,7 @@ def test_where_nobody_knows_how_far_the_log_was_synced_all_of_it_is_written_once
 
 
 def test_of_a_torn_tail_behind_damage_no_offset_is_kept() -> None:
-    """The entries that lead there were promised to nobody, and may be torn as well."""
+    """The entries that lead there were not promised, and may be torn as well."""
     held = damaged_with_a_tail()
     held.store.queues.write_behind(1 << 60, 1 << 20)
     held.disk = held.disk.kill()
@@ -138,7 +138,7 @@ def test_the_files_of_a_queue_tell_where_its_first_message_in_the_log_was() -> N
     let_all_expire(held)
     held.opened()
     for number in range(3):
-        held.put(b"body %d" % number)  # Synced in the log; the entries are in memory alone.
+        held.put(b"body %d" % number)  # Synced in the log; the entries are only in memory.
     held.disk = held.disk.kill()
     held.disk.remove(f"{ROOT}/queue_ends.json")
     victim = next(m for m in messages_of(held) if m.body == b"body 0")
@@ -155,7 +155,7 @@ def messages_of(held: Held) -> list[StoredMessage]:
 
 
 def test_what_the_log_keeps_of_a_queue_whose_files_are_torn_counts_behind_a_cut() -> None:
-    """Behind a lost checkpoint nobody knows which topics were deleted: here the numbers go on."""
+    """After a lost checkpoint nobody knows which topics were deleted; here the numbers continue."""
     held = Held()
     held.stop(clean=False)
     victim = next(m for m in messages_of(held) if m.body == b"T80")
@@ -179,7 +179,7 @@ def test_what_the_log_keeps_of_a_queue_whose_files_are_torn_counts_behind_a_cut(
 
 
 def test_numbers_that_only_the_log_tells_behind_a_cut_are_not_given_out_again() -> None:
-    """The process was killed before it came to write the entries."""
+    """The process was killed before it wrote the entries."""
     held = Held()
     held.stop(clean=True)
     held.opened()
@@ -227,7 +227,7 @@ def test_a_file_of_a_queue_that_is_lost_does_not_pass_for_expired_behind_a_cut(
 def test_a_damaged_record_that_is_in_no_queue_yet_is_the_message_that_it_says(
     topic: str, is_last: bool
 ) -> None:
-    """Its number was given out, and maybe read: nothing but the record itself still knows."""
+    """Its number was given out, and maybe read; only the record itself still knows it."""
     held = Held()
     held.stop(clean=True)
     held.opened()

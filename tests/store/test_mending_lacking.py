@@ -1,4 +1,4 @@
-"""What `repair` knows of a queue that lacks entries, by the list of where the queues end."""
+"""What `repair` knows, by the list of the queues' ends, of a queue that lost entries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GIVEN_OUT = MESSAGES + TAIL
 
 
 def damaged(topic: str, queue: str, entry_size: int) -> Held:
-    """A store in which the last record of a queue that lacks entries is damaged."""
+    """A store in which a queue lost entries, and its last record is damaged."""
     held = killed(topic)
     hole(held, queue, entry_size)
     held.opened()

@@ -1,4 +1,4 @@
-"""A repair that a power cut strikes while it writes is done again, and loses nothing by that."""
+"""A repair that a power cut interrupts while it writes is repeated, and loses nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOG = f"{ROOT}/commitlog"
 RUN = 12
-"""Records that are damaged, one behind the other."""
+"""How many consecutive records are damaged."""
 
 
 def messages_of(held: Held) -> list[StoredMessage]:
@@ -29,7 +29,7 @@ def messages_of(held: Held) -> list[StoredMessage]:
 
 
 def damaged(*, clean: bool) -> Held:
-    """Records of three queues that take turns are damaged, in one range."""
+    """A store in which one range is damaged, with records of three queues that take turns."""
     held = Held()
     held.stop(clean=clean)
     first = next(number for number, m in enumerate(messages_of(held)) if m.body == b"T50")
@@ -38,7 +38,7 @@ def damaged(*, clean: bool) -> Held:
 
 
 def damage(held: Held, victims: list[StoredMessage]) -> None:
-    """Records of one file, one behind the other, are damaged."""
+    """Damage consecutive records of one file."""
     start, end = victims[0].physical_offset, victims[-1].physical_offset + victims[-1].size
     segment = start - start % CONFIG.segment_size
     assert end < segment + CONFIG.segment_size
@@ -55,7 +55,7 @@ def _synced(disk: SimulatedFileSystem) -> SimulatedFileSystem:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 def test_the_second_repair_makes_of_the_log_what_the_first_would_have(clean: bool) -> None:
-    """What the first had written of a range was left, and the others had no room any more."""
+    """If what the first wrote into a range was left, the others would have no room any more."""
     whole = damaged(clean=clean)
     begun = whole.disk.operations
     assert len(repair(whole, cut=False).steps[0].lost) == RUN
@@ -79,7 +79,7 @@ def test_the_second_repair_makes_of_the_log_what_the_first_would_have(clean: boo
 def test_a_queue_that_ends_in_a_range_of_several_messages_is_known_by_the_last_of_them(
     topic: str,
 ) -> None:
-    """The list named where the range began, and the next start took the queue for damaged."""
+    """If the list named where the range begins, the next start would take the queue for damaged."""
     held = Held()
     for each in [topic] * 5 + ["Other", topic]:
         held.put(b"more", each)
@@ -97,14 +97,14 @@ def test_a_queue_that_ends_in_a_range_of_several_messages_is_known_by_the_last_o
 
 @pytest.mark.parametrize("topic", ["Fresh", BATCHES])
 def test_what_stands_for_a_message_tells_of_it(topic: str) -> None:
-    """The message was in no queue yet, and the record that told of it is written over by then."""
+    """The message was in no queue yet, and its own record is overwritten by then."""
     whole = damaged_in_no_queue(topic)
     repair(whole, cut=False)
     held = damaged_in_no_queue(topic)
     writes = 0
 
     def kill(operation: Operation) -> None:
-        """Behind what stands for the message, and in front of the head of what fills the rest."""
+        """Kill after the record for the message is written, before the head of the filler is."""
         nonlocal writes
         is_new = operation.moment is Moment.BEFORE and held.disk.exists(f"{ROOT}/cut")
         writes += is_new and operation[1:3] == ("write", last_file(held))
@@ -128,7 +128,7 @@ def last_file(held: Held) -> str:
 
 
 def damaged_in_no_queue(topic: str) -> Held:
-    """The last message of a queue is damaged, which no entry tells of."""
+    """A store in which the last message of a queue is damaged, and has no entry."""
     held = Held()
     held.stop(clean=True)
     held.opened()

@@ -81,13 +81,13 @@ class Opened:
         properties: bytes = b"",
         sys_flag: int = 0,
     ) -> int:
-        """Put one message a millisecond later than the last; returns its queue offset."""
+        """Put one message a millisecond later than the last; return its queue offset."""
         self.now_ms += 1
         origin = Origin(self.now_ms, self.now_ms, HOST, sys_flag)
         return self.store.put(topic, queue_id, body, properties, origin).queue_offset
 
     def is_taken(self, body: bytes) -> bool:
-        """Put and commit a message; whether there was room for it."""
+        """Put and commit a message; return whether there was room for it."""
         self.put(body)
         try:
             self.store.commit()
@@ -201,7 +201,7 @@ def test_a_failed_sync_is_final(opened: Opened) -> None:
         with pytest.raises(SyncFailedError):
             opened.put(b"more")
         opened.store.run_jobs()
-        opened.store.tick(1)  # Which takes puts again where no reason to refuse them is left.
+        opened.store.tick(1)  # It takes puts again if no reason to refuse them is left.
     assert not opened.store.close(1)
     assert opened.disk.exists(f"{ROOT}/abort")
 
@@ -243,7 +243,7 @@ def test_behind_a_refused_turn_of_the_next_file_no_record_crosses_the_end_of_thi
 def test_a_refused_turn_that_is_erased_in_two_tries_is_erased_for_good(
     opened: Opened, seed: int
 ) -> None:
-    """The first try writes the zeros and fails; the second finds zeros, which no sync has seen."""
+    """The first try writes the zeros and fails; the second finds zeros that no sync has seen."""
     opened.put_all(b"kept")
     left = [Partial(4000, OSError(errno.EIO, "refused")) for _ in range(2)]
 
@@ -396,7 +396,7 @@ MADE_UP = b"__CRC32#\x010123456789\x02"
 def test_a_message_that_leaves_no_room_for_the_end_of_its_file_is_refused_or_kept(
     room: int,
 ) -> None:
-    """Also where its record has all that it may have: two hosts of IPv6, and a checksum."""
+    """This holds also if its record has all that it may have: two IPv6 hosts and a checksum."""
     host = bytes(15) + b"\1\0\0\x2a\x9f"
     opened = Opened(replace(CONFIG, segment_size=4096, record_crc=True, store_host=host))
     opened.put(b"first")
@@ -457,7 +457,7 @@ def test_properties_are_measured_without_such_a_checksum(opened: Opened) -> None
 
 
 def stored_properties(opened: Opened, topic: str) -> list[bytes]:
-    """Bring to the disk what was put; the properties of all messages of a queue."""
+    """Bring to the disk what was put; return the properties of all messages of a queue."""
     opened.sync()
     found = opened.store.read(topic, 0, 0, 32)
     return [message.properties_raw for message in messages_in(found.slices)]
@@ -570,7 +570,7 @@ def test_records_of_a_read_share_a_slice_neighbours_in_the_log_or_not(opened: Op
     opened.put_all(b"3", b"4")
     result = opened.store.read("T", 0, 0, 3)
     assert (len(result.slices), result.record_count) == (1, 3)
-    assert isinstance(result.slices[0], memoryview)  # Of the map: a copy is of bytes.
+    assert isinstance(result.slices[0], memoryview)  # From the map: a copy would be bytes.
     result = opened.store.read("T", 0, 0, 32)
     assert (len(result.slices), result.record_count, result.next_begin_offset) == (1, 5, 5)
     assert bodies_of(result) == [b"0", b"1", b"2", b"3", b"4"]
@@ -595,7 +595,7 @@ def test_only_messages_of_the_wanted_tags_are_returned(opened: Opened) -> None:
     wanted = Filter(codes={ord("c")})
     result = opened.store.read("T", 0, 0, 3, wanted=wanted)
     assert bodies_of(result) == [b"2", b"12", b"22"]
-    assert result.next_begin_offset == 32  # The next that is wanted.
+    assert result.next_begin_offset == 32  # The next wanted one.
     opened.reopen()
     nothing = opened.store.read("T", 0, 0, 3, wanted=Filter(codes={1}))
     assert nothing.status is ReadStatus.NO_MATCHED_MESSAGE
@@ -837,7 +837,7 @@ def test_a_rolled_back_message_has_no_key_when_the_log_is_read_back_either(opene
 
 
 def numbers_for_apache(opened: Opened) -> tuple[Longs, list[IndexHeader]]:
-    """What the checkpoint says to Apache, and the headers of the index files."""
+    """Return what the checkpoint tells Apache, and the headers of the index files."""
     headers = [
         IndexHeader.unpack(opened.disk.open(f"{ROOT}/index/{entry.name}").read(HEADER_SIZE, 0))
         for entry in opened.disk.list(f"{ROOT}/index")

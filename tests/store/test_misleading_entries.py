@@ -1,4 +1,4 @@
-"""Entries that say what cannot be: none of them makes messages pass for expired."""
+"""Entries that say something impossible: none of them makes messages pass for expired."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OLD_ENTRIES = {
     "an entry of long ago": struct.pack(">qi", 95, 95),
 }
 FIRST_KEPT = (28, 55, 83)
-"""Of the ordinary queue, behind so many segments that are gone, less one."""
+"""The first message left in the ordinary queue, by the number of segments gone, less one."""
 
 
 def damage(held: Held, queue: str, entry_size: int, index: int, data: bytes) -> None:
@@ -178,7 +178,7 @@ def test_a_file_in_front_of_a_lost_one_is_not_taken_for_expired_by_what_is_no_en
 def test_an_entry_that_leads_behind_the_log_gives_no_number_out(
     topic: str, queue: str, entry_size: int, has_index: bool, in_next_file: bool
 ) -> None:
-    """One more than a clean store had: its next message would get the number behind it."""
+    """It is one more than a clean store had: the next message would get the number after it."""
     held = Held()
     if in_next_file:
         for number in range(MESSAGES, 3 * ENTRIES_OF_A_FILE):

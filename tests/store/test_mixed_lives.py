@@ -1,7 +1,7 @@
-"""A topic that was deleted and made again, of which Apache brought old messages back behind a kill.
+"""A deleted and recreated topic, of which Apache brought old messages back after a kill.
 
-Its start reads records of both lives, and gives the queue those whose numbers follow: the rest of
-the first life stands behind the second, and what is sent then is counted on behind that.
+Apache's start reads the records of both lives, and gives the queue those whose numbers follow. So
+the second life is followed by the rest of the first, and later messages are numbered after that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def write(disk: SimulatedFileSystem, path: str, data: bytes, at: int = 0) -> Non
 
 
 def mixed(*, is_clean: bool, has_mark: bool) -> SimulatedFileSystem:
-    """Leave what Apache leaves of it; with a mark we deleted the topic, else it did."""
+    """Make what Apache leaves of it; with a mark, we deleted the topic; without, Apache did."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, *(b"old %d" % number for number in range(OLD)))

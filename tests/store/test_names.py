@@ -1,4 +1,4 @@
-"""How names are told, and what may have which name."""
+"""How messages list names: the first ones, and a count of the others."""
 
 from __future__ import annotations
 

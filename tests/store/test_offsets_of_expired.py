@@ -1,6 +1,6 @@
 """A queue whose messages have all expired gives no offset out again, whatever a start goes through.
 
-The log says nothing of it any more: its files and the list of where queues end do.
+The log no longer says anything about it; only its files and the list of the queues' ends do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def let_all_expire(held: Held) -> None:
 
 
 def tear_number_of_last(held: Held, topic: str, number: int) -> None:
-    """Kill the process behind a record that no sync came to; a sector of its head is torn."""
+    """Kill the process after an unsynced record, and tear a sector of this record's head."""
     origin = Origin(held.now_ms, held.now_ms, HOST)
     offset = held.store.put(topic, 0, b"unsynced", b"", origin).physical_offset
     held.store.commit()
@@ -102,7 +102,7 @@ def test_a_start_that_makes_all_entries_anew_keeps_the_offset_of_a_damaged_queue
     tear_number_of_last(held, "Other", 0)
     for _ in range(2):
         held.opened(CONFIG)
-        if lacking:  # It is made again, as are all others.
+        if lacking:  # It is rebuilt, like all others.
             given_out += 1
             assert held.put(b"next", topic) == given_out - 1
         else:
@@ -175,7 +175,7 @@ def test_nor_for_a_damaged_queue_that_a_rebuild_makes_again(
 
 
 def given_up(topic: str) -> Held:
-    """A store whose log begins at 0, and of which a repair gave up all messages of a queue."""
+    """A store whose log begins at 0, and in which a repair gave up all messages of a queue."""
     held = Held()
     held.stop(clean=True)
     records = LogScan(inspect(held.disk, ROOT, CONFIG).segments, 0)
@@ -218,14 +218,14 @@ def kill_at(held: Held, name: str, moment: Moment, act: Callable[[], object]) ->
 
 @pytest.mark.parametrize("topic", ["T", "Batches"])
 def test_two_kills_keep_what_was_synced_of_a_queue_that_was_given_up(topic: str) -> None:
-    """The first one between the list and the checkpoint, the second one behind the shorter list."""
+    """The first comes between the list and the checkpoint, the second after the shorter list."""
     held = given_up(topic)
     held.opened()
     for number in range(2):
         assert held.put(b"synced", topic) == MESSAGES + number
     end = held.store.end_offset
     kill_at(held, "/checkpoint.new", Moment.BEFORE, lambda: upkeep(held))
-    held.disk = held.disk.power_cut(Random(2))  # It loses the note of how far was synced.
+    held.disk = held.disk.power_cut(Random(2))  # It loses the note of the synced offset.
     kill_at(held, "/queue_ends.json.new", Moment.AFTER, held.opened)
     held.disk = held.disk.kill()
     held.opened()

@@ -55,7 +55,7 @@ def test_what_is_put_into_a_segment_whose_name_a_kill_left_unsure_is_safe() -> N
 
 
 def test_a_last_segment_that_is_short_is_whole_before_the_next_one_is_made() -> None:
-    """Else it would be refused in the middle of the row, though no record was put."""
+    """Otherwise it would be refused in the middle of the row, though no record was put."""
     disk = SimulatedFileSystem()
     subject = Subject(disk, CONFIG, NOW_MS)
     put_up_to(subject, SEGMENT // 2 + 1)
@@ -75,7 +75,7 @@ def test_a_last_segment_that_is_short_is_whole_before_the_next_one_is_made() -> 
 
 @pytest.mark.parametrize("missing", [1, SEGMENT // 2 - 2000])
 def test_behind_a_clean_stop_a_last_segment_that_is_short_is_refused(missing: int) -> None:
-    """Neither we nor Apache leave one so, though all records may be there: somebody cut it."""
+    """Neither we nor Apache leave it so: somebody cut it, even if all records are there."""
     disk = SimulatedFileSystem()
     subject = Subject(disk, CONFIG, NOW_MS)
     put_up_to(subject, SEGMENT // 2 + 1)

@@ -1,4 +1,4 @@
-"""What is done to an overlay looks as if it were done to the disk, which stays as it is."""
+"""Changes to an overlay look as if they were made to the disk, which stays as it is."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def begun() -> SimulatedFileSystem:
 
 
 def change(filesystem: FileSystem, random: Random) -> object:
-    """Do something to one file; returns what it answers."""
+    """Do something to one file; return what it answers."""
     path = f"{random.choice(FOLDERS)}/{random.choice(NAMES)}"
     verb, place, size = random.randrange(7), random.randrange(120), random.randrange(120)
     data = random.randbytes(size)

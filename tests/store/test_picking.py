@@ -1,4 +1,4 @@
-"""Records that stand apart in the log, joined: each as its entry says, or a clear error."""
+"""Joining records that are apart in the log: each is as its entry says, or there is an error."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BOTH = pytest.mark.parametrize("sizes", [ALIKE, UNLIKE], ids=["of one size", "of
 
 
 def stretch(sizes: tuple[int, ...], *, mixed: bool = False) -> tuple[bytearray, tuple[int, ...]]:
-    """Make a piece of the log with records of these sizes, each with a stranger behind it.
+    """Make a piece of the log with records of these sizes, each followed by other bytes.
 
-    Of one kind, or mixed as where some have a topic with a long name.
+    The records are of one kind, or mixed, as if some had a topic with a long name.
     """
     piece, offsets = bytearray(), list[int]()
     for number, size in enumerate(sizes):

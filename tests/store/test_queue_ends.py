@@ -1,4 +1,4 @@
-"""The list of where the queues end: its file, and what is in it at a checkpoint."""
+"""The list of the queues' ends: its file, and what is in it at a checkpoint."""
 
 from __future__ import annotations
 

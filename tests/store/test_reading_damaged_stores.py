@@ -1,4 +1,4 @@
-"""Who reads a store that is not theirs is told of a queue that is damaged or lost, by its name."""
+"""A reader of another process's store is told the name of a queue that is damaged or lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reader_of(held: Held) -> StoreReader:
 
 
 def check_told(reader: StoreReader, topic: str, queue: str) -> None:
-    """All that asks for that queue is told its name, and the others are read."""
+    """Check that each question about that queue is told its name, and that the others are read."""
     assert topic in reader.topics()
     assert reader.queues(topic) == [0]
     asks: list[Callable[[], object]] = [
@@ -166,7 +166,7 @@ def test_what_its_broker_lets_expire_meanwhile_is_no_loss(
     assert len(list(files_of(held.disk, queue))) == 2
     for reader in readers:
         result = reader.read(topic, 0, 5, 1)
-        if result.status is not ReadStatus.FOUND:  # Of what it holds open.
+        if result.status is not ReadStatus.FOUND:  # Else from files held open.
             assert result.next_begin_offset in (ENTRIES_OF_A_FILE, first)
         assert reader.read(topic, 0, first, 32).status is ReadStatus.FOUND
         reader.refresh()

@@ -90,14 +90,14 @@ def test_a_power_cut_behind_it_takes_the_tail_and_no_offset(topic: str) -> None:
 
 
 def test_the_end_of_a_file_that_no_sync_came_to_is_not_promised_by_a_second_one() -> None:
-    """The first record that is left stands behind it, at the beginning of the next file."""
+    """The first record that is left comes after it, at the beginning of the next file."""
     held, size = Held(), CONFIG.segment_size
     held.stop(clean=True)
     held.opened(RARE_SYNCS)
     begun = held.store.end_offset
     put_unsynced(held, "T")
     record = held.store.end_offset - begun
-    while size - held.store.end_offset % size >= record + 8:  # Of a blank record.
+    while size - held.store.end_offset % size >= record + 8:  # 8 for a blank record.
         put_unsynced(held, "T")
     upkeep(held)
     synced = held.store.end_offset
@@ -191,7 +191,7 @@ def test_a_queue_that_only_keeps_its_offset_does_so_without_a_list(topic: str) -
     let_all_expire(held)
     folder = "batchconsumequeue" if topic == BATCHES else "consumequeue"
     remove_all(held.disk, f"{ROOT}/{folder}/{topic}/0")
-    rebuild(held)  # It goes on behind blank entries, by the list.
+    rebuild(held)  # It continues after blank entries, by the list.
     held.opened(RARE_SYNCS)
     put_unsynced(held, "Other")
     held.disk = held.disk.kill()
@@ -203,7 +203,7 @@ def test_a_queue_that_only_keeps_its_offset_does_so_without_a_list(topic: str) -
 
 
 def test_a_queue_that_would_go_on_at_0_is_not_kept() -> None:
-    """Left over from a topic that was deleted, for instance."""
+    """It may be left over from a deleted topic, for example."""
     held = Held()
     held.stop(clean=True)
     folder = f"{ROOT}/batchconsumequeue/{BATCHES}/1"
@@ -215,7 +215,7 @@ def test_a_queue_that_would_go_on_at_0_is_not_kept() -> None:
 
 
 def struck_rebuilds(held: Held) -> Iterator[None]:
-    """Have the process end behind each operation of a rebuild that changes what is in place."""
+    """End the process after each operation of a rebuild that changes what is in place."""
     disk, number = held.disk, 0
     while True:
         held.disk, number = disk.kill(), number + 1
@@ -231,7 +231,7 @@ def struck_rebuilds(held: Held) -> Iterator[None]:
 
 
 def test_struck_anywhere_it_leaves_queues_their_offsets_that_keep_nothing_else() -> None:
-    """Though entries of batches, of which the first have expired, get other places."""
+    """This holds although entries of batches, the first of which have expired, get other places."""
     held = Held()
     let_all_expire(held)
     remove_all(held.disk, f"{ROOT}/consumequeue/T/0")
@@ -253,7 +253,7 @@ def test_struck_anywhere_it_leaves_what_was_synced_of_a_queue_that_was_given_up(
     for number in range(2):
         assert held.put(b"synced", BATCHES) == MESSAGES + number
     kill_at(held, "/checkpoint.new", Moment.BEFORE, lambda: upkeep(held))
-    held.disk = held.disk.power_cut(Random(2))  # It loses the note of how far was synced.
+    held.disk = held.disk.power_cut(Random(2))  # It loses the note of the synced offset.
     for _ in struck_rebuilds(held):
         held.opened()
         assert held.store.kept is None

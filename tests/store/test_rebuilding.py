@@ -1,4 +1,4 @@
-"""Rebuilding: what is made from the log alone equals, byte for byte, what the writer made."""
+"""Rebuilding: the files made from the log alone equal the writer's, byte for byte."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rebuilt(
 
 
 def derived(disk: FileSystem, root: str) -> dict[str, list[bytes]]:
-    """All that is made from the log; index files by their order, because of their names."""
+    """Return all files derived from the log; those of the index in order, as their names differ."""
     found: dict[str, list[bytes]] = {}
     for folder in ("consumequeue", "batchconsumequeue", "index"):
         for path, data in contents(disk, f"{root}/{folder}").items():
@@ -142,7 +142,7 @@ def test_a_lost_queue_whose_messages_have_expired_goes_on_where_it_was(batch: bo
 def test_a_damaged_one_does_so_too_whatever_becomes_of_the_machine(
     damage: str, batch: bool, seed: int
 ) -> None:
-    """Once the rebuild is over: power is cut, and the broker that is started then is killed."""
+    """After the rebuild the power is cut, and the broker that is started then is killed."""
     disk = small_store()
     topic, queue_id = (BATCHES, 0) if batch else ("SCHEDULE_TOPIC_XXXX", 2)
     folder, entry_size = ("batchconsumequeue", 46) if batch else ("consumequeue", 20)
@@ -178,7 +178,7 @@ def test_a_damaged_one_does_so_too_whatever_becomes_of_the_machine(
 @pytest.mark.parametrize("has_hole", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_so_does_one_of_many_entries(has_hole: bool, seed: int) -> None:
-    """Of some 400 to a file, not all of which are looked at to find its end."""
+    """A file has 400 of them, not all of which are looked at to find its end."""
     config, origin = replace(SMALL, consume_queue_file_size=8000), Origin(1, 1, HOST)
     disk = SimulatedFileSystem()
     store = open_small_store(disk, config)
@@ -215,7 +215,7 @@ def test_so_does_one_of_many_entries(has_hole: bool, seed: int) -> None:
 
 
 def given_twice(*, batch: bool) -> SimulatedFileSystem:
-    """A store of which a queue was lost, and its offsets were given out again."""
+    """A store that lost a queue, and gave the queue's offsets out again."""
     disk = small_store()
     topic, folder = (BATCHES, "batchconsumequeue") if batch else ("T", "consumequeue")
     for path in list(files_of(disk, f"{ROOT}/{folder}/{topic}/0")):
@@ -370,7 +370,7 @@ def test_a_start_finishes_a_swap_that_was_cut_off() -> None:
 
 
 def test_a_queue_that_begins_behind_a_gap_of_the_log_stays_so_for_the_next_start() -> None:
-    """The number of a record is damaged, which no checksum covers: a start refuses it."""
+    """A record's number is damaged, which no checksum covers, so a start refuses the store."""
     config = replace(SMALL, integrity=False)
     disk = small_store(config, close=False).kill()
     log = f"{ROOT}/commitlog/00000000000000000000"
@@ -427,7 +427,7 @@ def test_what_others_keep_in_the_folders_stays_where_it_was() -> None:
 def test_a_copy_of_a_folder_under_a_name_that_no_topic_has_stays_as_it_is(is_clean: bool) -> None:
     disk = small_store(close=is_clean)
     disk = disk if is_clean else disk.kill()
-    copy = f"{ROOT}/consumequeue/copie_d\udce9c"  # Of a byte that is no UTF-8.
+    copy = f"{ROOT}/consumequeue/copie_d\udce9c"  # From a byte that is no UTF-8.
     for queue_id in (0, 1):
         data = content(disk, f"{ROOT}/consumequeue/T/{queue_id}/{0:020d}")
         disk.make_directories(f"{copy}/{queue_id}")

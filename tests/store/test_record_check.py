@@ -13,7 +13,7 @@ from cometmq.store.queues.record_check import RecordCheck
 
 LOG = "/s/commitlog"
 START = 4096
-"""What was in front of it has expired."""
+"""Everything before it has expired."""
 PROPERTIES = b"UNIQ_KEY\x01id\x02KEYS\x01key\x02TAGS\x01tag\x02"
 HASHES = [positive_hash(string_hash(key)) for key in ("T#id", "T#key", "T#T#tag")]
 

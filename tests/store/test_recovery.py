@@ -1,4 +1,4 @@
-"""The table of torn and corrupt, row by row, and from where a start reads the log."""
+"""The table of torn and corrupt places, row by row; and from where a start reads the log."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def log_of(disk: SimulatedFileSystem, *contents: bytes) -> Segments:
 def repair(
     disk: SimulatedFileSystem, segments: Segments, start: Start, end: LogEnd, *, clean: bool = False
 ) -> str | None:
-    """Leave the log as it was found to be, by this thread alone."""
+    """Make the log what it was found to be, in this thread only."""
     with repairing(
         disk, "/s", segments, start, end, clean=clean, turn_size_max=0, threads=False
     ) as kept:
@@ -68,7 +68,7 @@ def repair(
 
 
 def torn(behind: Behind) -> tuple[bytes, int]:
-    """A sound record, a bad place, and what stands behind it; and where the bad place is."""
+    """Return a sound record, a bad place and what follows it; and where the bad place is."""
     first = record(0, b"sound")
     data = first + b"\xff" * 20
     if behind is not Behind.NOTHING:

@@ -1,4 +1,4 @@
-"""What a start refuses it leaves as it was, to the byte, and says in one line what to do."""
+"""A start leaves a refused store as it was, to the byte, and says in one line what to do."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
 @pytest.mark.parametrize("abort", [None, b"424242"])
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_refused_is_not_changed(what: str, lock: bytes | None, abort: bytes | None) -> None:
-    """Nor its times: nothing is written."""
+    """Not even its times change: nothing is written."""
     spoil, advice = BAD[what]
     disk = small_store()
     disk.remove(f"{ROOT}/lock")  # As in a copy.
@@ -336,7 +336,7 @@ def test_who_owns_a_file_is_told_to_look_at_its_permissions(
 def test_what_a_closed_folder_hides_belongs_to_whom_the_folder_belongs_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the kernel has it for all but root."""
+    """The kernel hides it from everybody but root."""
     (tmp_path / "s/commitlog").mkdir(parents=True)
     hidden, stat = f"{tmp_path}/s/", os.stat
 
@@ -357,7 +357,7 @@ def test_up_exits_with_one_line_and_changes_no_byte(what: str, tmp_path: Path) -
 
 
 def real_copy(folder: Path, spoil: Callable[[SimulatedFileSystem], None] | None = None) -> Path:
-    """A store on the machine's disk that something was done to."""
+    """Write a store, maybe spoilt, to the machine's disk; return its root."""
     disk = SimulatedFileSystem()
     with closing_store(disk) as store:
         for number in range(60):
@@ -374,7 +374,7 @@ def real_copy(folder: Path, spoil: Callable[[SimulatedFileSystem], None] | None 
 
 
 def refused_by_up(root: Path) -> str:
-    """The one line with which `cometmq up` refuses a store, which it leaves as it was."""
+    """Return the one line with which `cometmq up` refuses a store, leaving it as it was."""
     before = contents(RealFileSystem(), str(root))
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(root)]
     ports = ["--broker-port", "0", "--nameserver-port", "0", "--log-level", "error"]
@@ -388,7 +388,7 @@ def refused_by_up(root: Path) -> str:
 
 @contextmanager
 def closing_store(disk: SimulatedFileSystem) -> Generator[MessageStore]:
-    """A store without an index, whose shape `up` would not know, shut down in the end."""
+    """A store without an index, whose shape `up` would not know; shut down at the end."""
     config = replace(SMALL, index=False)
     store = MessageStore.open(ROOT, config, now_ms=1, filesystem=disk, threads=False)
     yield store

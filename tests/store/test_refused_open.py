@@ -1,4 +1,4 @@
-"""What a store that is refused leaves behind in the process: nothing."""
+"""A store that is refused leaves nothing behind in the process."""
 
 from __future__ import annotations
 

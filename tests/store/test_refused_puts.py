@@ -1,7 +1,7 @@
-"""A put that is refused leaves the turn as it was, at the end of a segment, too.
+"""A put that is refused leaves the turn as it was, even at the end of a segment.
 
-There a put goes on to the next segment. One that did so and was then refused left a turn that ended
-where the segment does: the messages in front of it were acknowledged, and never written.
+There a put moves to the next segment. If it is refused after that, the turn must not end where the
+segment does: the messages before the put would be acknowledged, but never written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INNER: Final = Origin(9000, 9000, HOST, int(SysFlag.INNER_BATCH))
 
 
 Refused: TypeAlias = "tuple[type[Exception], Callable[[MessageStore], object]]"
-"""What a put that comes to nothing raises, and that put."""
+"""What a refused put raises, and that put."""
 
 REFUSED: Final[dict[str, Refused]] = {
     "to a damaged queue": (CorruptionError, lambda s: s.put("T", 0, BODY, b"", ORIGIN)),
@@ -138,7 +138,7 @@ def near_the_end() -> Held:
 
 
 def check(held: Held, acknowledged: dict[int, bytes]) -> None:
-    """Every message of `Other` that was acknowledged can be read, and the log has no gap."""
+    """Check that all acknowledged messages of `Other` can be read, and that the log has no gap."""
     store = held.store
     begin, end = min(acknowledged), max(acknowledged) + 1
     assert store.max_offset("Other", 0) == end
@@ -254,14 +254,14 @@ def test_a_queue_id_that_a_start_would_refuse_is_refused() -> None:
 
 
 class CaseBlindDisk(SimulatedFileSystem):
-    """A disk that takes `A` for `a` in names, as far as it is asked here."""
+    """A disk that takes `A` for `a` in names, as far as these tests ask."""
 
     def exists(self, path: str) -> bool:
         return super().exists(path.lower())
 
 
 def test_where_the_disk_takes_two_topics_for_one_folder_only_the_first_is_taken() -> None:
-    """Their queues had the same files, and consumers of one got the messages of the other."""
+    """Otherwise their queues would share files, and consumers of one get the other's messages."""
     store = MessageStore.open("/s", CONFIG, now_ms=1, filesystem=CaseBlindDisk(), threads=False)
     store.put("orders", 0, b"x", b"", ORIGIN)
     for put in (

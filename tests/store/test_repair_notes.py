@@ -1,4 +1,4 @@
-"""What a repair notes of deleted topics: in which order, and not behind the end of the log."""
+"""What a repair notes of deleted topics: in which order, and never past the end of the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKS = f"{ROOT}/{DELETIONS_NAME}"
 
 
 def damage(disk: SimulatedFileSystem, body: bytes) -> int:
-    """Damage the message of that body; returns where it begins."""
+    """Damage the message with that body; return where it begins."""
     (place,) = [
         each.physical_offset for each in LogCheck(inspect(disk, ROOT, CONFIG)) if each.body == body
     ]
@@ -33,7 +33,7 @@ def damage(disk: SimulatedFileSystem, body: bytes) -> int:
 
 
 def test_a_cut_leaves_no_mark_behind_the_end() -> None:
-    """Apache may open the store next, and write messages of that name in front of such a mark."""
+    """Apache may open the store next, and write messages of that name before such a mark."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"old 0", b"old 1")
@@ -55,7 +55,7 @@ def test_a_cut_leaves_no_mark_behind_the_end() -> None:
 
 
 def test_a_cut_leaves_no_deleted_topic_in_the_list_of_queues() -> None:
-    """Its mark ends at the cut: the list would say that the log was on the disk behind that."""
+    """Its mark ends at the cut, but the list would say that the log was on the disk after it."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"old 0")
@@ -82,7 +82,7 @@ def of_apache_without_a_checkpoint() -> SimulatedFileSystem:
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_one_that_is_killed_never_makes_a_torn_tail_of_what_is_behind_damage(*, cut: bool) -> None:
-    """No start cuts it, and the next repair does what this one began."""
+    """No start cuts there, and the next repair finishes what this one began."""
     whole = [b"old 0"] if cut else [b"old 0", bytes(5), b"old 2"]
     number = 0
     for number in itertools.count(1):

@@ -1,4 +1,4 @@
-"""A start that finds a queue to lack entries reads all of the log back: the index has it once."""
+"""A start that misses entries of a queue reads all of the log back; the index has it only once."""
 
 from __future__ import annotations
 

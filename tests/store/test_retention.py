@@ -1,4 +1,4 @@
-"""Which segments go, in which order, and what a power cut in between leaves."""
+"""Which segments are removed, in which order, and what a power cut in between leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that Apache's brokers keep in part in RocksDB: refused, and read where that is safe."""
+"""A store that Apache keeps partly in RocksDB is refused, but read where that is safe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUES = ("consumequeue", "consumequeue_rocksdb")
 
 
 def store_with(folder: str, tmp_path: Path) -> Path:
-    """A sound store, of an earlier time than a database beside its files."""
+    """A sound store, older than a database beside its files."""
     root = tmp_path / "store"
     write_small_store(RealFileSystem(), str(root))
     (root / folder).mkdir(parents=True, exist_ok=True)
@@ -86,6 +86,6 @@ def test_a_topic_may_be_called_as_the_file_of_a_database(tmp_path: Path) -> None
     root = tmp_path / "store"
     write_small_store(RealFileSystem(), str(root))
     (root / "consumequeue/CURRENT/0").mkdir(parents=True)
-    (root / "rocksdbstore").mkdir()  # Which 5.5.0 always makes.
+    (root / "rocksdbstore").mkdir()  # 5.5.0 always makes it.
     (root / "rocksdbstore/CURRENT").write_text("MANIFEST-000005\n")
     assert MessageStore.open(str(root), SMALL, now_ms=1, threads=False).close(2)

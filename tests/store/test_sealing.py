@@ -29,7 +29,7 @@ CONFIG = StoreConfig(
 )
 LOG = f"{ROOT}/commitlog/{0:020d}"
 FLAG_AT = 16
-"""In a record: a number that no checksum of the body covers."""
+"""The place of a number in a record that no checksum of the body covers."""
 
 
 def open_store(disk: SimulatedFileSystem, config: StoreConfig = CONFIG) -> MessageStore:
@@ -136,7 +136,7 @@ def test_sealing_goes_on_where_it_stood_and_checks_again_nothing_into_being_soun
 
 
 def test_what_a_start_verified_is_sealed_and_nothing_else() -> None:
-    """Else damage would be vouched for, and the sound bytes of a copy called damaged."""
+    """Otherwise damage would be vouched for, and the sound bytes of a copy called damaged."""
     disk = SimulatedFileSystem()
     config = replace(CONFIG, segment_size=16 * BLOCK_SIZE, verify_size=BLOCK_SIZE)
     store = open_store(disk, replace(config, integrity=False))
@@ -177,7 +177,7 @@ def test_what_another_program_cut_and_wrote_anew_is_not_called_damaged() -> None
 
 
 def store_without_claims(disk: SimulatedFileSystem, config: StoreConfig, cut: int) -> int:
-    """Cut the log, append as another program would, and say so in the checkpoint."""
+    """Cut the log, and append and write the checkpoint as another program would."""
     file = disk.open(LOG)
     file.write(bytes(file.size() - cut), cut)
     file.sync()

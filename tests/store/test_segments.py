@@ -310,7 +310,7 @@ def test_a_power_cut_after_two_removals_that_were_cut_off_leaves_no_gap(
 ) -> None:
     """A start that cuts the log is killed, so is the next, and then the machine loses its power.
 
-    What the first had removed, and not synced, must be on the disk before the second removes more.
+    The first one's unsynced removals must be on the disk before the second removes more.
     """
     row_of(disk, 5)
     for number in (first, second):

@@ -68,7 +68,7 @@ class Broker:
 
 
 def read_only(disk: SimulatedFileSystem) -> SimulatedFileSystem:
-    """The disk as another process sees it that may not change it."""
+    """The disk as seen by another process that may not change it."""
 
     def refuse(operation: Operation) -> None:
         raise AssertionError(operation)

@@ -1,4 +1,4 @@
-"""What `stat` tells of a store."""
+"""What `stat` says about a store."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_messages_that_no_file_of_a_queue_has_yet_are_told(more: int) -> None:
     store = open_small_store(disk)
     assert "yet" not in stat(disk)
     for _ in range(1 + more):
-        store.put("T", 0, b"half", b"", Origin(1, 1, HOST, 0x4))  # Which no queue ever gets.
+        store.put("T", 0, b"half", b"", Origin(1, 1, HOST, 0x4))  # No queue ever gets it.
         store.put("T", 0, b"late", b"", Origin(1, 1, HOST))
         store.commit()
     noun = "messages" if more else "message"

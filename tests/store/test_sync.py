@@ -137,7 +137,7 @@ def test_jobs_are_done_in_order_and_without_a_thread_when_asked() -> None:
 
 
 class Racing(RealFileSystem):
-    """Another thread removes each folder right in front of its sync."""
+    """A disk on which another thread removes each folder right before its sync."""
 
     def sync_directory(self, path: str) -> None:
         """Sync what is left."""
@@ -146,7 +146,7 @@ class Racing(RealFileSystem):
 
 
 def test_a_folder_that_is_removed_meanwhile_fails_no_sync(tmp_path: Path) -> None:
-    """Its topic was deleted: the folder that it was in has its sync to come."""
+    """Its topic was deleted; the folder that it was in is still to be synced."""
     folders = {f"{tmp_path}/{name}" for name in "ab"}
     for folder in folders:
         RealFileSystem().make_directories(folder)

@@ -1,4 +1,4 @@
-"""A record whose head was torn, so that its number or queue is another, ends an unpromised tail."""
+"""An unpromised tail ends at a record with a torn head, which has another number or queue."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20
 
 @pytest.fixture(autouse=True, params=["one by one", "in stretches"])
 def _reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read records in both of the ways in which a start may."""
+    """Read records in both ways in which a start may."""
     if request.param == "in stretches":
         monkeypatch.setattr(LogScan, "stretches_after", 0)
 
 
 def with_unsynced(*later: bytes) -> tuple[SimulatedFileSystem, File, list[int]]:
-    """Three messages that were promised, then others that were not; and where those begin."""
+    """Three promised messages, then others that were not promised; and where the latter begin."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"promised 0", b"promised 1", b"promised 2")
@@ -62,7 +62,7 @@ def test_a_record_with_another_number_is_cut_with_all_behind_it_and_kept(
 
 
 def without_checkpoint() -> tuple[SimulatedFileSystem, list[bytes]]:
-    """A killed store that lost it, with a torn number that nobody promised; what is in front."""
+    """A killed store that lost it, with a torn unpromised number; and the messages before that."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"promised 0", b"promised 1")
@@ -80,7 +80,7 @@ def without_checkpoint() -> tuple[SimulatedFileSystem, list[bytes]]:
 
 
 def test_it_is_cut_as_well_where_the_first_start_behind_a_lost_checkpoint_is_cut_off() -> None:
-    """The checkpoint of that start says no more of the tail than the list of the queues did."""
+    """That start's checkpoint says no more about the tail than the list of the queues did."""
     torn, left = without_checkpoint()
     number = 0
     for number, disk in cut_off_starts(torn, opened):
@@ -134,11 +134,11 @@ def test_a_batch_whose_number_was_torn_in_its_properties_takes_no_batch_in_front
     store.put("Batches", 0, b"late", properties, batch)
     store.commit()
     disk = disk.kill()
-    disk.open(LOG).write(b"\0", store.end_offset - 1)  # Behind INNER_BASE.
+    disk.open(LOG).write(b"\0", store.end_offset - 1)  # After INNER_BASE.
     if not has_checkpoint:
         disk.remove("/s/checkpoint")
         disk.sync_directory("/s")
-    # Nobody knows without a checkpoint whether another program wrote it, which says it once.
+    # Without a checkpoint nobody knows whether another program wrote it, which says it once.
     left = [b"one", b"two"] if has_checkpoint else [b"one", b"two", b"late"]
     store = opened(disk)
     assert bodies(store, "Batches") == left
@@ -174,7 +174,7 @@ def test_an_undamaged_tail_stays_whole() -> None:
 
 
 def test_an_undamaged_tail_of_batches_stays_whole() -> None:
-    """The number of the next one is behind all messages of the one before it."""
+    """The number of the next batch comes after all messages of the one before it."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"promised", topic="Batches")
@@ -189,7 +189,7 @@ def test_an_undamaged_tail_of_batches_stays_whole() -> None:
 
 
 def test_a_torn_entry_of_a_queue_ends_no_sound_tail() -> None:
-    """It may look as if it stood below any cut, and as if its queue went on behind it."""
+    """It may look as if it were below any cut, and as if its queue continued after it."""
     disk, _, _ = with_unsynced(b"late 0", b"late 1")
     for topic, index in (("T", 3), ("Lost", 0)):
         path = f"/s/consumequeue/{topic}/0/{0:020d}"
@@ -206,7 +206,7 @@ def test_a_torn_entry_of_a_queue_ends_no_sound_tail() -> None:
 
 
 def test_entries_that_a_queue_lost_end_no_sound_tail_either() -> None:
-    """What the log says about the number of the next message counts, not what the queue does."""
+    """For the number of the next message, the log counts, not the queue."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"old 0", b"old 1", b"old 2")
@@ -214,7 +214,7 @@ def test_entries_that_a_queue_lost_end_no_sound_tail_either() -> None:
     store = opened(disk)
     put(store, b"late 0", sync=False)
     disk = disk.kill()
-    disk.remove("/s/queue_ends.json")  # Which would have the start refused.
+    disk.remove("/s/queue_ends.json")  # With it, the start would be refused.
     path = f"/s/consumequeue/T/0/{0:020d}"
     disk.open(path).write(bytes(20), 40)  # The last entry, which was synced.
     store = opened(disk)

@@ -1,4 +1,4 @@
-"""What is in the folder of a topic, besides queues of it, does not say of which kind it is."""
+"""Whatever is in a topic's folder besides its queues does not tell the topic's kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEW = [b"new 0", b"new 1", b"new 2"]
 
 
 class Changed:
-    """A store whose topic T was deleted, and made again as one of the other kind."""
+    """A store whose topic T was deleted, and recreated as one of the other kind."""
 
     def __init__(self, *, was_batch: bool, foreign: str | None = None) -> None:
         self.disk = SimulatedFileSystem()
@@ -68,7 +68,7 @@ class Changed:
             self.disk.sync_directory(folder)
 
     def says(self, topic: str) -> bool | None:
-        """Whether a topic is of batches, as `config/topics.json` has it."""
+        """Whether a topic has batches, according to `config/topics.json`."""
         return {"T": self.is_batch, "Other": False}.get(topic)
 
     def opened(self, *, is_listed: bool = True) -> MessageStore:
@@ -115,7 +115,7 @@ class Changed:
             pass
 
     def check(self) -> None:
-        """The deleted topic is gone, and the one that was made again has its messages."""
+        """Check that the deleted topic is gone, and that the recreated one has its messages."""
         self.opened()
         assert self.bodies() == NEW
         assert self.bodies("Other") == [b"other"]
@@ -131,7 +131,7 @@ class Changed:
 
 
 def brought_back(changed: Changed) -> list[SimulatedFileSystem]:
-    """Cut the power in many ways; returns those behind which old files are there again."""
+    """Cut the power in many ways; return the disks on which old files are there again."""
     disks = [changed.disk.power_cut(Random(seed)) for seed in range(12)]
     return [disk for disk in disks if list(files_of(disk, changed.old))]
 

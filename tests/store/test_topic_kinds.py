@@ -34,7 +34,7 @@ def test_where_nothing_else_tells_a_batch_does_unless_its_topic_was_deleted_behi
     mark: int | None,
 ) -> None:
     disk = SimulatedFileSystem()
-    stored(disk)  # Of b there are ordinary entries.
+    stored(disk)  # b has ordinary entries.
     queues = opened(disk)
     key = QueueKey(is_batch=False, topic="listed", queue_id=0)
     queues.ends.begin_with({key: END}, {key: END})
@@ -72,7 +72,7 @@ def batch_of(topic: str, place: int, flag: int) -> StoredMessage:
 def test_blank_files_of_a_batch_queue_say_nothing_of_a_topic_that_was_deleted(
     mark: int | None,
 ) -> None:
-    """It may have been made again as one of the other kind; one that has just begun has such."""
+    """It may have been recreated as the other kind; but a topic that has just begun has such."""
     disk = SimulatedFileSystem()
     disk.make_directories("/store/batchconsumequeue/new/0")
     file = disk.open(f"/store/batchconsumequeue/new/0/{0:020d}", create=True)

@@ -1,6 +1,6 @@
-"""Topics that are newer than what a store notes of itself: none is taken for a deleted one.
+"""Topics that are newer than a store's notes: none is taken for a deleted one.
 
-A kill may come before the table of topics was saved, and all but the log may be of an older copy.
+A kill may come before the table of topics is saved, and all but the log may be from an older copy.
 Neither the table nor a file of a queue shows such a topic, but a start reads its messages back.
 """
 
@@ -57,14 +57,14 @@ def put_new(disk: SimulatedFileSystem) -> MessageStore:
 
 
 def killed() -> SimulatedFileSystem:
-    """Have it killed before it wrote anything but the log."""
+    """Make such a store that was killed before it wrote anything but the log."""
     disk = known()
     put_new(disk)
     return disk.kill()
 
 
 def older_but_for_the_log() -> SimulatedFileSystem:
-    """Have all but its log be from a copy of before the topic was made."""
+    """Make one of which all but the log is from a copy from before the topic was created."""
     copy, disk = known(), known()
     assert put_new(disk).close(1)
     for path, data in contents(disk).items():
@@ -76,7 +76,7 @@ def older_but_for_the_log() -> SimulatedFileSystem:
 
 
 def killed_with_an_old_name() -> SimulatedFileSystem:
-    """Have the same in a store in which Apache once deleted a topic of that name."""
+    """Make a killed one in which Apache once deleted a topic of that name."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, *MESSAGES, topic="New")
@@ -97,7 +97,7 @@ def rebuild(disk: SimulatedFileSystem) -> None:
 
 
 def repair(disk: SimulatedFileSystem) -> None:
-    """Have a message in front damaged, and stepped over."""
+    """Damage an earlier message, and have it stepped over."""
     with looking_at(disk, ROOT, CONFIG) as left:
         damage(disk, list(LogScan(left.segments, 0))[3])
     repaired(disk, ROOT, CONFIG)
@@ -123,7 +123,7 @@ def test_no_tool_takes_one_for_deleted(
 
 @pytest.mark.parametrize("tool", ["verify", "rebuild"])
 def test_nor_where_one_of_the_same_name_was_deleted_before(tool: str) -> None:
-    """Only what is in front of what a checkpoint of ours covers is of that one."""
+    """Only messages before those that our checkpoint covers belong to the deleted one."""
     disk = killed_with_an_old_name()
     if tool == "verify":
         assert verified(disk, ROOT, CONFIG).records_of_deleted_topics == len(MESSAGES)
@@ -138,7 +138,7 @@ def test_nor_where_one_of_the_same_name_was_deleted_before(tool: str) -> None:
 def test_a_cut_that_is_killed_and_done_again_keeps_no_offset_of_a_deleted_topic(
     tmp_path: Path,
 ) -> None:
-    """It is killed behind the first of its checkpoints, which are ours, and in front of the cut."""
+    """It is killed after the first of its checkpoints, which are ours, and before the cut."""
     root = unpack("clean", tmp_path)
     flip(RealFileSystem(), str(root / "commitlog/00000000000000131072"), 350)
     disk = apache.on_a_disk(root)

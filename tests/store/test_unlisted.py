@@ -1,4 +1,4 @@
-"""Topics that have queues, of which `config/topics.json` has no entry."""
+"""Topics that have queues but no entry in `config/topics.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may read, and not write, is found out before a byte of the store is changed."""
+"""Files that a user may read but not write are found before a byte of the store changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, QueueKey, load_queu
 
 
 def forbid(disk: SimulatedFileSystem, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    """Let the disk refuse changes in one folder, and say so when it is asked."""
+    """Let the disk say, when asked, that it refuses changes in one folder."""
 
     def refuse(path: str) -> None:
         if path == folder:
@@ -138,7 +138,7 @@ def test_no_tool_looks_at_a_store_whose_index_a_newer_version_turned_off() -> No
 
 
 def assert_refused(disk: SimulatedFileSystem, path: str, config: StoreConfig = SMALL) -> None:
-    """A start is refused for this file or folder, and has changed nothing."""
+    """Check that a start is refused because of this file or folder, and changes nothing."""
     before = contents(disk)
     with pytest.raises(PermissionError) as caught:
         open_small_store(disk, config)

@@ -58,11 +58,11 @@ UNCOVERED_FIELDS = {
     "store host",
     "reconsume times",
     "prepared transaction offset",
-    "properties",  # But for those that make tags codes, keys, due times and batch sizes.
+    "properties",  # Except those that make tags codes, keys, due times and batch sizes.
     "queue of a half or a batch",  # Which no entry, or one that says so itself, leads to.
     "behind a blank record",
 }
-"""What of the log no checksum covers as long as neither block nor record have one."""
+"""The fields of the log that no checksum covers if neither block nor record has one."""
 
 SHARES = os.cpu_count() or 1
 
@@ -107,7 +107,7 @@ def field_of(messages: list[StoredMessage], physical_offset: int, end: int) -> s
 def unseen_flips(
     disk: SimulatedFileSystem, positions: list[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    """Flip one bit of one byte at a time; returns where verifying saw nothing."""
+    """Flip one bit of one byte at a time; return where verifying saw nothing."""
     unseen: list[tuple[str, int]] = []
     for path, position in positions:
         mask = 1 << (position * 5 + position // 8) % 8
@@ -205,7 +205,7 @@ def test_a_flipped_byte_of_the_log_is_found_or_of_a_listed_field() -> None:
 
 @pytest.mark.slow
 def test_every_flipped_byte_of_the_log_is_found_or_of_a_listed_field() -> None:
-    """On all cores: it is the longest of all tests, and would keep the others waiting."""
+    """It uses all cores: it is the longest of all tests, and would keep the others waiting."""
     with ProcessPoolExecutor(SHARES, get_context("spawn")) as shares:
         found = list(shares.map(unseen_fields_of_share, range(SHARES)))
     assert set[str]().union(*found) == UNCOVERED_FIELDS
@@ -273,10 +273,10 @@ def test_a_flipped_byte_of_queues_and_index_is_found_in_its_file(folder: str) ->
 
 
 def is_uncovered(folder: str, position: int) -> bool:
-    """Of an index file: the last time within a second, and the seconds of its first item.
+    """Whether a byte is in an index file's last time, below a second, or its first item's seconds.
 
-    The first because a file that was recovered knows its last time to the second only, the other
-    because it counts from a file that may have expired; nobody reads it.
+    A recovered file knows its last time only to the second. The first item's seconds count from a
+    file that may have expired, and nobody reads them.
     """
     return folder == "index" and (14 <= position < 16 or 152 <= position < 156)
 
@@ -303,7 +303,7 @@ def test_a_damaged_record_is_named_with_the_message_that_is_lost() -> None:
 
 
 def test_items_of_many_damaged_records_are_not_taken_for_wrong_ones() -> None:
-    """What is behind the damage has its items, however many lead into it."""
+    """The records after the damage have their items, however many items lead into it."""
     disk = small_store(UNSEALED)
     overwrite(disk, f"{ROOT}/commitlog/{0:020d}", 735, b"\xaa" * 1165)
     report = verified(disk)
@@ -341,7 +341,7 @@ def test_an_item_that_leads_elsewhere_says_nothing_of_the_header_of_its_file() -
 
 
 def test_a_key_that_a_damaged_name_of_a_property_hides_is_missed() -> None:
-    """No checksum is over it, but its item is there, and lookups find nothing by it."""
+    """No checksum covers the name, but the key's item is there, and lookups find nothing by it."""
     disk = small_store(UNSEALED)
     message = message_of(disk, 1, 1)
     path = f"{ROOT}/commitlog/{message.physical_offset // 4096 * 4096:020d}"
@@ -410,7 +410,7 @@ def test_removed_queues_and_index_files_are_missed() -> None:
     removed = disk.list(f"{ROOT}/index")[1].name
     disk.remove(f"{ROOT}/index/{removed}")
     report = verified(disk)
-    # The seconds of the first item behind the gap count from the file that is gone.
+    # The seconds of the first item after the gap count from the file that is gone.
     assert report.counts == {Kind.MISSING_ENTRY: 20, Kind.MISSING_ITEM: 39, Kind.WRONG_ITEM: 1}
 
 
@@ -419,7 +419,7 @@ def test_a_removed_first_index_file_is_missed_where_we_wrote_all_of_the_log() ->
     disk.remove(f"{ROOT}/index/{disk.list(f'{ROOT}/index')[0].name}")
     counts = verified(disk).counts
     assert counts == {Kind.MISSING_ITEM: 39}
-    disk.remove(f"{ROOT}/checkpoint")  # Whose log it is, and since when, nobody knows then.
+    disk.remove(f"{ROOT}/checkpoint")  # Then nobody knows whose log it is, and since when.
     assert Kind.MISSING_ITEM not in verified(disk).counts
 
 
@@ -440,7 +440,7 @@ def test_a_removed_only_index_file_is_missed() -> None:
     (finding,) = verified(disk, config=config).findings
     assert (finding.kind, finding.path) == (Kind.INDEX_FILE, f"{ROOT}/index")
     disk.remove_directory(f"{ROOT}/index")
-    assert verified(disk, config=config).is_sound  # The next start makes it of all the log.
+    assert verified(disk, config=config).is_sound  # The next start makes it from the whole log.
 
 
 def test_a_topic_that_was_deleted_and_made_again_is_sound() -> None:
@@ -551,7 +551,7 @@ def test_what_a_broker_deletes_meanwhile_is_no_damage() -> None:
 def test_marks_of_deleted_topics_are_read_again_only_where_they_have_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They may be many, and so may the findings."""
+    """There may be many marks, and many findings."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT, close=False)
     other = disk.other_process()
@@ -601,7 +601,7 @@ def test_an_index_file_that_begins_without_a_store_time_is_as_it_should_be(
 
 
 def test_an_expired_index_file_that_came_back_says_nothing_of_the_next() -> None:
-    """A power cut may undo the removal of the older of two files, and keep the other's."""
+    """A power cut may undo the removal of the older of two files, but keep that of the other."""
     disk = SimulatedFileSystem()
     store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
     for number in range(150):
@@ -721,7 +721,7 @@ MANY_BLOCKS = replace(SMALL, segment_size=4 << 16, verify_size=1 << 16)
 
 
 def store_of_many_blocks() -> SimulatedFileSystem:
-    """Four blocks in the first segment, and three that are sealed in the other one."""
+    """A store with four blocks in the first segment, and three sealed ones in the other."""
     disk = SimulatedFileSystem()
     store = MessageStore.open(ROOT, MANY_BLOCKS, now_ms=1, filesystem=disk, threads=False)
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""Verifying beside a broker that lets messages expire meanwhile: they are no damage."""
+"""Verifying while a broker lets messages expire: these are no damage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tick(store: MessageStore, now_ms: int) -> None:
 
 
 def expire(store: MessageStore, keep: int) -> None:
-    """Let go of the log but for so many bytes, and of all that leads there."""
+    """Let the log expire except for so many bytes, and everything that leads there."""
     store.configure(replace(CONFIG, retention_size_max=keep))
     for number in range(200):
         tick(store, NOW_MS + 1_000_000 + number * 10_000)
@@ -66,7 +66,7 @@ def test_what_expires_meanwhile_is_no_damage(stage: str, keep: int) -> None:
 
 
 def test_what_expires_while_the_store_is_first_looked_at_is_no_damage() -> None:
-    """The log's first file was gone already, and the list of the queues' ends did not say so."""
+    """The log's first file was gone already, but the list of the queues' ends did not say so."""
     config = replace(CONFIG, consume_queue_file_size=20, batch_consume_queue_file_size=46)
     disk = SimulatedFileSystem()
     store = open_small_store(disk, config)
@@ -80,7 +80,7 @@ def test_what_expires_while_the_store_is_first_looked_at_is_no_damage() -> None:
 
 
 def test_what_is_lost_while_something_expires_is_damage() -> None:
-    """One queue lacks an entry of a record that is still there, one a file that nobody let go."""
+    """One queue lost an entry of a record that is still there, another a file still in use."""
     disk = SimulatedFileSystem()
     store = open_small_store(disk, CONFIG)
     put(store, range(60))
@@ -104,7 +104,7 @@ def test_what_is_lost_while_something_expires_is_damage() -> None:
 def test_the_log_is_listed_again_only_where_its_first_file_has_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Findings may be many, and so may the files."""
+    """There may be many findings, and many files."""
     disk = SimulatedFileSystem()
     store = open_small_store(disk, CONFIG)
     put(store, range(60))

@@ -23,7 +23,7 @@ CONFIG = StoreConfig(
 
 
 class Busy:
-    """A store that many queues are put to."""
+    """A store with puts to many queues."""
 
     def __init__(self, config: StoreConfig = CONFIG) -> None:
         self.disk = SimulatedFileSystem()

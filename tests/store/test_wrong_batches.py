@@ -1,4 +1,4 @@
-"""Records of batch topics that are sound, but whose topic, queue or number is another."""
+"""Records of batch topics that are sound, but have another topic, queue or number."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 COUNT = 20
 SMALLER = replace(SMALL, batch_consume_queue_file_size=92)
-"""Two entries of a batch queue in a file."""
+"""A file of a batch queue has two entries."""
 CHANGES = {
     "a queue that is not there": (QUEUE_ID, b"\x20\0\0\0"),
     "another queue": (QUEUE_ID, b"\0\0\0\x01"),
@@ -65,7 +65,7 @@ def opened(disk: SimulatedFileSystem) -> MessageStore:
 
 
 def two_queues(*, close: bool = True) -> SimulatedFileSystem:
-    """Batches of three by turns in `B/0` and `B/1`, every fourth record a message by itself."""
+    """Batches of three in `B/0` and `B/1` in turn; every fourth record is a single message."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     for number in range(COUNT):
@@ -203,7 +203,7 @@ def test_queues_that_have_the_files_of_one_another_are_read_once_for_all_entries
 
 
 def test_no_order_is_missed_where_nothing_says_that_a_topic_has_batches() -> None:
-    """Behind a power cut the queues and the list may be lost, and the table by an operator."""
+    """A power cut may lose the queues and the list, and an operator the table."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     for number, (queue_id, count) in enumerate([(0, 9), (1, 10), (0, 2), (1, 1), (0, 1)]):
@@ -223,7 +223,7 @@ def test_no_order_is_missed_where_nothing_says_that_a_topic_has_batches() -> Non
 
 
 def test_files_of_a_batch_queue_that_were_exchanged_are_found() -> None:
-    """Their entries are all there; but a reader would skip what stands behind later messages."""
+    """Their entries are all there, but a reader would skip those that come after later messages."""
     disk = SimulatedFileSystem()
     write_small_store(disk, ROOT, SMALLER)
     queue = f"{ROOT}/batchconsumequeue/{BATCHES}/0"
@@ -238,7 +238,7 @@ def test_files_of_a_batch_queue_that_were_exchanged_are_found() -> None:
 
 @pytest.mark.parametrize("close", [True, False])
 def test_a_batch_of_more_messages_than_there_can_be_is_told_as_damage(*, close: bool) -> None:
-    """One flipped bit makes 72767 of 32767, and no checksum of a body covers it."""
+    """One flipped bit turns 32767 into 72767, and no checksum of a body covers it."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     for _ in range(3):

@@ -1,7 +1,7 @@
-"""Records that are sound, but whose topic, queue or number is another than was written.
+"""Records that are sound, but have another topic, queue or number than was written.
 
-No checksum of the body covers these: the queue's own entry, or the messages around it, tell. Nobody
-may put the sound messages of that queue out of reach for one of them.
+No checksum of the body covers these; the queue's own entry, or the messages around it, tell. No
+tool may put the sound messages of that queue out of reach because of such a record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CONFIG = replace(SMALL, integrity=False)
 COUNT = 30
 NUMBER, QUEUE_ID, SYS_FLAG = 20, 12, 36
-"""Where they stand in a record."""
+"""Where they are in a record."""
 LOG = f"{ROOT}/commitlog/{0:020d}"
 CHANGES = {
     "a number far ahead": (NUMBER, (1 << 40).to_bytes(8, "big")),
@@ -51,7 +51,7 @@ def opened(disk: SimulatedFileSystem) -> MessageStore:
 
 
 def two_queues(*, close: bool = True) -> SimulatedFileSystem:
-    """A store of one segment, with messages by turns in `T/0` and `T/1`."""
+    """A store of one segment, with messages in `T/0` and `T/1` in turn."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     for number in range(COUNT):
@@ -76,7 +76,7 @@ def change(disk: SimulatedFileSystem, number: int, name: str) -> StoredMessage:
     before = record(disk, number)
     place, data = CHANGES[name]
     if place is None:
-        place = before.size - 3  # Behind it stands only that there are no properties.
+        place = before.size - 3  # After it comes only the length of no properties.
     overwrite(disk, LOG, before.physical_offset + place, data)
     return before
 
@@ -90,7 +90,7 @@ def repaired(disk: SimulatedFileSystem) -> Plan:
 
 
 def check_refused(disk: SimulatedFileSystem) -> None:
-    """See `verify` find a wrong record, and `rebuild` send to `repair` before it changes a byte."""
+    """Check that `verify` finds a wrong record, and `rebuild` names `repair`, changing nothing."""
     before = contents(disk)
     kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
     assert {Kind.RECORD, Kind.LOST_MESSAGE} <= kinds
@@ -100,14 +100,14 @@ def check_refused(disk: SimulatedFileSystem) -> None:
 
 
 def check_refused_by_order(disk: SimulatedFileSystem) -> None:
-    """See the same where no entry leads to it."""
+    """Check the same if no entry leads to the record."""
     assert {each.kind for each in verified(disk, config=CONFIG).findings} == {Kind.RECORD}
     with pytest.raises(CorruptionError, match=r"not the message that it says it is.*store repair"):
         rebuilt(disk, config=CONFIG)
 
 
 def check_nothing_to_repair(disk: SimulatedFileSystem) -> None:
-    """See neither `verify` nor `repair` take a record for wrong."""
+    """Check that neither `verify` nor `repair` takes a record for wrong."""
     kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
     assert Kind.RECORD not in kinds
     assert repaired(disk).is_empty
@@ -165,7 +165,7 @@ def test_a_record_is_stepped_over_whose_own_entry_has_other_tags() -> None:
 
 
 def test_a_record_is_stepped_over_where_the_name_of_its_topic_has_no_room() -> None:
-    """Of two damages, which by the order look like one: the record of T is not seen as that."""
+    """By the order, the two damages look like one: the record of T is not seen as one of T."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     for topic in ("T", "Long", "T", "Long", "T", "T", "Long", "T", "T"):
@@ -189,7 +189,7 @@ def test_a_record_is_stepped_over_where_the_name_of_its_topic_has_no_room() -> N
 
 @pytest.mark.parametrize("name", sorted(CHANGES.keys() - {"another queue"}))
 def test_without_entries_the_messages_around_it_tell(name: str) -> None:
-    """A start that refuses a store which was killed has erased them."""
+    """A start that refuses a killed store has erased the entries."""
     disk = two_queues(close=False)
     was = change(disk, 10, name)
     for _ in range(2):
@@ -252,7 +252,7 @@ def test_of_two_records_that_say_the_same_none_is_stepped_over_without_an_entry(
 def test_without_entries_the_last_message_of_a_queue_follows_the_one_in_front_of_it(
     number: int,
 ) -> None:
-    """A start refuses what the log lacks between the two, and nothing else tells of it."""
+    """A start refuses the gap in the log between the two, and nothing else shows it."""
     disk = two_queues(close=False)
     was = change(disk, number, "a number far ahead")
     with pytest.raises(CorruptionError, match="store repair"):
@@ -265,7 +265,7 @@ def test_without_entries_the_last_message_of_a_queue_follows_the_one_in_front_of
 
 
 def test_a_last_message_that_another_queue_may_go_on_with_is_left_alone() -> None:
-    """Its queue id may be what is wrong: nobody may give it a number then."""
+    """Its queue id may be what is wrong; then nobody may give it a number."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     for number, queue_id in enumerate([0, 1, 1, 1, 0, 0, 0, 0, 0]):
@@ -274,7 +274,7 @@ def test_a_last_message_that_another_queue_may_go_on_with_is_left_alone() -> Non
     store.run_jobs()
     store.advance()
     for passed in (0, CONFIG.consume_queue_write_interval_ms):
-        store.tick(1 + passed)  # Without a file nobody knows of which kind its queues are.
+        store.tick(1 + passed)  # Without a file nobody knows the kind of its queues.
     killed = disk.kill()
     assert inspect(killed, ROOT, CONFIG).is_kind_known("T")
     overwrite(
@@ -294,7 +294,7 @@ def test_of_two_records_that_say_the_same_the_entry_tells_which() -> None:
 
 
 def _check_whole(disk: SimulatedFileSystem) -> None:
-    """See that both queues have all their messages, also once they are made anew."""
+    """Check that both queues have all their messages, also after a rebuild."""
     for _ in range(2):
         store = opened(disk)
         ends = [(store.min_offset("T", each), store.max_offset("T", each)) for each in (0, 1)]
@@ -305,7 +305,7 @@ def _check_whole(disk: SimulatedFileSystem) -> None:
 
 
 def test_an_entry_that_is_wrong_itself_is_no_witness_against_a_record() -> None:
-    """It leads to a record of the other queue, that has an entry of its own."""
+    """It leads to a record of the other queue, which has its own entry."""
     disk = two_queues()
     other = record(disk, 11)
     queue = f"{ROOT}/consumequeue/T/0/{0:020d}"
@@ -344,7 +344,7 @@ def test_messages_in_front_of_a_gap_are_put_out_of_reach_only_when_that_is_asked
 
 
 def test_a_last_message_behind_what_a_repair_filled_is_left_alone() -> None:
-    """The number in front of it may have been there, and be gone for good."""
+    """The message before it may have been there, and be gone for good."""
     disk = two_queues(close=False)
     place = record(disk, COUNT - 4).physical_offset
     overwrite(disk, LOG, place + SYS_FLAG, TransactionType.ROLLED_BACK.to_bytes(4, "big"))
@@ -355,7 +355,7 @@ def test_a_last_message_behind_what_a_repair_filled_is_left_alone() -> None:
 
 
 def test_a_last_message_to_which_its_entry_leads_is_the_one_that_it_says() -> None:
-    """Its number is damaged, and was accepted: the queue goes on behind it."""
+    """Its number is damaged but was accepted, so the queue continues after it."""
     disk = two_queues(close=False)
     change(disk, COUNT - 2, "a number far ahead")
     check_refused_by_order(disk)
@@ -369,7 +369,7 @@ def test_a_last_message_to_which_its_entry_leads_is_the_one_that_it_says() -> No
 
 
 def test_a_sound_record_is_none_of_those_that_are_damaged_around_it() -> None:
-    """One queue lacks a number there, and another begins with it: so it may look."""
+    """One queue misses a number there that another begins with, so it may look like a wrong one."""
     disk = SimulatedFileSystem()
     store = opened(disk)
     for number, queue_id in enumerate((1, 0, 1, 0, 0)):
@@ -387,7 +387,7 @@ def test_a_sound_record_is_none_of_those_that_are_damaged_around_it() -> None:
 
 @pytest.mark.parametrize("close", [True, False])
 def test_verify_says_so_where_a_start_refuses_what_is_sound_by_itself(*, close: bool) -> None:
-    """Two neighbours of a queue that say to be of another: no message between tells of them."""
+    """Two neighbours of a queue say they are of another; no message between them tells."""
     disk = two_queues(close=close)
     before = contents(disk)
     assert verified(disk, config=CONFIG).is_sound

@@ -1,4 +1,4 @@
-"""Zeros ahead of the records: never over one, never a send's business; their sync counts."""
+"""Zeros ahead of the records: never over a record, never a send's work; their sync counts."""
 
 from __future__ import annotations
 
