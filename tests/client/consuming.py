@@ -1,4 +1,4 @@
-"""Consumers at work: what a test wants of them, and what they saw."""
+"""Ways to consume in tests, which return the messages that a consumer saw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def take(consumer: Consumer, count: int) -> list[bytes]:
-    """Consume so many messages, and give their bodies."""
+    """Consume so many messages and return their bodies."""
     bodies: list[bytes] = []
     async for message in consumer:
         async with message:
@@ -23,7 +23,7 @@ async def take(consumer: Consumer, count: int) -> list[bytes]:
 
 
 async def take_in_order(consumer: Consumer) -> dict[int, list[int]]:
-    """Consume the numbers below 20, of which 7 fails once: those seen, the even and the odd."""
+    """Consume the numbers below 20, failing once at 7; return the even and the odd ones seen."""
     seen: dict[int, list[int]] = {0: [], 1: []}
     has_failed: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Daemons of the command line in processes of their own, to be killed and started again."""
+"""Daemons of the command line in separate processes, for tests that kill and restart them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _PORTS = re.compile(r"(?:nameserver|broker)=127\.0\.0\.1:(\d+)")
 
 
 class Daemon:
-    """A daemon that comes back at the ports that it had at first."""
+    """A daemon that each start brings back at the ports that it had at first."""
 
     def __init__(
         self, kind: str, folder: Path, *options: str, port_options: Sequence[str] = ("--port",)
     ) -> None:
-        """`port_options` are in the order in which the ready line names the ports."""
+        """Take `port_options` in the order in which the ready line names the ports."""
         self._command = [sys.executable, "-m", "cometmq.admin", kind, "--dir", str(folder)]
         self._command += ["--metrics-port", "0", *options]
         self._ports = dict.fromkeys(port_options, "0")
 
     @property
     def address(self) -> str:
-        """Where it is found: of several ports, at the first."""
+        """The daemon's address, with the first of several ports."""
         return f"127.0.0.1:{next(iter(self._ports.values()))}"
 
     @contextmanager

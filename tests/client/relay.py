@@ -1,7 +1,7 @@
-"""What stands between a client and a server: it notes what kind of headers pass, and can be slow.
+"""A relay between a client and a server, which records the types of headers and can be slow.
 
-A server that tells clients `ANNOUNCED` for its address, and listens on 127.0.0.1, has a relay of
-its own port there: clients find it by the route, as they would find the server.
+A server may listen on 127.0.0.1 and announce the address `ANNOUNCED` to clients. A relay listens at
+`ANNOUNCED`, on the server's port, so that clients find it by the route as they would the server.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ANNOUNCED = "127.0.0.2"
-"""Another address of this machine than servers listen on."""
+"""An address of this machine that servers do not listen on."""
 
 
 class Relay:
-    """Passes connections on to a server of 127.0.0.1, each way by a thread of its own."""
+    """Forwards connections to a server on 127.0.0.1, with a thread for each direction."""
 
     def __init__(self, port: int, *, at: str = ANNOUNCED) -> None:
         self._server = ("127.0.0.1", port)
@@ -31,21 +31,21 @@ class Relay:
         self._sped_up = threading.Event()
         self._delay = 0.0
         self.headers: list[list[int]] = []
-        """The types of the headers that a client sent, of each connection."""
+        """The types of the headers that the client sent, for each connection."""
 
     @property
     def address(self) -> str:
-        """Where clients connect to."""
+        """The address that clients connect to."""
         host, port = self._listening.getsockname()
         return f"{host}:{port}"
 
     def slow_down(self, seconds: float) -> None:
-        """From now on keep what clients send for so long."""
+        """From now on hold back for so long whatever clients send."""
         self._sped_up.clear()
         self._delay = seconds
 
     def speed_up(self) -> None:
-        """Pass on at once, also what is kept."""
+        """Forward everything at once, including data held back."""
         self._delay = 0.0
         self._sped_up.set()
 

@@ -1,7 +1,7 @@
-"""A name server and a broker in this process, and a client on a loop of its own in a thread.
+"""A name server and a broker in this process, and a client on its own loop in a thread.
 
-The servers run on the test's thread, the scenario in another: on asyncio, uvloop or trio, as a
-user's program would. `Servers` lets it stop the servers and start them again.
+The servers run on the test's thread, and the scenario in another, on asyncio, uvloop or trio like a
+user's program. Through `Servers` it can stop the servers and start them again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 60
 DELAYS_MS = (1000, 5000, *[50] * 16)
-"""Delay levels of the broker: what is sent back comes again at once, from the third on."""
+"""Delay levels of the broker. From the third on they are short: retries come almost at once."""
 
 LOOPS = ["asyncio", "uvloop", "trio"]
 on_every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 
 class Servers:
-    """The servers of one test; its methods are for the scenario's thread."""
+    """The servers of one test. Its methods are for the scenario's thread."""
 
     def __init__(self, config: BrokerConfig, kv_path: str) -> None:
         self._configs = {"broker": config}
@@ -69,7 +69,7 @@ class Servers:
         await self._start("broker")
 
     async def close(self) -> None:
-        """Stop all, the brokers first."""
+        """Stop all servers, brokers first."""
         for name in (*self._configs, "nameserver"):
             if name in self._running:
                 await self._stop(name)
@@ -101,7 +101,7 @@ class Servers:
         port = self._ports.get(name, 0)
         while True:
             started = await self._start_at(name, port)
-            # A broker that comes back at a port listens two below it, too.
+            # A broker that comes back at a port also listens on the port two below.
             if port or started - 2 not in self._ports.values():
                 break
             await self._stop(name)
@@ -138,7 +138,7 @@ class Servers:
 
 
 def on_loop(loop: str, scenario: Callable[[], Awaitable[T]]) -> T:
-    """Run a scenario on a loop of that kind, and not for ever."""
+    """Run a scenario on a loop of that kind, with a time limit."""
 
     async def limited() -> T:
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -1,4 +1,4 @@
-"""Where a new group begins: the same rules on any broker, ours or Apache's."""
+"""Checks where new groups begin, by rules that hold on our broker and on Apache's."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from cometmq.client._core.options import Start
 
 TOPICS = ("first", "last", "time", "past", "future")
-"""What `check_starts` consumes; what is there before must have expired."""
+"""The topics of `check_starts`. Earlier messages in them must have expired."""
 
 _DAY = timedelta(days=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 async def fill(mq: Client, topic: str) -> datetime:
-    """Make a topic of one queue, send `old` and `new`; a time that is between the two."""
+    """Make a topic of one queue, send `old` and `new`, and return a time between the two."""
     await mq.admin.create_topic(topic, queues=1)
     receipt = await mq.send(topic, b"old")
     (old,) = (await mq.pull(receipt.queue, receipt.offset, wait=10)).messages
@@ -41,9 +41,9 @@ async def begun(consumer: Consumer, topic: str) -> None:
 
 
 async def check_starts(mq: Client, *, is_young: bool) -> None:
-    """Have new groups begin with the first message, behind the last one, and at times.
+    """Check groups that begin with the first message, after the last one, and at given times.
 
-    A young queue still has its first message in memory: there "last" is the first.
+    In a young queue, whose first message is still in memory, "last" means the first message.
     """
     at_last = [b"old", b"new"] if is_young else []
     await _check_start(mq, "first", lambda _: "first", [b"old", b"new"])
@@ -62,7 +62,7 @@ async def _check_start(
         await begun(consumer, topic)
         await mq.send(topic, b"later")
         assert await take(consumer, len(seen) + 1) == [*seen, b"later"], topic
-    # It goes on where it was: `start` is for a group's first time.
+    # The group continues where it was, as `start` only counts at its first time.
     await mq.send(topic, b"after")
     async with mq.consume(topic, group=group, start="first") as consumer:
         assert await take(consumer, 1) == [b"after"], topic

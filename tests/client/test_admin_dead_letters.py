@@ -1,4 +1,4 @@
-"""Dead letters are shown, sent again once each, and thrown away."""
+"""Dead letters are shown, redriven once each, and deleted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RETRY = "%RETRY%billing"
 
 
 async def give_up(mq: Client, count: int, *, ordered: bool = False) -> None:
-    """Send so many orders, and have the group billing give all of them up."""
+    """Send so many orders, and let the group billing reject all of them."""
     for number in range(count):
         tag = "paid" if number % 2 else "refunded"
         await mq.send(
@@ -92,7 +92,7 @@ def test_dead_letters_can_be_chosen_by_where_they_are(tmp_path: Path) -> None:
 
 
 async def until_indexed(mq: Client, count: int) -> None:
-    """Wait until the index knows what was sent again."""
+    """Wait until the index has this many redriven messages."""
     while (await mq.admin.dead_letters.redrive("billing", dry_run=True)).earlier < count:
         await anyio.lowlevel.checkpoint()
 
@@ -110,7 +110,7 @@ def test_an_interrupted_redrive_goes_on_where_it_was(restarts: bool, tmp_path: P
         async with Client(servers.nameserver) as mq:
             await give_up(mq, 70)
             redrive = mq.admin.dead_letters.redrive
-            # Some in the middle first: what comes then lies in front of them.
+            # Some in the middle first, so that later ones come before them in the queue.
             some = {f"o-{number}" for number in range(20, 40)}
             ids = {
                 each.id for each in await mq.admin.dead_letters.show("billing") if each.key in some
@@ -122,7 +122,7 @@ def test_an_interrupted_redrive_goes_on_where_it_was(restarts: bool, tmp_path: P
                 servers.start("broker")
             with pytest.raises(InterruptedHereError):
                 await redrive("billing", watch=interrupt)
-            for _ in range(2):  # At once, while the index may not know yet.
+            for _ in range(2):  # At once, while the index may not have them yet.
                 assert not (await redrive("billing")).failed
             assert len(set(await stored(mq, RETRY))) == len(await stored(mq, RETRY)) == 70
             await until_indexed(mq, 70)
@@ -157,7 +157,7 @@ def test_a_group_that_consumes_in_order_gets_them_by_their_topic(tmp_path: Path)
             await give_up(mq, 4)
             async with mq.consume("orders", group="billing", ordered=True) as consumer:
                 with anyio.move_on_after(0.01):
-                    await anext(consumer)  # Its locks are held from here on.
+                    await anext(consumer)  # It holds its locks from now on.
                 with pytest.raises(UsageError, match="to='topic'"):
                     await mq.admin.dead_letters.redrive("billing")
                 redriven = await mq.admin.dead_letters.redrive("billing", to="topic")

@@ -1,4 +1,4 @@
-"""Groups, their offsets, and finding messages: what an administrator asks a cluster."""
+"""Administrators' requests about groups, their offsets, and messages to find."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_messages_are_found_by_id_and_by_key(loop: str, tmp_path: Path) -> None:
             assert one.body == b"one"
             a_moment = timedelta(milliseconds=1)
             for since, until, many in (
-                (found.stored_at + a_moment, None, 0),  # Though the index knows seconds alone.
+                (found.stored_at + a_moment, None, 0),  # Though the index has only seconds.
                 (found.stored_at, found.stored_at + a_moment, 1),
                 (a_day_ago, found.stored_at, 0),
             ):

@@ -1,4 +1,4 @@
-"""Ordered topics: which queues their producers may use, whatever the brokers do."""
+"""The queues that producers of ordered topics may use, whatever the brokers do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def used(mq: Client) -> set[int]:
-    """Send some, and give the queues they went to."""
+    """Send some messages and return the ids of their queues."""
     return {(await mq.send("orders", b"x")).queue.id for _ in range(12)}
 
 
@@ -41,7 +41,7 @@ def test_an_ordered_topic_has_its_queues_at_the_name_server(loop: str, tmp_path:
 def test_a_topic_of_one_ordered_queue_keeps_all_messages_in_order(
     loop: str, tmp_path: Path
 ) -> None:
-    """Strict order: every key to one queue, and one after the other from there."""
+    """In strict order, all keys go to one queue, from which messages come one after another."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
@@ -60,7 +60,7 @@ def test_a_topic_of_one_ordered_queue_keeps_all_messages_in_order(
 
 
 async def sent_in_the_end(mq: Client) -> Receipt | None:
-    """Send; None while the client remembers that the broker was away."""
+    """Send, or return None while the client still takes the broker for away."""
     try:
         return await mq.send("orders", b"3", sharding_key="k")
     except NetworkError:

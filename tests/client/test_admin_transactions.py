@@ -22,7 +22,7 @@ SHOP = ClientConfig(producer_group="shop")
 
 
 async def begun(mq: Client, body: bytes) -> Transaction:
-    """Begin a transaction, and decide nothing."""
+    """Begin a transaction and leave it undecided."""
     transaction = mq.transaction("orders", body, key="k", tag="paid")
     await transaction.__aenter__()
     return transaction

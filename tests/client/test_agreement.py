@@ -1,4 +1,4 @@
-"""Members of a group ask for the same, or the one that comes is told so before it disturbs."""
+"""Members of a group must subscribe alike. A new member that differs is refused before it joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a client with stand-ins for what is around them, for what our brokers never do."""
+"""Parts of a client alone, with stand-ins that do what our brokers never do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROUTE = Route("orders", (QUEUE,), (QUEUE,), {"broker-a": {0: "master:1", 1: "rep
 
 
 class TwoBrokers:
-    """A master and its replica, which say from which of them to pull next."""
+    """A master and its replica, whose answers suggest the one to pull from next."""
 
     def __init__(self, *suggestions: int) -> None:
         self.suggestions = list(suggestions)

@@ -1,4 +1,4 @@
-"""What the packages show: every name documented, with an example that compiles."""
+"""Every public name of the packages is documented, with an example that compiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PUBLIC = {
 }
 CLASSES = {name: each for name, each in PUBLIC.items() if not issubclass(each, ClientError)}
 FACTS = ("BrokerListed", "BrokerRoute", "MissingMessagesError", "QueueStatus", "TopicListed")
-"""Classes that are only looked at: the call that gives or raises them has the example."""
+"""Classes that users only read. The call that returns or raises them has the example."""
 
 METHODS = {
     f"{name}.{verb}": member
@@ -30,7 +30,7 @@ METHODS = {
     for verb, member in inspect.getmembers(each, inspect.isfunction)
     if not verb.startswith("_")
     and member.__module__.startswith(PACKAGES)
-    # What modules of the package call of each other, and no user.
+    # Methods that only the package's own modules call.
     and (name, verb)
     not in {("Message", "fail"), ("Message", "taken"), ("SyncClient", "background")}
     and verb not in {"copy_from", "unwrapped", "forget_the_parents"}

@@ -1,4 +1,4 @@
-"""Batches that a broker keeps as one record come to consumers message by message."""
+"""Batches that a broker stores as one record reach consumers message by message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a broadcast consumer's offsets, as Java's client writes it and reads it."""
+"""The file of a broadcast consumer's offsets, in the format of Java's client."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an_end_in_the_middle_of_writing_leaves_the_file_as_it_was(
     seen: list[bytes] = []
 
     def end(descriptor: int) -> None:
-        """Be where a power cut may come: all is written, and nothing on the disk yet."""
+        """Stand at the point of a power cut: everything is written, and nothing synced."""
         assert os.fstat(descriptor).st_size == len(OURS)
         seen.append((folder / "offsets.json").read_bytes())
         raise OSError("no power")

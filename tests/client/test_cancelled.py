@@ -1,4 +1,4 @@
-"""A verb that is cancelled, at each of its awaits in turn, leaves nothing behind."""
+"""A verb that is cancelled, at each of its awaits in turn, leaks nothing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 AWAITS_MAX = 200
 TURNS = [*range(1, 60), *(60 << doubling for doubling in range(12))]
-"""After how many turns of the loop a task is cancelled: each, and then far beyond the last on a
-busy machine, where a loop turns often while it waits for an answer."""
+"""The numbers of turns of the loop after which a task is cancelled: first each, then far beyond the
+last, because on a busy machine a loop turns often while it waits for an answer."""
 
 
 class _Stepped:
-    """A coroutine whose awaits that give up the turn are counted; before one, a scope is left."""
+    """A coroutine whose suspending awaits are counted. At one of them the scope is cancelled."""
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, object], at: int, scope: anyio.CancelScope
@@ -50,7 +50,7 @@ class _Stepped:
                 self._scope.cancel()
             try:
                 sent = yield waits_for
-            except BaseException as error:  # Passed on to where it waits.
+            except BaseException as error:  # Passed on to the waiting coroutine.
                 step = _raising(self._coroutine, error)
             else:
                 step = _sending(self._coroutine, sent)
@@ -65,9 +65,9 @@ def _sending(coroutine: Coroutine[Any, Any, object], sent: object) -> Callable[[
 
 
 async def is_cancelled_at(at: int, coroutine: Coroutine[Any, Any, object]) -> bool:
-    """Cancel a coroutine at its await of that number; False when it has not so many.
+    """Cancel a coroutine at its await of that number; return False if it has fewer.
 
-    What it waits for may come first, and then it ends as if it had not been cancelled.
+    If the awaited event comes first, the coroutine ends as if it had not been cancelled.
     """
     scope = anyio.CancelScope()
     stepped = _Stepped(coroutine, at, scope)
@@ -84,7 +84,7 @@ def task_count() -> int:
 
 
 def waiting_in(mq: Client) -> int:
-    """How many requests of a client wait for their answers, or for their replies."""
+    """Return how many requests of a client wait for answers or replies."""
     connections = mq._open_parts().connections  # pyright: ignore[reportPrivateUsage]  # What leaks is within.
     requests = mq._requests  # pyright: ignore[reportPrivateUsage]  # As above.
     return len(requests) + sum(len(link.connection.pending) for _, link in connections)
@@ -121,7 +121,7 @@ on_every_verb = pytest.mark.parametrize(
 
 
 async def at_each_await(one: Callable[[int], Awaitable[bool]]) -> int:
-    """Do it cancelled at the first await, the second, and so on; gives how many there are."""
+    """Run it, cancelled at the first await, the second, and so on; return how many there are."""
     for at in range(1, AWAITS_MAX):
         if not await one(at):
             return at - 1
@@ -165,14 +165,14 @@ def test_a_client_that_had_not_connected_yet_closes_with_all_it_had(
             return is_cancelled
 
         assert await at_each_await(one) > 2
-        gc.collect()  # A socket that was left open would be a ResourceWarning, which is an error.
+        gc.collect()  # A socket left open would raise a ResourceWarning, which is an error.
 
     play_on(loop, tmp_path, scenario)
 
 
 @on_every_loop
 def test_a_readers_pull_has_moved_nowhere(loop: str, tmp_path: Path) -> None:
-    """What it had of the first queues would otherwise be lost, and committed as read."""
+    """Otherwise messages that it has from the first queues would be lost, and committed as read."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
@@ -201,7 +201,7 @@ def test_a_readers_pull_has_moved_nowhere(loop: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_close_that_a_task_is_cancelled_in_leaves_nothing(loop: str, tmp_path: Path) -> None:
-    """By `Task.cancel`, which no shield holds off: a second Ctrl-C, or a timeout of asyncio's."""
+    """No shield stops `Task.cancel`, which a second Ctrl-C or a timeout of asyncio calls."""
 
     async def scenario(servers: Servers) -> None:
         tasks = task_count()
@@ -227,7 +227,7 @@ def test_a_close_that_a_task_is_cancelled_in_leaves_nothing(loop: str, tmp_path:
             if is_closed:
                 break
             del closing, mq
-            gc.collect()  # A socket that was left open would be a ResourceWarning.
+            gc.collect()  # A socket left open would raise a ResourceWarning.
         else:
             raise AssertionError("it never closes")
 
@@ -258,7 +258,7 @@ def test_a_group_is_free_again_after_a_drain_that_a_task_is_cancelled_in(tmp_pat
 def test_a_consumer_that_cannot_commit_leaves_its_group_nevertheless(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else heartbeats would keep it a member, with queues that nobody reads."""
+    """Otherwise heartbeats would keep it a member, with queues that nobody reads."""
 
     async def hang(*_: object) -> None:
         await anyio.sleep_forever()

@@ -1,4 +1,4 @@
-"""A client's life: opened, used from the wrong place, closed; and what is said of each."""
+"""A client's life: opened, used in the wrong place, and closed, with the messages of errors."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_another_loop_is_refused(tmp_path: Path) -> None:
 def test_a_consumer_and_its_messages_are_refused_elsewhere_than_on_their_loop(
     loop: str, tmp_path: Path
 ) -> None:
-    """Once it runs, too: who waited in `anext` of another loop was never woken."""
+    """A running consumer refuses, too: a task of another loop in `anext` would never wake."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
@@ -181,7 +181,7 @@ def test_a_consumer_and_its_messages_are_refused_elsewhere_than_on_their_loop(
 def test_who_waits_for_a_connection_hears_at_once_that_the_client_is_closed(
     tmp_path: Path,
 ) -> None:
-    """Also when the task that is to connect has not had its first turn by then."""
+    """This holds even before the connecting task has had its first turn."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
@@ -202,7 +202,7 @@ def test_closing_leaves_no_task_and_no_socket_behind(tmp_path: Path) -> None:
         ended = await asyncio.gather(*sending, return_exceptions=True)
         assert all(isinstance(each, ClosedError | NetworkError) for each in ended), ended
         assert asyncio.all_tasks() == before
-        gc.collect()  # A socket that was left open would be a ResourceWarning, which is an error.
+        gc.collect()  # A socket left open would raise a ResourceWarning, which is an error.
 
     play_on("asyncio", tmp_path, scenario)
 
@@ -246,14 +246,14 @@ def test_importing_the_client_is_quick_and_loads_no_trio_and_no_broker() -> None
 def test_connections_are_looked_after_every_second(
     loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else one that went dead in silence would be waited for until its system gives it up."""
+    """Otherwise requests on a silently dead one would wait until the system gives it up."""
 
     async def scenario() -> None:
         looked = anyio.Event()
         ours = threading.get_ident()
 
         def look(_: Connections) -> None:
-            if threading.get_ident() == ours:  # Clients of fixtures live in threads of their own.
+            if threading.get_ident() == ours:  # Clients of fixtures run in other threads.
                 looked.set()
 
         monkeypatch.setattr(Connections, "tick", look)

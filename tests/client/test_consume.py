@@ -155,7 +155,7 @@ def test_what_is_not_acknowledged_comes_again_to_the_next(loop: str, tmp_path: P
                 assert consumer.in_hand == 1
                 await consumer.drain(timeout=0.01)
             async with mq.consume("orders", group="billing") as consumer:
-                # What is behind it in its queue was acknowledged, and comes again nevertheless.
+                # Later messages of its queue come again, too, although they were acknowledged.
                 assert taken[0].body in await take(consumer, 1)
 
     play_on(loop, tmp_path, scenario)
@@ -241,7 +241,7 @@ def orders_of(consumer: Consumer) -> list[Any]:
 
 
 async def until(condition: Any) -> None:
-    """Wait for what happens beside the test; the scenario's own deadline ends it."""
+    """Wait for a condition that other tasks fulfil, up to the scenario's deadline."""
     while not condition():  # noqa: ASYNC110  # Nobody tells of what is waited for.
         await anyio.sleep(0.005)
 
@@ -331,7 +331,7 @@ def test_a_consumer_that_is_paused_fetches_nothing(loop: str, tmp_path: Path) ->
             async with consumer:
                 await take(consumer, 1)
                 consumer.pause()
-                # The fetch that is held at the broker still brings one.
+                # The pull held at the broker still brings one message.
                 await mq.send("orders", b"second", queue=queue)
                 await take(consumer, 1)
                 await mq.send("orders", b"third", queue=queue)
@@ -347,7 +347,7 @@ def test_a_consumer_that_is_paused_fetches_nothing(loop: str, tmp_path: Path) ->
 def test_a_filter_by_tags_and_several_topics(tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
-            for tag in ("Aa", "BB", "C"):  # The first two have one hash.
+            for tag in ("Aa", "BB", "C"):  # The first two have the same hash.
                 await mq.send("orders", b"o" + tag.encode(), tag=tag)
             await mq.send("bills", b"bill")
             consumer = mq.consume({"orders": "Aa || C", "bills": "*"}, group="billing")
@@ -386,14 +386,14 @@ def test_a_loop_that_is_left_lets_go_of_its_queues(loop: str, tmp_path: Path) ->
                 async with message:
                     break
             gc.collect()
-            # The first consumer has not left the group yet: the second waits for that.
+            # The second consumer waits for the first, which has not left the group yet.
             consumer = mq.consume("orders", group="billing")
             assert await take(consumer, 1)
             with pytest.raises(UsageError, match="already consumed by this client"):
                 mq.consume("orders", group="billing")
             del consumer
             gc.collect()
-            mq.consume("orders", group="billing")  # And one that is never begun is in nobody's way.
+            mq.consume("orders", group="billing")  # One that never begins blocks nobody.
             gc.collect()
             await send_numbers(mq, 2, 3)
             async with mq.consume("orders", group="billing") as consumer:
@@ -478,7 +478,7 @@ def test_broadcast_gives_everything_to_each_and_remembers_in_a_file(
 
 
 async def new_queue(mq: Client, topic: str) -> Queue:
-    """Wait until name servers know a topic that the broker has just made; give its queue."""
+    """Wait until name servers know a topic that the broker has just made; return its queue."""
     while True:
         try:
             return (await mq.queues(topic))[0]
@@ -545,7 +545,7 @@ def test_an_ordered_consumer_keeps_the_order_also_of_what_fails(loop: str, tmp_p
             consumer = mq.consume("orders", group="in-order", ordered=True)
             seen = await take_in_order(consumer)
             assert seen == {0: list(range(0, 20, 2)), 1: list(range(1, 20, 2))}
-            # The locks are given back: another member has the queues at once.
+            # The locks are released, so another member gets the queues at once.
             async with Client(servers.nameserver) as other:
                 await mq.send("orders", b"after", sharding_key="0")
                 async with other.consume("orders", group="in-order", ordered=True) as following:
@@ -575,7 +575,7 @@ def test_what_is_settled_is_committed_while_the_consumer_goes_on(
 def test_a_message_of_a_queue_that_went_to_another_is_not_sent_back_too(
     loop: str, tmp_path: Path
 ) -> None:
-    """The other has it anyway: it would come twice."""
+    """The other member gets it anyway, so sending it back would make it come twice."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:

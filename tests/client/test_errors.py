@@ -1,4 +1,4 @@
-"""Errors reach another process as they were: a pool of them hangs on one that cannot be read."""
+"""Errors can be pickled whole. A process pool hangs on one that cannot be unpickled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_is_pickled_and_copied_whole(error: ClientError) -> None:
-    for again in (pickle.loads(pickle.dumps(error)), copy(error)):  # Our own.
+    for again in (pickle.loads(pickle.dumps(error)), copy(error)):  # Our own data.
         assert type(again) is type(error)
         assert (str(again), again.args, vars(again)) == (str(error), error.args, vars(error))
         assert (again.whose, again.can_retry) == (error.whose, error.can_retry)

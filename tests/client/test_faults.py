@@ -1,4 +1,4 @@
-"""What goes wrong on the way, and that a client survives it and leaves nothing behind."""
+"""A client survives faults of the network and of servers, and leaks nothing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_name_server_that_dies_is_left_for_another(loop: str, tmp_path: Path) 
             names = f"127.0.0.1:1;{silent};{servers.nameserver}"
             async with Client(names, EAGER) as mq:
                 await mq.send("orders", b"x", timeout=20)
-                # What is known is enough while none is there.
+                # Known routes suffice while no name server is there.
                 await anyio.to_thread.run_sync(servers.stop, "nameserver")
                 await mq.send("orders", b"y")
                 with pytest.raises(NetworkError):
@@ -137,7 +137,7 @@ def test_ten_thousand_sends_at_once(loop: str, tmp_path: Path) -> None:
     play_on(loop, tmp_path, scenario)
 
 
-# A server that answers as it is told to.
+# A server with scripted answers.
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def silent_server() -> Generator[str]:
 
 
 class Scripted:
-    """A name server and a broker in one, that answers as a test wants it to."""
+    """A name server and a broker in one, with answers that the test scripts."""
 
     def __init__(self, answer: Callable[[Command], Command | bytes | None]) -> None:
         self._answer = answer
@@ -164,7 +164,7 @@ class Scripted:
             accepting.start()
             try:
                 yield self.address
-            finally:  # Else a test that fails leaves a thread that nothing ends.
+            finally:  # Otherwise a failing test would leave a thread running.
                 ended.set()
                 socket.create_connection(listening.getsockname()).close()
                 accepting.join()
@@ -229,7 +229,7 @@ def test_all_parts_of_a_batch_have_one_deadline() -> None:
     def answer(request: Command) -> Command | bytes:
         if scripted.asked.count(RequestCode.SEND_BATCH_MESSAGE) > 1:
             return b""
-        is_over.wait(0.7)  # A slow broker, which is on a thread of its own.
+        is_over.wait(0.7)  # A slow broker; this is its own thread.
         fields = SendMessageResponse(f"{0:032X}", 0, queue_offset=0)
         return request.answer(ResponseCode.SUCCESS, fields)
 
@@ -278,7 +278,7 @@ def test_a_batch_that_fails_half_way_says_what_is_stored(parts: int) -> None:
 
 
 def test_what_a_batch_had_stored_is_in_no_error_of_others() -> None:
-    """An address that does not answer has one error for all who want to connect to it."""
+    """All who want to connect to a silent address share one error."""
     receipt = Receipt("id", Queue("orders", "b", 0), 0, "at", 0, "")
     for error in (DeadlineError("late"), refusal(ResponseCode.SYSTEM_ERROR, "no", "b:1")):
         marked = with_stored(error, [receipt])
@@ -289,7 +289,7 @@ def test_what_a_batch_had_stored_is_in_no_error_of_others() -> None:
 
 
 def test_the_time_to_connect_is_part_of_the_time_of_a_send() -> None:
-    """A broker that is slow to greet, and answers no send: its time is over once, not twice."""
+    """A slow greeting and an unanswered send take the time limit once together, not twice."""
 
     def answer(request: Command) -> Command | bytes:
         if request.code == RequestCode.SEND_MESSAGE_V2:
@@ -306,7 +306,7 @@ def test_the_time_to_connect_is_part_of_the_time_of_a_send() -> None:
     scripted = SlowToGreet(answer)
 
     async def scenario() -> None:
-        # Under another name than the broker's, whose connection is one of its own then.
+        # A name other than the broker's, so that the broker gets a separate connection.
         nameserver = scripted.address.replace("127.0.0.1", "localhost")
         async with Client(nameserver, replace(EAGER, send_attempts=1)) as mq:
             began = time.monotonic()
@@ -321,7 +321,7 @@ def test_the_time_to_connect_is_part_of_the_time_of_a_send() -> None:
 
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_a_connection_that_ends_is_an_attempt_each(idempotent: bool) -> None:
-    """What a broker stores once is sent again as often as there is time."""
+    """A message that a broker stores only once is sent again as often as time allows."""
     scripted = Scripted(lambda _: None)
 
     async def scenario() -> None:
@@ -337,7 +337,7 @@ def test_a_connection_that_ends_is_an_attempt_each(idempotent: bool) -> None:
 
 
 def test_a_refusal_after_an_attempt_without_an_answer_leaves_it_unknown() -> None:
-    """The first attempt may have stored it, so nobody may take the refusal at its word."""
+    """The first attempt may have stored the message, so the refusal proves nothing."""
 
     def answer(request: Command) -> Command | None:
         if scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 1:

@@ -1,4 +1,4 @@
-"""Clients of a cluster that answers nobody but those who sign, over TLS."""
+"""Clients of a cluster that uses TLS and answers only signed requests."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_messages_are_sent_and_consumed_in_a_guarded_cluster(there: Guarded, loo
 
 @on_every_loop
 def test_who_connects_otherwise_is_told_why(there: Guarded, loop: str, tmp_path: Path) -> None:
-    # One attempt is enough: the last of many may have no time left to be told why.
+    # One attempt only, as the last of many may have no time left to learn the reason.
     given = replace(there.credentials.client_config(), reconnect_delay=60, reconnect_delay_max=60)
     said = {
         replace(given, tls=False, tls_ca=""): "no name server answers",
         replace(given, tls_ca=str(make_certificate(tmp_path))): "certificate verify failed",
         replace(given, secret_key="another-secret"): "16",
-        replace(given, tls_ca=""): "",  # Nobody is verified.
+        replace(given, tls_ca=""): "",  # The server is not verified.
     }
 
     for config, why in said.items():

@@ -1,4 +1,4 @@
-"""Queues that change hands, fetching that stops and goes on, and ends at a bad moment."""
+"""Queues change hands, fetching stops and continues, and consumers end at bad moments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_lock_of_a_queue_that_was_lost_is_not_kept_from_its_next_owner(
             await two_queues(mq)
             consumer, following = in_order(mq), in_order(other)
             await take(consumer, 2)
-            await nothing_more(following)  # It has its half as soon as a message is done with.
+            await nothing_more(following)  # It gets its half once a message is settled.
             member = member_of(consumer)
             for process_queue in member.process_queues:
                 member.lose(process_queue)
@@ -97,7 +97,7 @@ def test_a_lock_that_is_given_back_while_it_is_renewed_stays_given_back(
 def test_a_lock_is_given_back_also_when_nobody_heard_that_it_was_granted(
     loop: str, tmp_path: Path
 ) -> None:
-    """Else nobody would get the queue of a member that left at that moment, for a minute."""
+    """Otherwise, if a member left at that moment, nobody would get its queue for a minute."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq, Client(servers.nameserver) as other:
@@ -123,7 +123,7 @@ def test_a_lock_is_given_back_also_when_nobody_heard_that_it_was_granted(
 def test_a_member_with_many_queues_waits_for_a_slow_broker_but_once_to_leave(
     loop: str, tmp_path: Path
 ) -> None:
-    """One after the other, commits took longer than a consumer has, and locks were never freed."""
+    """One by one, commits would outlast a consumer's time to leave, and its locks would remain."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as other:
@@ -214,7 +214,7 @@ def test_a_message_that_fails_during_a_pause_comes_again_during_it(
                 assert (again.body, again.attempt) == (b"a0", 2)
                 again.ack()
                 held[b"b0"].ack()
-                # What has been fetched is still handed out.
+                # Messages already fetched are still handed out.
                 assert (await take(consumer, 2)).keys() == {b"a1", b"b1"}
                 await consumer.drain(timeout=0)
 
@@ -275,7 +275,7 @@ async def until_end(mq: Client, queue: Queue, end: int) -> None:
 
 
 async def take_all(consumer: Consumer) -> list[Message]:
-    """Take into the hand what comes, until nothing does for a moment."""
+    """Take messages, without settling them, until none comes for a moment."""
     taken: list[Message] = []
     while True:
         with anyio.move_on_after(0.2) as scope:
@@ -296,7 +296,7 @@ def test_no_more_bytes_are_fetched_ahead_than_is_wanted(loop: str, tmp_path: Pat
             )
             async with consumer:
                 taken = await take_all(consumer)
-                # A queue of which nothing is here fetches once: 32 messages at most.
+                # A queue without fetched messages fetches once, 32 messages at most.
                 assert 5 <= len(taken) <= 2 * 32
                 rest = 200 - len(taken)
                 for message in taken:
@@ -346,7 +346,7 @@ def test_offsets_that_cannot_be_written_to_their_file_do_not_keep_a_consumer_fro
                 for _ in range(6):
                     (await anext(consumer)).ack()
                 folder.write_text("in the way")
-            mq.consume("orders", group=GROUP)  # It is free again.
+            mq.consume("orders", group=GROUP)  # The group is free again.
 
     play_on("asyncio", tmp_path, scenario)
     assert "the offsets cannot be written" in caplog.text

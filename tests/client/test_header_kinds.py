@@ -1,4 +1,4 @@
-"""Which header a client speaks: MessagePack with CometMQ's servers, JSON with Apache's."""
+"""The header codec of a client: MessagePack with CometMQ's servers, JSON with Apache's."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_with_our_servers_each_connection_goes_over_to_messagepack_if_that_is_wa
                 assert set(spoken) == {JSON.serialize_type, kind.serialize_type}
                 for headers in connections:
                     assert headers[:1] == [JSON.serialize_type]
-                    assert headers == sorted(headers)  # What is in JSON comes before the answer.
+                    assert headers == sorted(headers)  # JSON comes first, until the answer.
 
     play_on(loop, tmp_path, scenario, advertise_address=ANNOUNCED)

@@ -1,4 +1,4 @@
-"""Hooks, OpenTelemetry among them: who is told of each message, and what goes with it."""
+"""Hooks, OpenTelemetry included: they hear of each message and may add to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cometmq.client.otel import OpenTelemetry
 
 
 class Noting(Hook):
-    """Notes all that it is told, and puts a property into each message."""
+    """Records everything that it is told, and adds a property to each message."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
@@ -96,7 +96,7 @@ def test_a_hook_hears_of_every_send_and_may_add_to_its_message(loop: str, tmp_pa
 
 
 class Raising(Hook):
-    """Raises wherever it is told of something: at once, or by what it gives."""
+    """Raises whenever it is told something, either at once or in the watch that it returns."""
 
     def __init__(self, *, at_once: bool) -> None:
         self._at_once = at_once

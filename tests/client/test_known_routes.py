@@ -1,4 +1,4 @@
-"""Name servers that are gone or silent: what is known does, and no other is held up."""
+"""While name servers are gone or silent, known routes are used and nobody else is held up."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_silent_name_server_takes_its_share_of_the_time_only(
 
 @on_every_loop
 def test_a_topic_that_has_fewer_queues_now_is_sent_to_in_those(loop: str, tmp_path: Path) -> None:
-    """However lately the route was learned: what a send names is a queue of the old one."""
+    """This holds even for a route learned just before, whose queues the sends still name."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver, EAGER) as operator:
@@ -80,16 +80,16 @@ def test_a_topic_that_has_fewer_queues_now_is_sent_to_in_those(loop: str, tmp_pa
                             await mq.send("orders", b"x", queue=gone)
                     assert {each.queue.id for each in receipts} <= {0, 1}
                     assert len(await mq.queues("orders")) == 2
-                    # It is no fault of the broker's, which is not avoided for it.
+                    # The broker is not to blame, so it is not avoided.
                     assert not mq._open_parts().producer._selection._avoided_until_ms  # pyright: ignore[reportPrivateUsage]  # Shown nowhere.
 
     play_on(loop, tmp_path, scenario)
 
 
 class Shrunk(Scripted):
-    """A broker whose topic has one queue left; the name server learns of it a look later.
+    """A broker whose topic has one queue left, which its name server shows after `looks` requests.
 
-    `code` is how it refuses others, and `lost` sends have no answer before.
+    It refuses sends to other queues with `code`, after leaving the first `lost` sends unanswered.
     """
 
     def __init__(self, code: int, lost: int = 0, looks: int = 2) -> None:
@@ -125,7 +125,7 @@ class Shrunk(Scripted):
     [
         (ResponseCode.INVALID_PARAMETER, 2),
         (ResponseCode.INVALID_PARAMETER, 3),
-        (ResponseCode.SYSTEM_ERROR, 1),  # As Apache's older brokers, of which all is refused so.
+        (ResponseCode.SYSTEM_ERROR, 1),  # Like Apache's older brokers, which refuse everything so.
     ],
 )
 def test_a_lost_queue_is_known_though_the_name_server_learns_it_later(

@@ -1,4 +1,4 @@
-"""For how long the lock of a queue counts, without a broker to ask."""
+"""How long the lock of a queue counts, tested without a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE, TWO = Queue("orders", "b", 1), Queue("orders", "b", 2)
 
 
 class Asked(QueueLocks):
-    """Locks of which a test says which are granted."""
+    """Locks of which the test decides which are granted."""
 
     def __init__(self) -> None:
         super().__init__(cast("Any", None), "billing")
@@ -38,7 +38,7 @@ def locks(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def test_a_lock_counts_for_thirty_seconds_from_when_it_was_asked_for(locks: Asked) -> None:
-    """A broker keeps it for twice as long: who is cut off stops before another begins."""
+    """A broker keeps it twice as long, so that a member cut off stops before another begins."""
     locks.answer_takes_ms = 2_000
     assert asyncio.run(locks.acquire(ONE))
     locks.clock_ms += 27_999
@@ -47,7 +47,7 @@ def test_a_lock_counts_for_thirty_seconds_from_when_it_was_asked_for(locks: Aske
     assert not locks.holds(ONE)
     asyncio.run(locks.renew())
     assert locks.holds(ONE)
-    locks.grants = None  # Renewing is in vain: it counts as before.
+    locks.grants = None  # A failed renewal changes nothing.
     locks.clock_ms += 27_999 - 2_000
     asyncio.run(locks.renew())
     assert locks.holds(ONE)

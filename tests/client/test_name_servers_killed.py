@@ -1,4 +1,4 @@
-"""Name servers in processes of their own that are killed one after the other, under load."""
+"""Name servers in separate processes are killed one after another, under load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROUTES_OFTEN = replace(EAGER, route_interval=0.05)
-"""Routes are asked for all the time, so that no name server dies unnoticed."""
+"""Clients ask for routes all the time, so that they notice each name server's death."""
 
 
 @pytest.mark.slow
@@ -49,14 +49,14 @@ async def outlived(names: str, servers: list[Daemon]) -> None:
             await mq.send("back", b"found by the one that is back", timeout=20)
             await more(acknowledged, 30)
 
-        # A broker that lives is never far: no dead name server may hold up a send.
+        # The broker lives all the while, so no dead name server may hold up a send.
         await under_load(mq, reader, disturb, send_seconds=10)
-        async with Client(names, ROUTES_OFTEN) as stranger:  # It has no route from before.
+        async with Client(names, ROUTES_OFTEN) as stranger:  # It knows no route yet.
             assert sum([await stranger.end_offset(q) for q in await stranger.queues("back")]) == 1
 
 
 async def brokers_registered(names: str) -> None:
-    """Wait until a name server that has just started knows of the broker again."""
+    """Wait until a name server that has just started knows the broker."""
     async with Client(names, ROUTES_OFTEN) as stranger:
         while True:
             try:
@@ -74,7 +74,7 @@ async def kill_one_by_one(
     acknowledged: set[bytes],
     consumed: set[bytes],
 ) -> None:
-    """Kill all name servers; sends and the consumer go on after each."""
+    """Kill all name servers in turn, and check that sends and the consumer continue."""
     for number, server in enumerate(servers):
         await anyio.to_thread.run_sync(server.kill)
         await more(acknowledged, 30)

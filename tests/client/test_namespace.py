@@ -1,4 +1,4 @@
-"""Names in a namespace: brokers know them with its prefix, and its members without."""
+"""Names in a namespace have a prefix at the broker, which clients in it do not see."""
 
 from __future__ import annotations
 

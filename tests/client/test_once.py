@@ -1,4 +1,4 @@
-"""What is sent again because its answer was lost is stored once."""
+"""A message that is sent again because its answer was lost is stored once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKERS, EACH = 16, 40
 
 
 class Orders:
-    """Many who send at once, while somebody cuts the connections."""
+    """Many concurrent senders, whose connections are cut now and then."""
 
     def __init__(self, mq: Client) -> None:
         self._mq = mq

@@ -1,4 +1,4 @@
-"""Consuming in order: a queue's messages one after the other, whoever has the queue."""
+"""Consuming in order: a queue's messages come one after another, whichever member has it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def send_to(mq: Client, queue: Queue, *bodies: bytes) -> None:
 
 
 async def two_queues(mq: Client) -> tuple[Queue, Queue]:
-    """Make a topic of two, with the messages a0, a1, a2 and b0, b1, b2."""
+    """Make a topic of two queues, with the messages a0, a1, a2 and b0, b1, b2."""
     await mq.admin.create_topic("orders", queues=2)
     first, second = await mq.queues("orders")
     await send_to(mq, first, b"a0", b"a1", b"a2")
@@ -41,24 +41,24 @@ def in_order(mq: Client) -> Consumer:
 
 
 def owned(consumer: Consumer) -> int:
-    """How many queues of the topic are a member's."""
+    """Return how many queues of the topic a member has."""
     return sum(queue.topic == "orders" for queue in consumer.queues)
 
 
 async def take(consumer: Consumer, count: int) -> dict[bytes, Message]:
-    """Take so many into the hand, and give them by their bodies."""
+    """Take so many messages, without settling them, and return them by body."""
     taken = [await anext(consumer) for _ in range(count)]
     return {message.body: message for message in taken}
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what happens beside the test; the scenario's own deadline ends it."""
+    """Wait for a condition that other tasks fulfil, up to the scenario's deadline."""
     while not condition():  # noqa: ASYNC110  # Nobody tells of what is waited for.
         await anyio.sleep(0.005)
 
 
 async def nothing_more(consumer: Consumer) -> None:
-    """Nothing comes in a moment."""
+    """Check that nothing comes for a moment."""
     with anyio.move_on_after(0.1) as scope:
         await anext(consumer)
     assert scope.cancelled_caught
@@ -112,7 +112,7 @@ def test_a_pause_holds_what_is_new_and_resuming_keeps_the_order(loop: str, tmp_p
                 for _ in range(6):
                     (await anext(consumer)).ack()
                 consumer.pause()
-                # The fetch that is held at the broker still brings one.
+                # The pull held at the broker still brings one message.
                 await send_to(mq, first, b"a3")
                 (await anext(consumer)).ack()
                 await send_to(mq, first, b"a4", b"a5")
@@ -134,7 +134,7 @@ def test_a_drain_waits_for_the_hand_and_the_next_member_goes_on_behind_it(
             await two_queues(mq)
             consumer = in_order(mq)
             held = await take(consumer, 2)
-            await held[b"b0"].retry()  # Set aside, so in nobody's hand: a drain does not wait.
+            await held[b"b0"].retry()  # No longer in hand, so a drain does not wait for it.
             following = in_order(other)
             finished: list[bool] = []
 
@@ -153,7 +153,7 @@ def test_a_drain_waits_for_the_hand_and_the_next_member_goes_on_behind_it(
                     bodies.append(message.body)
             assert [each for each in bodies if each.startswith(b"a")] == [b"a1", b"a2"]
             assert [each for each in bodies if each.startswith(b"b")] == [b"b0", b"b1", b"b2"]
-            assert await consumer.drain()  # Again is fine.
+            assert await consumer.drain()  # A second drain is harmless.
 
     play_on(loop, tmp_path, scenario)
 
@@ -170,7 +170,7 @@ def test_a_queue_goes_to_another_member_only_when_its_message_is_done_with(
             await two_queues(mq)
             consumer, following = in_order(mq), in_order(other)
             held = await take(consumer, 2)
-            # Both queues have a message in hand when the other member gets its half of them.
+            # Both queues have a message in hand when the other member comes for its half.
             await nothing_more(following)
             assert owned(consumer) == 2
             for message in held.values():
@@ -198,7 +198,7 @@ def test_a_queue_that_comes_back_before_it_went_goes_on(loop: str, tmp_path: Pat
             held = await take(consumer, 2)
             await nothing_more(following)
             await following.drain()
-            # The share is computed anew: both queues stay, and what is behind is delivered.
+            # The shares are computed again: both queues stay, and their next messages come.
             for message in held.values():
                 message.ack()
             bodies: list[bytes] = []
@@ -215,7 +215,7 @@ def test_a_queue_that_comes_back_before_it_went_goes_on(loop: str, tmp_path: Pat
 def test_a_message_is_handed_out_only_while_the_lock_of_its_queue_is_certain(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind the minute of a lock that was not renewed another may have it, and its messages."""
+    """A minute without renewal ends a lock. Another may then have it, and the queue's messages."""
 
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
@@ -230,7 +230,7 @@ def test_a_message_is_handed_out_only_while_the_lock_of_its_queue_is_certain(
                     patch.setattr(QueueLocks, "holds", holds_all_but_the_first)
                     held[b"a0"].ack()
                     await nothing_more(consumer)
-                # The first again: its offset was not committed, for another might be behind it.
+                # The first comes again: not committed, as another member might be past it.
                 assert (await take(consumer, 1)).keys() == {b"a0"}
                 await consumer.drain(timeout=0)
 

@@ -1,4 +1,4 @@
-"""Servers that are killed, freeze or dawdle, and handlers that hang, while a client is at work."""
+"""A client at work while servers are killed, freeze or slow down, or handlers hang."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OFFSET_ID = "7F00000100002A9F0000000000000000"
 
 
 class Wire:
-    """A way to a server that can be cut, and mended at the same address."""
+    """A connection path to a server that can be cut, and mended at the same address."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -104,7 +104,7 @@ def test_name_servers_may_die_one_by_one(loop: str, tmp_path: Path) -> None:
     play_on(loop, tmp_path, scenario)
 
 
-# A broker that answers nothing, or late.
+# A broker that does not answer, or answers late.
 
 
 def stored(request: Command, offset: int) -> Command:
@@ -114,7 +114,7 @@ def stored(request: Command, offset: int) -> Command:
 
 @on_every_loop
 def test_a_connection_whose_other_end_is_gone_without_a_word_is_replaced(loop: str) -> None:
-    """No FIN and no reset comes: the host lost its power, or a firewall its memory."""
+    """No FIN and no reset comes, as when a host loses power or a firewall its state."""
     is_gone: list[bool] = []
 
     def answer(request: Command) -> Command | bytes:
@@ -185,7 +185,7 @@ def test_a_handler_that_hangs_holds_up_nobody_and_its_message_comes_again(
                 tasks.cancel_scope.cancel()
             async with mq.consume("orders", group="billing") as following:
                 while (message := await anext(following)).body != b"3":
-                    message.ack()  # What lay behind it in its queue.
+                    message.ack()  # The messages before it in its queue.
                 message.ack()
 
     play_on(loop, tmp_path, scenario)
@@ -210,7 +210,7 @@ def test_a_broker_that_is_killed_under_load_costs_no_message(loop: str, tmp_path
         async with Client(nameserver, EAGER) as mq, Client(nameserver, EAGER) as reader:
             count = await under_load(mq, reader, disturb, send_seconds=30)
             ends = [await mq.end_offset(queue) for queue in await mq.queues("orders")]
-            # Each is stored once; at most one of each worker's may be there without its answer.
+            # Each is stored once, and none is there without its answer.
             assert count == sum(ends)
 
     with up.running() as nameserver:

@@ -1,4 +1,4 @@
-"""What the page of the client promises, and no other test of it would miss."""
+"""Promises of the client's page that no other test covers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RESIDENT_MIB_MAX = 40
 
 
 class OneOfTwo(Scripted):
-    """A name server and a broker that is one of two of each topic, or a name server alone."""
+    """A name server that is also one of each topic's two brokers, or only a name server."""
 
     def __init__(
         self, other: str, answer: Callable[[Command], Command | bytes | None], second: str = ""
@@ -82,7 +82,7 @@ def test_a_send_that_fails_at_a_broker_goes_to_another_one(fault: str) -> None:
         stack.enter_context(good.serve())
 
         async def scenario() -> None:
-            # What is stored once stays with its broker.
+            # An idempotent message would stay with its broker.
             config = replace(EAGER, idempotent=False)
             async with Client(good.address, config) as mq:
                 for _ in range(8):
@@ -92,7 +92,7 @@ def test_a_send_that_fails_at_a_broker_goes_to_another_one(fault: str) -> None:
 
 
 def test_a_send_whose_answer_is_lost_goes_to_the_same_queue_again() -> None:
-    """Only that broker knows whether it has the message already."""
+    """Only that broker knows whether it already has the message."""
     places: dict[str, list[tuple[str, int]]] = {}
 
     def taker(broker: str) -> Callable[[Command], Command | None]:
@@ -102,7 +102,7 @@ def test_a_send_whose_answer_is_lost_goes_to_the_same_queue_again() -> None:
             tried = places.setdefault(properties["UNIQ_KEY"], [])
             tried.append((broker, header.queue_id))
             if len(tried) < 3:
-                return None  # It hangs up.
+                return None  # The broker hangs up.
             said = SendMessageResponse("00", header.queue_id, 0)
             return request.answer(ResponseCode.SUCCESS, said)
 
@@ -124,7 +124,7 @@ def test_a_send_whose_answer_is_lost_goes_to_the_same_queue_again() -> None:
 
 
 def codecs_of(mq: Client) -> set[object]:
-    """How the headers of a client's connections are written."""
+    """Return the header codecs of a client's connections."""
     connections = mq._open_parts().connections  # pyright: ignore[reportPrivateUsage]  # Seen nowhere else.
     return {link.connection.codec for _, link in connections}
 
@@ -144,7 +144,7 @@ def test_headers_are_messagepack_where_servers_read_it(is_offered: bool, tmp_pat
 def test_nothing_is_dialled_but_what_name_servers_and_routes_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The VIP channel is off: no verb takes the broker's second port, its first less two."""
+    """The VIP channel is off: no verb uses the broker's second port, two below its first."""
     dialled: set[str] = set()
 
     async def connect_and_note(peers: Peers, address: Host, **how: Any) -> LoopPeer:

@@ -1,4 +1,4 @@
-"""Pulling, offsets, and what a group has consumed."""
+"""Pulling, offsets, and the progress of groups."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_pull_gets_what_its_filter_lets_through(tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
             queue = (await mq.send("orders", b"1", tag="Aa")).queue
-            # `Aa` and `BB` have one hash: the broker cannot tell them apart, the client must.
+            # `Aa` and `BB` have the same hash, so only the client can tell them apart.
             await mq.send("orders", b"2", tag="BB", queue=queue)
             await mq.send("orders", b"3", tag="C", queue=queue)
             for tags, bodies in [
@@ -104,7 +104,7 @@ def test_a_pull_of_many_gets_more_than_apaches_brokers_give(loop: str, tmp_path:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
             queue = await numbered(mq, 300)
-            # The first makes the group known, as a pull does; then there is no limit of 32.
+            # The first pull makes the group known. Bulk pulls are not limited to 32 messages.
             assert len((await mq.pull(queue, 0, count=250)).messages) == 32
             found = await mq.pull(queue, 7, count=250)
             assert [each.body for each in found.messages] == [b"%d" % n for n in range(7, 257)]

@@ -1,4 +1,4 @@
-"""What brokers ask the members of a group, on an operator's behalf, and what they are answered."""
+"""Brokers' questions to the members of a group, on an operator's behalf, and the answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMED = ClientConfig(instance="python-1")
 
 
 async def ask(servers: Servers, code: RequestCode, fields: Header) -> Command:
-    """Ask the broker as an admin tool does, in a thread: the client's loop must go on."""
+    """Ask the broker like an admin tool, in a thread, as the client's loop must keep running."""
 
     def ask() -> Command:
         with BrokerClient(int(servers.broker.rpartition(":")[2])) as tool:

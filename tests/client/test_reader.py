@@ -131,7 +131,7 @@ def test_a_seek_is_committed_and_other_queues_take_the_place_of_those_before(
                 await mq.send("orders", b"x", queue=first)
             reader = mq.reader("orders", group="reports")
             await reader.assign([first], start="last")
-            assert await reader.pull() == []  # Which makes the group.
+            assert await reader.pull() == []  # This makes the group.
             await reader.seek(first, 1)
             await reader.commit()
             again = mq.reader("orders", group="reports")
@@ -174,9 +174,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
 
 
 def damage(folder: Path, body: bytes) -> None:
-    """Write over the length of that body in its record, under the running broker.
+    """Overwrite the length of that body in its record, while the broker runs.
 
-    The broker looks at sizes, places and magics of what it hands out, and not at this.
+    Of the records that it sends, the broker checks size, place and magic, but not this length.
     """
     (segment,) = folder.glob("**/commitlog/*")
     with segment.open("r+b") as log:
@@ -205,7 +205,7 @@ def test_a_message_that_the_disk_damaged_is_told_with_its_place_and_what_to_do(
                 assert "`cometmq store verify DIR`" in text
                 assert "refuses" not in text
                 assert str(pickle.loads(pickle.dumps(told.value))) == text
-            with anyio.fail_after(PATIENCE_SECONDS):  # What is in front of it comes.
+            with anyio.fail_after(PATIENCE_SECONDS):  # The message before it comes.
                 async for message in mq.consume("orders", group="billing", start="first"):
                     assert message.body == b"sound"
                     break

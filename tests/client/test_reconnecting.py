@@ -1,4 +1,4 @@
-"""How soon an address is connected to again that did not answer."""
+"""How soon a client reconnects to an address that did not answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Link:
 
 
 class Refusing(AsyncioRuntime):
-    """A runtime whose attempts to connect fail, as long as they are to."""
+    """A runtime whose attempts to connect fail while the test wants it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def run(scenario: Callable[[Refusing, Connections], Awaitable[None]], **settings
         runtime = Refusing()
 
         async def greet(*_: object) -> None:
-            """Say nothing."""
+            """Send no greeting."""
 
         def asked(*_: object) -> Later:
             return LATER

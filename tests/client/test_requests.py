@@ -1,4 +1,4 @@
-"""Requests and replies: who waits for which, and what is refused before anything is sent."""
+"""Requests and replies: how they are matched, and mistakes that are refused before a send."""
 
 from __future__ import annotations
 

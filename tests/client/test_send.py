@@ -1,4 +1,4 @@
-"""Sending, and reading back what was sent."""
+"""Sending messages, and reading them back."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(
     arguments: dict[str, Any], said: str
 ) -> None:
     async def scenario() -> None:
-        # Nobody listens there: whatever is asked of a server would be another error.
+        # Nobody listens there, so any request to a server would be another error.
         async with Client("127.0.0.1:1") as mq:
             with pytest.raises(UsageError, match=re.escape(said)) as refused:
                 await mq.send(**cast("Any", {"topic": "orders", "body": b"x", **arguments}))
@@ -262,7 +262,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(
         ({"messages": [b"x", "y"]}, "encode it first"),
         ({"messages": [b"x"], "sharding_key": 5}, "such as '5'"),
         ({"messages": [NewMessage(body=b"x", flag=1 << 31)]}, "flag=2147483648"),
-        # Else a part of the batch would be delayed, or not be waited for.
+        # Otherwise a part of the batch would be delayed, or not waited for.
         ({"messages": [NewMessage(body=b"x", properties={"DELAY": "3"})]}, "'DELAY' is reserved"),
         ({"messages": [NewMessage(body=b"x", properties={"WAIT": "false"})]}, "'WAIT' is reserved"),
     ],

@@ -1,4 +1,4 @@
-"""Two brokers, one of which is slow: sends go to the other, and come back when it is well again."""
+"""One of two brokers is slow: sends go to the other, and return when the first has recovered."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLOW_SECONDS, LEFT_ALONE_SECONDS = 0.6, 2.0
-"""From 0.55 s on a broker is left alone for 2 s, as by Apache's clients."""
+"""After a send of 0.55 s or more, a broker is left alone for 2 s, as by Apache's clients."""
 
 
 class Sends:
-    """Sends of one client, and the brokers that they went to."""
+    """The sends of one client, with the brokers that they went to."""
 
     def __init__(self, mq: Client) -> None:
         self._mq = mq
         self.is_disturbed = False
-        """Whether the quick broker was slow, too, as on a machine that stood still."""
+        """Whether the quick broker was slow, too, as when the whole machine stalls."""
 
     async def one(self) -> tuple[str, float, float]:
-        """Send once: to which broker, and when that began and ended."""
+        """Send once; return the broker, and when the send began and ended."""
         began = time.monotonic()
         receipt = await self._mq.send("orders", b"x", timeout=20)
         ended, broker = time.monotonic(), receipt.queue.broker
@@ -37,7 +37,7 @@ class Sends:
         return broker, began, ended
 
     async def until(self, broker: str) -> tuple[float, float]:
-        """Send until one goes to that broker: when it began and ended."""
+        """Send until one goes to that broker; return when this send began and ended."""
         with anyio.fail_after(30):
             while True:
                 found, began, ended = await self.one()
@@ -45,7 +45,7 @@ class Sends:
                     return began, ended
 
     async def until_time(self, end: float) -> list[str]:
-        """Send until then: to which brokers."""
+        """Send until that time; return the brokers."""
         brokers: list[str] = []
         while True:
             broker, _, ended = await self.one()
@@ -55,7 +55,7 @@ class Sends:
 
 
 async def after_a_slow_send(sends: Sends, relay: Relay) -> set[str]:
-    """Have one send be slow: to which brokers those go that come after it, for two seconds."""
+    """Make one send slow; return the brokers of the sends in the two seconds after it."""
     for _ in range(10):
         await sends.until("quick")
         sends.is_disturbed = False

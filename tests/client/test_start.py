@@ -1,4 +1,4 @@
-"""Where a new group begins."""
+"""New groups begin where `start` says."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ def test_a_broker_asks_what_became_of_a_transaction(tmp_path: Path) -> None:
             (queue,) = mq.queues("orders")
             (message,) = mq.pull(queue, 0, wait=20).messages
             assert message.body == b"paid"
-            assert set(asked) == {("o-17", False)}  # On a busy machine it may be asked twice.
+            assert set(asked) == {("o-17", False)}  # Twice, perhaps, on a busy machine.
 
     play(tmp_path, scenario, transaction_timeout_ms=50, transaction_check_interval_ms=50)
 
@@ -331,7 +331,7 @@ def test_who_does_not_know_yet_what_became_of_a_transaction_is_asked_again(tmp_p
         def check(message: ReceivedMessage) -> Literal["commit", "unknown"]:
             asked.append(message.key)
             if len(asked) == 3:
-                raise KeyError  # Says nothing either.
+                raise KeyError  # This leaves it undecided, too.
             return "unknown" if len(asked) < 5 else "commit"
 
         with SyncClient(servers.nameserver) as mq:

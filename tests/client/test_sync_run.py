@@ -1,4 +1,4 @@
-"""`SyncConsumer.run`: threads that end when they are to."""
+"""The threads of `SyncConsumer.run` end when they should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces in Apache's format: what was sent and consumed, in a topic for its tools."""
+"""Traces of sends and consumption, in Apache's format and in a topic for its tools."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_send_that_fails_is_traced_as_such(tmp_path: Path) -> None:
     play_on("asyncio", tmp_path, scenario)
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])  # On trio its connections are, too.
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])  # On trio connections are cancelled, too.
 def test_traces_are_sent_though_the_block_of_the_client_is_cancelled(
     loop: str, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Transactions, as far as no server is needed: what they do is tested against Apache's broker."""
+"""Transactions without a real server. Their effect is tested against Apache's broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_cannot_be_a_transaction_is_refused_before_anything_is_sent(loop: s
 
 @on_every_loop
 def test_a_commit_without_an_answer_is_not_undone_by_its_exception(loop: str) -> None:
-    """What goes with the message is done by then: only the broker's question can end it well."""
+    """The work that goes with the message is done by then: the broker's question must end it."""
     ends: list[int] = []
 
     def answer(request: Command) -> Command | bytes:
@@ -68,7 +68,7 @@ def test_a_commit_without_an_answer_is_not_undone_by_its_exception(loop: str) ->
 
 @on_every_loop
 def test_a_block_that_raises_rolls_back_at_once_and_its_exception_goes_on(loop: str) -> None:
-    """Not when the broker asks, which is a minute later."""
+    """The rollback does not wait for the broker's question, a minute later."""
     ends: list[int] = []
 
     def answer(request: Command) -> Command | bytes:
@@ -82,7 +82,7 @@ def test_a_block_that_raises_rolls_back_at_once_and_its_exception_goes_on(loop: 
 
     async def scenario() -> None:
         async with Client(scripted.address) as mq:
-            for count in (1, 2):  # The second has no answer to its rollback.
+            for count in (1, 2):  # The second rollback gets no answer.
                 with pytest.raises(KeyError, match="no such order"):
                     async with mq.transaction("orders", b"paid", timeout=0.3):
                         raise KeyError("no such order")

@@ -24,14 +24,14 @@ WORKERS = 3
 
 
 class Site:
-    """The application, and requests to it."""
+    """The running application, for requests to it."""
 
     def __init__(self, cluster: Cluster, port: int) -> None:
         self.cluster = cluster
         self._port = port
 
     def get(self, path: str) -> str:
-        """Ask for a page; an error's text is that of its page."""
+        """Return the text of a page, even an error page."""
         address = f"http://127.0.0.1:{self._port}/{path}"
         try:
             with urllib.request.urlopen(address, timeout=PATIENCE_SECONDS) as answer:
@@ -41,7 +41,7 @@ class Site:
                 return error.read().decode()
 
     def get_all(self, paths: list[str]) -> list[str]:
-        """Ask for pages, sixteen at a time."""
+        """Return the texts of pages, requested sixteen at a time."""
         with ThreadPoolExecutor(16) as pool:
             return list(pool.map(self.get, paths))
 
@@ -64,7 +64,7 @@ def running(cluster: Cluster, framework: str) -> Generator[Site]:
             process.stdin.close()
             assert process.wait(PATIENCE_SECONDS) == 0
         finally:
-            with suppress(ProcessLookupError):  # Its workers, too, if it has left any.
+            with suppress(ProcessLookupError):  # This includes any workers that it left.
                 os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""Sends and a consumer that go on while something is done to the servers."""
+"""Sends and a consumer that keep working while something happens to the servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKERS = 8
 
 
 async def more(of: set[bytes], count: int) -> None:
-    """Wait until there are so many more."""
+    """Wait until the set has so many more members."""
     enough = len(of) + count
     while len(of) < enough:  # noqa: ASYNC110  # Nobody tells of it.
         await anyio.sleep(0.001)
@@ -28,10 +28,10 @@ async def under_load(
     *,
     send_seconds: float,
 ) -> int:
-    """Send to a topic `orders` and consume it, all the while that `disturb` takes; how many.
+    """Send to and consume a topic `orders` while `disturb` runs; return how many were sent.
 
-    It gets the messages that were acknowledged and those that were consumed so far, as they grow.
-    No send may fail, or take longer than `send_seconds`, and what was acknowledged is consumed.
+    `disturb` gets the growing sets of the messages acknowledged and consumed so far. No send may
+    fail or take longer than `send_seconds`, and every acknowledged message must be consumed.
     """
     acknowledged: set[bytes] = set()
     consumed: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""One small site as a WSGI application, with Flask and with Django: what is served is the same."""
+"""The same small site as a WSGI application with Flask, with Django, and with neither."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     Answer = Callable[[str], tuple[int, str]]
-    """What a page says: its status and its text, by its path."""
+    """Returns the status and the text of a page by its path."""
 
 
 def plain(answer: Answer) -> WSGIApplication:
@@ -40,7 +40,7 @@ def with_flask(answer: Answer) -> WSGIApplication:
 
 def with_django(answer: Answer) -> WSGIApplication:
     """Use a view of Django's, and its handler for WSGI."""
-    # Django has no types of its own.
+    # Django has no types.
     settings: Any = import_module("django.conf").settings
     http: Any = import_module("django.http")
     path: Any = import_module("django.urls").path

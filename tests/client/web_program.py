@@ -1,9 +1,9 @@
-"""A web application, Flask's or Django's or neither's: forked workers, a thread for each request.
+"""A web application with Flask, Django or neither: forked workers, a thread for each request.
 
-Arguments: name server, how many workers, which framework. It prints its port, and ends when its
-input does.
+Arguments: the name server, the number of workers, the framework. The program prints its port, and
+ends when its input ends.
 
-The client is open, and in use by threads, when the workers are forked, as in a preloaded app.
+The client is open and used by threads when the workers are forked, as in a preloaded app.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ parents = mq.consume("orders", group="billing", start="first")
 
 
 class Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A thread for each request."""
+    """A WSGI server with a thread for each request."""
 
     daemon_threads = True
     request_queue_size = 128
 
 
 class Handler(WSGIRequestHandler):
-    """Says nothing."""
+    """A request handler that logs nothing."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # Its base's name.
         """Log nothing."""
 
 
 def answer(path: str) -> tuple[int, str]:
-    """Answer a request by what its path names."""
+    """Answer a request with the verb that its path names."""
     name, _, argument = path.partition("/")
     try:
         return 200, VERBS[name](argument)
@@ -52,12 +52,12 @@ def answer(path: str) -> tuple[int, str]:
 
 
 def send(body: str) -> str:
-    """Send, and say which worker did."""
+    """Send, and return the worker's process id and the message's id."""
     return f"{os.getpid()} {mq.send('orders', body.encode(), timeout=20).id}"
 
 
 def fork(body: str) -> str:
-    """Send from a child of this thread's own."""
+    """Send from a child process that this thread forks."""
     child = os.fork()
     if not child:
         status = 1
@@ -91,7 +91,7 @@ VERBS: dict[str, Callable[[str], str]] = {
 
 
 def keep_sending() -> None:
-    """Use the client as long as it is open."""
+    """Keep using the client while it is open."""
     with suppress(ClientError):
         while True:
             mq.send("noise", b"x", timeout=20)

@@ -1,4 +1,4 @@
-"""Batches that are divided so that no part is more than a broker takes."""
+"""Batches are divided so that no part is larger than a broker takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is committed while messages are settled in any order."""
+"""The offsets to commit while messages are settled in any order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_everything_before_the_committed_offset_is_settled(order: list[int]) -> 
     process_queue = ProcessQueue(QUEUE, 100)
     for offset in range(100, 110):
         process_queue.add(offset, 7)
-    process_queue.next_offset = 112  # The filter left two out.
+    process_queue.next_offset = 112  # The filter has left out two messages.
     left = set(range(100, 110))
     for each in order:
         assert process_queue.settle(100 + each) == 7

@@ -1,4 +1,4 @@
-"""How members share queues: as Apache's members do, to the letter."""
+"""Members share queues exactly as Apache's members do."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_order_of_what_is_given_does_not_matter() -> None:
 
 
 def test_ids_are_in_the_order_of_their_utf_16_units() -> None:
-    # U+10000 is written D800 DC00, which comes before U+FF5E.
+    # In UTF-16 U+10000 is D800 DC00, which sorts before U+FF5E.
     assert share("\U00010000", ["\uff5e", "\U00010000"], queues_of(2)) == [Queue("T", "b", 0)]
 
 

@@ -1,4 +1,4 @@
-"""Whether a send is tried again."""
+"""The rules that decide whether a send is tried again."""
 
 from __future__ import annotations
 

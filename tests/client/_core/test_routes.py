@@ -1,4 +1,4 @@
-"""What a route says of queues and addresses."""
+"""The queues and addresses of a route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queue a send goes to."""
+"""The choice of the queue for a send."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_without_avoidance_only_this_send_counts() -> None:
 
 
 def test_a_key_has_the_queue_that_javas_selector_gives_it() -> None:
-    # "polygenelubricants" has the one hash whose absolute value Java cannot say: -2147483648.
+    # "polygenelubricants" has the one hash without an absolute value in Java: -2147483648.
     assert queue_of_key(QUEUES[:3], "polygenelubricants") == QUEUES[2]
     assert queue_of_key(QUEUES[:3], "TagA") == QUEUES[2598919 % 3]
     assert queue_of_key(QUEUES, "order-created") == QUEUES[392709271 % 4]
