@@ -1,4 +1,4 @@
-"""A server of each driver in a thread of its own, and a client of plain blocking sockets."""
+"""A server of each driver, in a separate thread, and a client with plain blocking sockets."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from cometmq.proto.offer import OFFER_FIELD
 T = TypeVar("T")
 
 DRIVERS = ("asyncio", "uvloop", "trio")
-PATIENCE = 20.0  # seconds; only what is broken ever waits as long
+PATIENCE = 20.0  # seconds; only a failure takes this long
 
-# What the test owner does with a request, by its code.
+# The request codes of the test owner, named after what it does with the request.
 ECHO, HOLD, FAIL, BIG, COMMIT, UNSAYABLE, NOTHING = range(1, 8)
 CHUNK = memoryview(bytes(range(256)) * 256)  # 64 KiB
 
 
 class TestOwner:
-    """Handles what the codes above say, and keeps a record of all that it is told."""
+    """Handles requests as the codes above say, and records everything that it is told."""
 
     __test__ = False
 
@@ -86,7 +86,7 @@ class TestOwner:
         self.told.put(("closed", peer))
 
     def wait_for(self, word: str) -> Peer:
-        """Wait until it has been told this, skipping what it is told before."""
+        """Wait until it is told this, skipping anything it is told before."""
         while True:
             told, peer = self.told.get(timeout=PATIENCE)
             if told == word:
@@ -104,7 +104,7 @@ class Running:
         self.stop: Callable[[], None]
 
     def on_loop(self, function: Callable[[], T]) -> T:
-        """Call a function on the loop's thread and give what it returns."""
+        """Call a function on the loop's thread and return its result."""
         found: Future[T] = Future()
 
         def call() -> None:
@@ -204,7 +204,7 @@ class Wire:
         self.socket.sendall(self.bytes_of(code, **arguments))
 
     def receive(self) -> Command:
-        """Give the next answer, or request of the server."""
+        """Return the next answer, or request, of the server."""
         while (event := self.connection.next_event()) is NEED_DATA:
             self.connection.receive_data(self.socket.recv(65536))
         if isinstance(event, Answer):
@@ -217,7 +217,7 @@ class Wire:
         return self.receive()
 
     def is_closed(self) -> bool:
-        """Read what there is up to the end, and tell that it came."""
+        """Read up to the end of the stream, and tell that it came."""
         try:
             while self.socket.recv(65536):
                 pass

@@ -1,4 +1,4 @@
-"""trio alone: the first signal is a word, the second one is the end."""
+"""trio alone: the first signal asks the process to stop, the second ends it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def with_client(
     limits: Limits | None = None,
     **how: Any,
 ) -> None:
-    """Connect with this driver and play a scenario, which awaits nothing but the peer."""
+    """Connect with this driver and play a scenario, which awaits only the peer."""
     owner = owner or TestOwner()
     how = {"timeout_ms": 5000} | how
 
@@ -84,7 +84,7 @@ def test_calls_are_answered(driver: str) -> None:
 def test_the_first_call_offers_messagepack_and_both_go_on_in_it(driver: str) -> None:
     async def scenario(peer: CallingPeer) -> None:
         assert peer.connection.codec.name == "JSON"
-        peer.tell(Command.request(ECHO))  # Wants no answer, so it offers nothing.
+        peer.tell(Command.request(ECHO))  # A oneway request makes no offer.
         await peer.call(Command.request(ECHO), timeout_ms=5000)
         assert peer.connection.codec.name == "MESSAGEPACK"
         answer = await peer.call(Command.request(ECHO, {"a": "b"}), timeout_ms=5000)
@@ -178,7 +178,7 @@ def test_nobody_listening_is_a_clear_error(driver: str) -> None:
     async def scenario(peer: CallingPeer) -> None:
         raise AssertionError(peer)
 
-    with socket.socket() as bound:  # Bound and not listening: nobody else gets the port.
+    with socket.socket() as bound:  # Bound but not listening, so that nobody else gets the port.
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         with pytest.raises(ConnectError, match=rf"127\.0\.0\.1:{port}: Connection refused"):

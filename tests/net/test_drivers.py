@@ -1,4 +1,4 @@
-"""What both drivers do for an owner, over real sockets: asyncio, uvloop and trio."""
+"""The service of both drivers to an owner, over real sockets, on asyncio, uvloop and trio."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_requests_put_off_are_answered_as_they_complete(driver: str) -> None:
         wire.send(HOLD)
         server.owner.wait_for("held")
         peer = server.owner.wait_for("held")
-        assert wire.ask(ECHO).opaque == 2  # It waits for none of those before it.
+        assert wire.ask(ECHO).opaque == 2  # It does not wait for the earlier ones.
         assert peer.in_flight == 2
         (_, first), (_, second) = server.owner.held
         server.on_loop(lambda: peer.answer(second, second.answer(0)))

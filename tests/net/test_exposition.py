@@ -1,4 +1,4 @@
-"""The metrics page: families in pieces, and how they are rendered."""
+"""The metrics page: how families are rendered, in pieces."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_durations_are_cumulative_buckets_in_seconds() -> None:
 
 
 def test_a_piece_takes_less_than_a_slice() -> None:
-    """Processor time of the slowest of many, by the best of some runs: nothing else counts."""
+    """Takes the processor time of the slowest of many pieces, in the best of some runs."""
     samples = [({"topic": f"a-topic-{n}", "group": f"a-group-{n}"}, n) for n in range(500)]
     best_ns = min(slowest(samples) for _ in range(5))
     assert best_ns < 2_000_000

@@ -1,4 +1,4 @@
-"""trio as a guest beside loop protocols, and what signals do to both."""
+"""trio as a guest beside loop protocols, and the effect of signals on both."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_the_second_signal_ends_the_process_at_once(use_uvloop: bool) -> None:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "stopping\n"
-        process.send_signal(signal.SIGTERM)  # As `timeout` does: of its child, and of its group.
+        process.send_signal(signal.SIGTERM)  # As by `timeout`, to its child and to its group.
         time.sleep(ONE_REQUEST_SECONDS)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
@@ -226,7 +226,7 @@ run(main, use_uvloop=sys.argv[1] == "True")
 def test_a_thread_that_cannot_be_had_ends_the_process_and_does_not_leave_it_standing(
     use_uvloop: bool,
 ) -> None:
-    """As where its memory, or the number of its threads, is limited."""
+    """This happens where memory, or the number of threads, is limited."""
     command = [sys.executable, "-c", WITHOUT_THREADS, str(use_uvloop)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1

@@ -32,7 +32,7 @@ def test_a_port_is_free_again_when_its_connections_fade() -> None:
     listening.setblocking(True)
     with socket.create_connection(address) as client:
         accepted, _ = listening.accept()
-        accepted.close()  # This side ends first: its port is in TIME_WAIT.
+        accepted.close()  # This side closes first, so its port is in TIME_WAIT.
         client.recv(1)
     listening.close()
     (again,) = listen_on([address])

@@ -1,4 +1,4 @@
-"""Pages over HTTP: what a scraper, a probe and a stranger get."""
+"""Pages over HTTP, for scrapers, probes and strangers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def serving() -> AsyncGenerator[Host]:
 
 
 async def asked(address: Host, request: bytes) -> bytes:
-    """Send bytes and give all that comes back."""
+    """Send bytes and return everything that comes back."""
     stream = await trio.open_tcp_stream(address.address, address.port)
     async with stream:
         await stream.send_all(request)
@@ -94,13 +94,13 @@ async def test_what_is_no_request_gets_nothing(data: bytes) -> None:
         stream = await trio.open_tcp_stream(address.address, address.port)
         async with stream:
             await stream.send_all(data)
-            with suppress(trio.BrokenResourceError):  # Closed with some of it unread.
+            with suppress(trio.BrokenResourceError):  # The server closes with some data unread.
                 assert await stream.receive_some() == b""
         assert (await asked(address, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello you")
 
 
 async def test_a_slow_request_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
-    """By the clock of the test, which jumps over what nothing happens in."""
+    """By the clock of the test, which jumps over idle time."""
     del autojump_clock
     ours, theirs = trio.testing.memory_stream_pair()
     await ours.send_all(b"GET /hello HTTP/1.1\r\n")
@@ -130,7 +130,7 @@ async def test_a_page_lets_others_have_their_turn() -> None:
 async def test_others_have_their_turn_between_any_two_slices_of_a_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also of one that is so small that it is written in one go."""
+    """This also holds for a page so small that it is written at once."""
     monkeypatch.setattr(pages, "SLICE_NS", -1)  # Each piece takes longer.
     turns = [0]
     found: list[int] = []

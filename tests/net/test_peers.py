@@ -1,4 +1,4 @@
-"""Turns, limits and time, with no loop: a Peer whose other end is lists."""
+"""Turns, limits and time, without a loop, on a Peer that writes to lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MemoryPeer(Peer):
-    """A third driver: what it writes stands in `written`, one list for each write."""
+    """A third driver, which puts each write into `written` as one list."""
 
     def __init__(self, peers: Peers) -> None:
         super().__init__(peers)
@@ -50,7 +50,7 @@ class MemoryPeer(Peer):
 
 
 class Loop:
-    """What a loop does with `call_soon`, by hand."""
+    """A loop whose `call_soon` calls are run by hand."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
@@ -119,7 +119,7 @@ def test_answers_given_outside_a_turn_leave_together_soon(owner: TestOwner) -> N
         peer.answer(request, request.answer(0))
     assert peer.written == []
     assert len(loop.soon) == 1
-    peers.turn.end()  # An owner that is through with its answers need not wait for the loop.
+    peers.turn.end()  # An owner that has given all answers need not wait for the loop.
     assert len(peer.written) == 1
     loop.run()
     assert len(peer.written) == 1
@@ -159,7 +159,7 @@ def test_what_is_answered_with_much_stops_those_behind_it(owner: TestOwner) -> N
     peer.data_received(sends(*[BIG] * 10))
     assert owner.handled_count == 3
     assert not peer.is_read
-    peer.data_received(sends(ECHO))  # Was on its way when reading stopped.
+    peer.data_received(sends(ECHO))  # It was on its way when reading stopped.
     assert owner.handled_count == 3
     for handled in (6, 9, 11):
         while owner.handled_count < handled:
@@ -255,7 +255,7 @@ def test_one_that_never_reads_what_is_unsent_is_dropped_in_the_end(owner: TestOw
     slow.receive_end()
     assert (closing.ending, slow.ending) == ("closed", "closed")
     peers.tick(900)
-    slow.resume_writing()  # It has read something.
+    slow.resume_writing()  # The other end has read something.
     peers.tick(1100)
     peers.tick(1200)
     assert [peer.ending for peer in (paused, closing, slow)] == ["aborted", "aborted", "closed"]
@@ -362,7 +362,7 @@ def test_a_request_of_ours_does_not_take_answers_along_before_their_turn_ends(
 ) -> None:
     loop, _, (peer, other) = world(owner, 2)
     results: list[Command | NetError] = []
-    other.data_received(sends(ECHO))  # So a turn is open.
+    other.data_received(sends(ECHO))  # This opens a turn.
     peer.data_received(sends(ECHO))
     peer.ask(Command.request(40), results.append, timeout_ms=100)
     assert peer.written == []

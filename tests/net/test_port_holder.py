@@ -1,4 +1,4 @@
-"""Who has a port."""
+"""The process that holds a port is found and named."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_where_nothing_is_told_nobody_is_named(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     line = "0: 0100007F:2694 00000000:0000 0A 0:0 0:0 0 0 0 77 1"
     (tmp_path / "net" / "tcp").write_text(f"head\n{line}\n")
-    (tmp_path / "17").mkdir()  # Without `fd`, as another user's is.
+    (tmp_path / "17").mkdir()  # Without `fd`, like a process of another user.
     assert process_on(9876, tmp_path) is None
     (tmp_path / "18" / "fd").mkdir(parents=True)
     (tmp_path / "18" / "fd" / "3").symlink_to("socket:[77]")

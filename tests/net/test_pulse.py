@@ -1,4 +1,4 @@
-"""How late the loop is, and how long the collector stops the process."""
+"""Measurements of the loop's lag and of the garbage collector's pauses."""
 
 from __future__ import annotations
 

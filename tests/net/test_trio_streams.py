@@ -1,4 +1,4 @@
-"""How the trio driver writes: few calls of the kernel, and no large buffer copied."""
+"""The trio driver writes with few system calls, and copies no large buffer."""
 
 from __future__ import annotations
 
