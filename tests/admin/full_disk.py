@@ -1,9 +1,9 @@
-"""A broker on a disk of its own that fills up: `python -m tests.admin.full_disk FOLDER FLUSH MODE`.
+"""A broker on a small disk that fills up: `python -m tests.admin.full_disk FOLDER FLUSH MODE`.
 
-Runs in a mount namespace (`unshare`), where it mounts a small file system of the kernel's own over
-FOLDER. With MODE `nearly` the broker is the one that fills it; with `wholly` somebody else takes
-the last byte, while the log has room left in its file and the sparse files of queues and index
-have none. A map of such a file that were read or written there would end the process by SIGBUS.
+Run it in a mount namespace (`unshare`): it mounts a small tmpfs over FOLDER. With MODE `nearly` the
+broker itself fills the disk. With `wholly` another program takes the last byte, while the log still
+has room in its file but the sparse files of queues and index do not. Reading or writing a map of
+such a file there would end the process by SIGBUS.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SEGMENT_SIZE: Final = 4 << 20
 PATIENCE_SECONDS: Final = 60.0
 INSISTED_COUNT: Final = 10
 PADDING: Final = Random(1).randbytes(60_000)
-"""What cannot be compressed."""
+"""Data that cannot be compressed."""
 FEW: Final = 20
 TOPIC: Final = "orders"
 
 
 def fill(path: Path) -> None:
-    """Take what room there is, to the last byte."""
+    """Take all free space, to the last byte."""
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
@@ -44,7 +44,7 @@ def fill(path: Path) -> None:
 
 
 class Play:
-    """What a user does meanwhile, and what the broker must have promised."""
+    """The actions of a user meanwhile, and the messages that the broker has promised."""
 
     def __init__(self, mq: Client, folder: Path) -> None:
         self._mq = mq
@@ -53,14 +53,14 @@ class Play:
         self._next = 0
 
     async def send(self) -> None:
-        """Send the next message; its number is used up when it is acknowledged."""
+        """Send the next message, whose number is used up once it is acknowledged."""
         body = b"%06d" % self._next + PADDING
         await self._mq.send(TOPIC, body, key=f"k{self._next}")
         self._stored.add(self._next)
         self._next += 1
 
     async def send_until_refused(self) -> str:
-        """Send as long as the broker takes it, and return why it no longer does."""
+        """Send until the broker refuses, and return its reason."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -70,7 +70,7 @@ class Play:
         raise AssertionError("never refused")
 
     async def send_until_taken(self) -> None:
-        """Send until the broker takes it again."""
+        """Send until the broker accepts a message again."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -80,7 +80,7 @@ class Play:
                 await asyncio.sleep(0.05)
 
     async def consume_all(self, group: str) -> None:
-        """Find what was acknowledged, each and nothing else."""
+        """Check that consuming finds all acknowledged messages and no others."""
         found: set[int] = set()
         async with (
             asyncio.timeout(PATIENCE_SECONDS),
@@ -94,7 +94,7 @@ class Play:
         assert found == self._stored
 
     async def find_first(self) -> None:
-        """Find the first message by its key, as soon as the index has it."""
+        """Wait until the index finds the first message by its key."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not (found := await self._mq.admin.find_messages(TOPIC, "k0")):
             assert time.monotonic() < deadline, "not in the index"
@@ -102,7 +102,7 @@ class Play:
         assert [int(message.body[:6]) for message in found] == [0]
 
     async def play(self, *, wholly: bool) -> None:
-        """Fill the disk, insist, look at what is there, make room and go on."""
+        """Fill the disk, keep sending, check the messages, make room and continue."""
         if wholly:
             for _ in range(FEW):
                 await self.send()
@@ -123,14 +123,14 @@ class Play:
 
 
 def main() -> int:
-    """Mount, start, play, stop, and judge what is left."""
+    """Mount, start, play, stop, and check the store that is left."""
     folder, flush, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "none", str(folder)]
     subprocess.run(mount, check=True)
     (folder / "ballast").write_bytes(bytes(BALLAST_SIZE))
     store = folder / "store"
     settings = [f"--segment-size={SEGMENT_SIZE}", f"--flush={flush}"]
-    # Nothing may expire here, or not before the disk itself has refused something.
+    # Nothing may expire here before the disk itself has refused something.
     limits = {"expire": 98, "force": 99, "max": 100 if mode == "wholly" else 90}
     for name, percent in limits.items():
         settings += ["--set", f"disk_used_percent_{name}={percent}"]

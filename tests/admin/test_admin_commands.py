@@ -39,7 +39,7 @@ def test_the_systems_groups_are_listed_only_when_all_are_asked_for(tmp_path: Pat
         terminal = Terminal(servers)
         terminal.run("send", "orders", "x")
         terminal.run("group", "create", "billing")
-        terminal.run("tail", "orders", "--no-follow")  # The broker makes a group for it.
+        terminal.run("tail", "orders", "--no-follow")  # The broker makes a group for this.
         listed = terminal.json("group", "list")
         assert [each["group"] for each in listed] == ["billing"]
         everything = {each["group"] for each in terminal.json("group", "list", "--all")}

@@ -1,4 +1,4 @@
-"""`cometmq bench` against a broker that runs: what it says it did, the broker has."""
+"""`cometmq bench` against a running broker, which has everything that the bench reports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bench(broker: Host, *arguments: str) -> Result:
 
 
 def shown(broker: Host, *arguments: str) -> Any:
-    """Run for a moment; for long where a busy machine lets it do nothing in that."""
+    """Run for a moment, or longer if a busy machine got nothing done in that time."""
     for seconds in ("0.3", "10"):
         result = bench(broker, *arguments, "--seconds", seconds, "--json")
         if "nothing was done" not in result.output:
@@ -220,7 +220,7 @@ def wait_for_the_end_of(process: int) -> None:
 
 
 def command_of(process: int) -> bytes:
-    """Return the command line of a process; none when it has ended."""
+    """Return the command line of a process, empty if it has ended."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -229,7 +229,7 @@ def command_of(process: int) -> bytes:
 
 @contextmanager
 def stopped(process: int) -> Generator[None]:
-    """Stop a process in the block."""
+    """Keep a process stopped for the block."""
     os.kill(process, signal.SIGSTOP)
     try:
         yield

@@ -42,7 +42,7 @@ async def wait():
 
 anyio.run(wait)
 """
-"""What takes for ever to clean up."""
+"""A program that takes for ever to clean up."""
 
 UNREAD = """
 import sys, anyio
@@ -58,7 +58,7 @@ async def show():
 
 anyio.run(show)
 """
-"""What hangs in its output."""
+"""A program that hangs while it writes its output."""
 
 
 class Terminal:
@@ -241,7 +241,7 @@ def test_standard_input_is_one_message_or_a_message_a_line(tmp_path: Path) -> No
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)
         terminal.run("send", "blobs", "-", given=b"\x00\xff")
-        terminal.run("send", "bytes", "a\udcff")  # As Python has them that are no text.
+        terminal.run("send", "bytes", "a\udcff")  # As Python decodes bytes that are no text.
         (message,) = map(json.loads, terminal.lines("tail", "bytes", "-c1", "--json"))
         assert message["body_base64"] == "Yf8="
         (line,) = terminal.lines("tail", "blobs", "--no-follow")
@@ -441,7 +441,7 @@ def test_a_consume_may_begin_before_its_topic_is_there(tmp_path: Path) -> None:
             Terminal(servers).run("send", "orders", "x")
             output, said = consumer.communicate(timeout=60)
             assert output.endswith("  x\n")
-            assert said == "1 message consumed as g\n"  # No more of the topic that was not there.
+            assert said == "1 message consumed as g\n"  # Nothing more about the missing topic.
 
     play(tmp_path, scenario)
 

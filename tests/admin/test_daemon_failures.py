@@ -1,4 +1,4 @@
-"""What a daemon cannot start with is one line, whatever it is wrapped in."""
+"""Whatever keeps a daemon from starting is reported in one line, however it is wrapped."""
 
 from __future__ import annotations
 

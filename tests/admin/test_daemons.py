@@ -62,7 +62,7 @@ def output(process: subprocess.Popen[str]) -> IO[str]:
 
 
 def refused(*words: str) -> tuple[int, str]:
-    """Run what should not start; its status, and what it says."""
+    """Run a command that should not start; return its status and its message."""
     done = subprocess.run(
         [*COMETMQ, *words], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
     )
@@ -80,7 +80,7 @@ def test_a_broker_and_a_name_server_find_each_other(tmp_path: Path) -> None:
         )
         async with connected(names) as peer:
             while (response := await peer.call(request, timeout_ms=10_000)).code != 0:
-                pass  # The name server is told beside the answer of the send.
+                pass  # The name server may be told after the answer of the send.
         route = TopicRouteData.decode(response.body or b"")
         assert route.broker_datas[0].broker_name == "east-1"
         assert route.broker_datas[0].broker_addrs == {0: str(broker)}
@@ -190,7 +190,7 @@ def test_an_address_to_advertise_must_be_one(tmp_path: Path) -> None:
     assert "give one, as in --advertise" in re.sub(r"\s+", " ", said)
     status, said = refused(*words, "--advertise", "no.such.host.invalid")
     assert status == 2
-    assert "--advertise no.such.host.invalid: N" in said  # The system's words without a number.
+    assert "--advertise no.such.host.invalid: N" in said  # Without an error number.
 
 
 @pytest.mark.parametrize(

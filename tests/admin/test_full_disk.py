@@ -1,4 +1,4 @@
-"""A disk that is really full: a clear refusal, reads go on, nothing is lost, and never SIGBUS."""
+"""On a really full disk, sends are refused clearly, reads work, nothing is lost, and no SIGBUS."""
 
 from __future__ import annotations
 

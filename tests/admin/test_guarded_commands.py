@@ -1,4 +1,4 @@
-"""Commands in a cluster that answers nobody but those who sign, over TLS."""
+"""Commands in a cluster that uses TLS and answers only signed requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a daemon logs."""
+"""The lines of a daemon's log, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Root mends the store of another user, who then can go on with it."""
+"""When root mends a store of another user, that user can continue with it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_all_that_root_makes_in_the_store_of_a_user_is_of_that_user(
 def test_what_is_made_is_as_open_to_others_as_what_it_replaces(
     of_broker: int, of_tool: int, tmp_path: Path
 ) -> None:
-    """A store that was made with umask 077 had queues and an index then that all could read."""
+    """Otherwise a store made with umask 077 would get queues and an index that all can read."""
     before = os.umask(of_broker)
     try:
         root = tmp_path / "store"
@@ -54,7 +54,7 @@ def test_what_is_made_is_as_open_to_others_as_what_it_replaces(
         assert os.umask(of_tool) == of_tool
     finally:
         os.umask(before)
-    assert len(modes) == 2  # Of files, and of folders.
+    assert len(modes) == 2  # One mode for files, and one for folders.
     assert {each.stat().st_mode for each in (root, *root.rglob("*"))} == modes
 
 

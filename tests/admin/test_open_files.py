@@ -88,7 +88,7 @@ def test_the_store_opens_no_more_than_there_are_where_its_clients_are_few(
 
 
 def test_sends_go_on_when_clients_have_all_connections(tmp_path: Path) -> None:
-    raised_limit()  # Of this process: it opens as many connections as that one may have files.
+    raised_limit()  # This process opens as many connections as the broker may have files.
     up = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(tmp_path), "--flush", "async"]
     ports = ["--broker-port", "0", "--nameserver-port", "0", "--metrics-port", "0"]
     limited = ["sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh", *up, *ports]
@@ -113,7 +113,7 @@ def test_sends_go_on_when_clients_have_all_connections(tmp_path: Path) -> None:
                         stack.enter_context(socket.create_connection(address, timeout=5))
                     for _ in range(LIMIT):
                         await mq.send("many", b"x")
-                    await asyncio.sleep(2)  # The entries of the queues come to their files.
+                    await asyncio.sleep(2)  # Meanwhile the queues' entries are written.
                     await mq.send("many", b"x")
 
             asyncio.run(send())

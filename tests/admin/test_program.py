@@ -1,4 +1,4 @@
-"""The tree of commands, of which most are imported only when they are asked for."""
+"""The tree of commands, most of which are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_ctrl_c_that_comes_while_a_command_is_imported_ends_it_with_a_word(
 
 
 def test_a_ctrl_c_that_python_would_ignore_ends_it_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes in a callback, as of the lock of an import."""
+    """It is raised in a callback, as of an import's lock, where Python would ignore it."""
 
     class Freed:
         def __del__(self) -> None:
@@ -65,7 +65,7 @@ def test_a_ctrl_c_that_python_would_ignore_ends_it_as_well(monkeypatch: pytest.M
 
 
 def without(modules: tuple[str, ...], folder: Path, *line: str) -> tuple[int, str, str]:
-    """Run the program where these modules are not installed: what it wrote, and its status."""
+    """Run the program as if these modules were not installed; return its status and outputs."""
     hide = "; ".join(f"sys.modules[{module!r}] = None" for module in modules)
     run = "from cometmq.admin.program import program; program(prog_name='cometmq')"
     done = subprocess.run(
@@ -79,7 +79,7 @@ def without(modules: tuple[str, ...], folder: Path, *line: str) -> tuple[int, st
 
 
 NO_BROKER = ("crc32c", "isal", "lark", "lz4", "trio", "uvloop", "zstandard")
-"""What `[broker]` brings and `[spark]` does not."""
+"""Modules that the extra `[broker]` installs and `[spark]` does not."""
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ runpy.run_module("cometmq.admin", run_name="__main__")
 
 
 def test_a_second_ctrl_c_ends_the_wait_for_one_who_reads_no_more_in_one_word() -> None:
-    """As for a pager whose window is full, which takes no notice of it itself."""
+    """A pager with a full window is such a reader, and ignores Ctrl-C itself."""
     command = [sys.executable, "-c", STUCK, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "\nInterrupted\n")

@@ -1,4 +1,4 @@
-"""Values on the command line: times and numbers are read, or refused in a line."""
+"""Times and numbers on the command line are read, or refused in one line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_number_that_nothing_can_be_counted_with_is_refused_in_a_line(command:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Be five hours behind UTC."""
+    """Set a time zone five hours behind UTC."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "EST5")
         time.tzset()

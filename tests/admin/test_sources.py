@@ -1,4 +1,4 @@
-"""Where a daemon's settings come from, and which source counts."""
+"""The sources of a daemon's settings, and their precedence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_keys_without_a_table_are_for_the_daemon_that_reads_them(tmp_path: Path)
 def test_a_file_of_an_editor_of_windows_is_read_as_it_is_meant(
     name: str, text: str, tmp_path: Path
 ) -> None:
-    """Its first character, which nobody sees, marks UTF-8, and lines end with two."""
+    """It begins with an invisible byte order mark, and its lines end with two characters."""
     config, _ = configured(BrokerConfig(), from_file(tmp_path, name, f"\ufeff{text}").of[BROKER])
     assert config.broker_name == "b"
 
@@ -99,7 +99,7 @@ def test_the_environment_has_a_name_for_each_setting() -> None:
 
 
 def test_a_name_that_means_nothing_is_told_and_passed_over() -> None:
-    """Platforms set some that begin like ours: COMETMQ_SERVICE_HOST."""
+    """Platforms set variables that begin like ours, such as COMETMQ_SERVICE_HOST."""
     settings = Settings(BROKER)
     settings.add_environment({"COMETMQ_FLSH": "async", "COMETMQ_SERVICE_HOST": "x"}, KNOWN)
     assert settings.of[BROKER] == {}
@@ -128,7 +128,7 @@ def test_pairs_are_for_the_main_daemon_unless_they_say_else() -> None:
 
 
 def test_what_is_added_later_comes_later_by_whatever_name() -> None:
-    """The later of two names of one setting counts, so a repeated key must move to the end."""
+    """Of two names of one setting the later counts, so a repeated key must move to the end."""
     settings = Settings(BROKER)
     settings.add(BROKER, {"listen_port": 1})
     settings.add(BROKER, {"listenPort": 2})

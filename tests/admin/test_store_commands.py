@@ -1,4 +1,4 @@
-"""`cometmq store`: what the commands print, exit with, change, and refuse."""
+"""`cometmq store`: the output, exit status, changes and refusals of its commands."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run(*arguments: str, disk: FileSystem | None = None) -> Result:
 
 
 def told(result: Result, status: int) -> str:
-    """The one line on stderr of a command that failed as it should."""
+    """Return the one line on stderr of a command that failed as expected."""
     assert result.exit_code == status, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result.stderr
@@ -84,7 +84,7 @@ def real(tmp_path: Path) -> str:
 
 
 def fingerprint(root: str) -> str:
-    """A digest of all names, contents, modes and times of change in a folder."""
+    """Return a digest of all names, contents, modes and modification times in a folder."""
     digest = hashlib.sha256()
     for folder, folders, files in os.walk(root):
         folders.sort()
@@ -129,7 +129,7 @@ def test_a_store_whose_segments_are_no_multiple_of_a_page_is_taken(
     command: tuple[str, ...],
 ) -> None:
     disk = small_store(replace(SMALL, segment_size=5000))
-    disk.remove(f"{ROOT}/checkpoint")  # As Apache leaves it, which notes no sizes.
+    disk.remove(f"{ROOT}/checkpoint")  # As with a store of Apache's, which has no record of sizes.
     disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
     result = run(*command, ROOT, *SHAPE, disk=disk)
     assert result.exit_code == 0, result.output
@@ -304,7 +304,7 @@ def test_dump_finds_by_time_what_was_stored_around_a_clock_that_was_set_back() -
     store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
     periods = [hour * 500_000, hour * 499_999, hour * 500_000 + 60_000]
     for begin in periods:
-        for now_ms in range(begin, begin + 40):  # Two files of the log, at least.
+        for now_ms in range(begin, begin + 40):  # These fill at least two files of the log.
             store.put("T", 0, bytes(500), b"", Origin(now_ms, now_ms, HOST))
             store.commit()
     assert store.close(1)
@@ -318,7 +318,7 @@ def test_dump_finds_by_time_what_was_stored_around_a_clock_that_was_set_back() -
 def test_dump_finds_by_time_what_lies_in_one_file_with_a_clock_that_was_wrong(
     wrong_by: int, size: int
 ) -> None:
-    """Nothing was shown where the clock was changed within a file of the log."""
+    """A search by times must not assume that times grow within a file of the log."""
     disk, hour, start = SimulatedFileSystem(), 3_600_000, 3_600_000 * 500_000
     store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
     hours = (0, 1, 2, 2 + wrong_by, 2, 6)
@@ -328,7 +328,7 @@ def test_dump_finds_by_time_what_lies_in_one_file_with_a_clock_that_was_wrong(
             store.put("T", 0, bytes(size), b"", Origin(now_ms, now_ms, HOST))
             store.commit()
     assert store.close(1)
-    for number in (0, 1, 2, 4):  # Of which the times are right, and others are later.
+    for number in (0, 1, 2, 4):  # Periods with the right time, which others follow.
         times = ("--since", str(begins[number]), "--until", str(begins[number] + 1000))
         found = offsets_of(run("dump", "--json", *times, ROOT, disk=disk), "queue_offset")
         assert found == list(range(6 * number, 6 * number + 6))
@@ -372,14 +372,14 @@ def offsets_of(result: Result, of: str = "physical_offset") -> list[int]:
 
 def test_the_records_of_a_damaged_block_are_shown_by_the_command_that_verify_names() -> None:
     disk = small_store()
-    flip(disk, f"{ROOT}/commitlog/{0:020d}", 44)  # A time, which only the block covers.
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 44)  # A time, which only the block's checksum covers.
     (line,) = run("verify", ROOT, disk=disk).stdout.splitlines()[:1]
     command = "`cometmq store dump --physical 0..4096 /s` shows its records"
     assert line.endswith(f"4096 bytes differ from their checksum; {command}")
     shown = run("dump", "--json", "--physical", "0..4096", ROOT, disk=disk)
     assert shown.exit_code == 0
     assert len(offsets_of(shown)) > 20
-    flip(disk, f"{ROOT}/commitlog/{0:020d}", 100)  # Now a record, too.
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 100)  # This damages a record, too.
     assert run("dump", "--physical", "0..4096", ROOT, disk=disk).exit_code == 1
     assert run("dump", "--physical", "4000..4096", ROOT, disk=disk).exit_code == 0
 
@@ -420,7 +420,7 @@ def test_dump_shows_bodies_as_text_or_hex_and_cuts_them(tmp_path: Path) -> None:
     ("plain", "shown", "form"),
     [
         (b"\xff\xfe" * 50, "fffefffefffe", "hex"),
-        ("a\u20ac\u20ac".encode(), "a\u20ac", "text"),  # The cut goes through the second sign.
+        ("a\u20ac\u20ac".encode(), "a\u20ac", "text"),  # The cut splits the second euro sign.
         (b"abcdef\xff", "abcdef", "text"),
     ],
 )
@@ -449,7 +449,7 @@ def test_dump_goes_on_behind_damage_and_exits_with_one() -> None:
 @pytest.mark.parametrize("command", ["stat", "verify", "dump"])
 def test_a_reader_that_has_seen_enough_is_told_nothing(command: str, real: str) -> None:
     ours, theirs = os.pipe()
-    os.close(ours)  # As of `| head` that has ended.
+    os.close(ours)  # As when `| head` has ended.
     program = [sys.executable, "-m", "cometmq.admin", "store", command, real, *SHAPE]
     with os.fdopen(theirs, "wb") as nobody:
         ended = subprocess.run(program, stdout=nobody, stderr=subprocess.PIPE, check=False)
@@ -487,7 +487,7 @@ def test_output_that_cannot_be_written_is_not_the_disk_of_the_store(
 
 
 class Interrupted(SimulatedFileSystem):
-    """A disk at which Ctrl-C is pressed in front of one of the changes."""
+    """A disk that interrupts, as by Ctrl-C, before it opens one of the files."""
 
     left = -1
 
@@ -592,7 +592,7 @@ def test_repair_says_which_record_it_writes_right_and_keeps_its_message(real: st
 def test_repair_says_what_a_damage_may_have_ruined_that_nobody_can_check(
     has_checksums: bool,
 ) -> None:
-    """One that begins in the properties of a record, and goes on over the next."""
+    """The damage begins in the properties of a record and continues over the next record."""
     config = replace(SMALL, record_crc=has_checksums)
     disk = small_store(config)
     second = offsets_of(run("dump", "--json", ROOT, disk=disk))[1]
@@ -630,9 +630,9 @@ def test_a_segment_that_is_missing_in_the_middle_is_mended_as_its_refusal_says(r
 
 @pytest.mark.parametrize("is_apache", [True, False])
 def test_repair_does_what_it_said_it_would_do(is_apache: bool, tmp_path: Path) -> None:
-    """To a store that was shut down, which it has locked itself then; nobody knows how far it is.
+    """The store was shut down, the repair itself has locked it, and its checkpoint is gone.
 
-    Were it taken for one that a process has open, or was killed with, all would be a torn tail.
+    If the repair took it for open or killed, it would take the whole log for a torn tail.
     """
     root = str(tmp_path / "store")
     if is_apache:
@@ -732,7 +732,7 @@ def test_reading_from_a_read_only_disk_works() -> None:
 
 
 class Forbidden(SimulatedFileSystem):
-    """A disk on which the files of the log belong to somebody else: root may read everything."""
+    """A disk that forbids reading the log's files, for tests as root, who may read everything."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False):  # type: ignore[no-untyped-def]  # As the one that it overrides.
         if "/commitlog/" in path:
@@ -807,7 +807,7 @@ def test_who_names_another_folder_is_told_the_store_that_is_near(
         assert f"is {meant} meant?" in text
         assert "new store" not in text
     assert "meant" not in told(run(*command, "letters"), 1)
-    for name in ("checkpoint", "lock"):  # Which a store has as files.
+    for name in ("checkpoint", "lock"):  # In a store these are files.
         (parent / "letters" / name).mkdir()
         assert "letters: holds no commitlog/; name the folder" in told(run(*command, "letters"), 1)
 
@@ -886,7 +886,7 @@ def test_a_damaged_list_of_where_the_queues_end_has_an_advice_of_its_own() -> No
     sound = file.read(file.size(), 0)
     file.resize(5)
     assert "1 checkpoint" in run("verify", ROOT, disk=disk).stdout
-    file.write(sound, 0)  # Without one the next start makes all queues anew.
+    file.write(sound, 0)  # Without one the next start rebuilds all queues.
     disk.open(f"{ROOT}/queue_ends.json").resize(0)
     flip(disk, f"{ROOT}/consumequeue/T/0/{0:020d}", 3)
     assert f"run `cometmq store rebuild {ROOT}`" in run("verify", ROOT, disk=disk).stdout

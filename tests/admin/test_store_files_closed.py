@@ -1,4 +1,4 @@
-"""What a command on a store opens it closes, for who calls many in one process."""
+"""Commands on a store close every file that they open, so many can run in one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_BODY_AT = 31
 
 
 def open_in(folder: Path) -> list[Path]:
-    """Return what this process has open there; the descriptor of the listing itself is gone."""
+    """Return the files that this process has open there, without the listing's own descriptor."""
     links = list[Path]()
     for each in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""`cometmq store`: what is said of a log that lacks messages of a queue, and of what fills it."""
+"""`cometmq store` on a log without some messages of a queue, and on records that fill its gaps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_gap_is_accepted_by_name_alone_and_then_verify_sends_nobody_to_a_rebui
     queue = f"{ROOT}/consumequeue/T/0/{0:020d}"
     for number in (10, 12):
         change(disk, number, "a queue that is not there")
-    overwrite(disk, queue, 0, bytes(15 * ENTRY_SIZE))  # No entry is left that could tell.
+    overwrite(disk, queue, 0, bytes(15 * ENTRY_SIZE))  # No entry is left to tell.
     assert "restore the log from a copy" in next_step(disk)
     assert f"rebuild --accept-gaps {ROOT}` puts all messages before these" in next_step(disk)
     refused = run("rebuild", disk=disk)
@@ -71,7 +71,7 @@ def test_a_gap_is_accepted_by_name_alone_and_then_verify_sends_nobody_to_a_rebui
 def test_what_a_repair_put_in_the_place_of_damage_is_of_no_deleted_topic() -> None:
     disk = small_store()
     half = next(each for each in LogCheck(inspect(disk, ROOT, SMALL)) if each.body == b"half")
-    damage(disk, half)  # No queue has it.
+    damage(disk, half)  # It is in no queue.
     assert run("repair", "--yes", disk=disk).exit_code == 0
     store = open_small_store(disk)
     assert store.close(2)

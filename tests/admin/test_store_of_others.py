@@ -1,7 +1,7 @@
-"""A store that belongs to somebody else, and one on a read-only file system, as the system has it.
+"""A store that belongs to another user, and one on a file system that is really read-only.
 
-Every command ends with 0 and does nothing to it, or says in one line what to do and exits with 1;
-names, sizes, contents, modes and times stay.
+Every command either exits with 0 and changes nothing, or says in one line what to do and exits with
+1. Names, sizes, contents, modes and times stay.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def can_be_nobody() -> bool:
 
 @pytest.fixture
 def root() -> Generator[Path]:
-    """A small store that others can come to, unlike the folders of pytest."""
+    """A small store that other users can reach, unlike the folders of pytest."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         root = Path(folder) / "store"
@@ -70,7 +70,7 @@ def commands(root: Path, which: list[list[str]]) -> list[list[str]]:
 
 
 def refusals(prefix: list[str], root: Path, which: list[list[str]]) -> list[str]:
-    """What the commands say on their one line, each of which leaves the store as it was."""
+    """Return each command's one line, and check that the store stays as it was."""
     before = fingerprint(str(root))
     found: list[str] = []
     for command in commands(root, which):

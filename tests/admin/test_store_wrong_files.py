@@ -47,7 +47,7 @@ def start(disk: SimulatedFileSystem) -> MessageStore:
 
 
 def with_odd_index(size: int, *, others: bool = True) -> SimulatedFileSystem:
-    """A store one of whose index files has a wrong size."""
+    """Return a store with one index file of a wrong size."""
     disk = small_store()
     first, *rest = contents(disk, f"{ROOT}/index")
     disk.open(first).resize(size)
@@ -166,7 +166,7 @@ def test_a_file_of_another_name_among_those_of_the_index_is_left_where_it_is() -
 
 
 def put_file(disk: SimulatedFileSystem, name: str) -> None:
-    """Put a file where a folder was."""
+    """Put a file in the place of a folder."""
     if disk.exists(f"{ROOT}/{name}"):
         disk.rename(f"{ROOT}/{name}", f"{ROOT}/aside")
     file = disk.open(f"{ROOT}/{name}", create=True)
@@ -175,7 +175,7 @@ def put_file(disk: SimulatedFileSystem, name: str) -> None:
 
 
 def put_folder(disk: SimulatedFileSystem, name: str) -> None:
-    """Put a folder where a file was."""
+    """Put a folder in the place of a file."""
     disk.rename(f"{ROOT}/{name}", f"{ROOT}/aside")
     disk.make_directories(f"{ROOT}/{name}")
     disk.open(f"{ROOT}/{name}/hello", create=True).close()
@@ -234,7 +234,7 @@ def test_what_lies_in_the_place_of_a_queue_is_a_finding_and_a_rebuild_does_not_t
     ],
 )
 def test_a_rebuild_refuses_it_before_it_has_read_the_log(name: str, is_listed: bool) -> None:
-    """With a large log that is late. Who does not know the queues learns of each by its first."""
+    """Reading a large log takes long. Unlisted queues are only found by their first record."""
     disk = small_store()
     (put_folder if name in QUEUE_FILES else put_file)(disk, name)
     if not is_listed:
