@@ -33,7 +33,7 @@ GRACE_SECONDS = 60
 
 
 class Run(NamedTuple):
-    """What became of one target."""
+    """The result of one target's run."""
 
     target: str
     executions: int
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 
 def main() -> int:
-    """Parse the arguments, run the targets, one on each core, and tell the result."""
+    """Parse the arguments, run the targets, one on each core, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", nargs="*", help="all, when none is named")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
@@ -74,13 +74,13 @@ def main() -> int:
 
 
 def say(line: str) -> None:
-    """Print a line at once: a run takes minutes."""
+    """Print a line and flush it, as a run takes minutes."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def fuzz(name: str, seconds: int, seed: int, *, guided: bool) -> Run:
-    """Run one target in a process of its own, bounded in time and memory."""
+    """Run one target in a separate process, with limits on time and memory."""
     for folder in (CORPUS / name, FINDINGS, SEEDS / name):
         folder.mkdir(parents=True, exist_ok=True)
     command = guided_command(name, seconds) if guided else random_command(name, seconds, seed)
@@ -102,18 +102,18 @@ def fuzz(name: str, seconds: int, seed: int, *, guided: bool) -> Run:
     if failed:
         new = sorted(findings(name) - known)
         again = [f"see it again: python -m tests.fuzz {name} --input {each}" for each in new]
-        say("\n".join([output[-6000:], *again]))  # In one piece: others speak meanwhile.
+        say("\n".join([output[-6000:], *again]))  # At once, as other targets print too.
     counts = re.findall(r"(?:number_of_executed_units: |executions: )(\d+)", output)
     return Run(name, int(counts[-1]) if counts else 0, time.monotonic() - started, failed)
 
 
 def findings(name: str) -> set[Path]:
-    """List what was found in a target, now or before."""
+    """Return the findings in a target, of this run and earlier ones."""
     return set(FINDINGS.glob(f"{name}-*"))
 
 
 def guided_command(name: str, seconds: int) -> list[str]:
-    """Give libFuzzer its limits: input size, seconds for one input, memory."""
+    """Return the command for atheris, with limits on input size, time for one input, and memory."""
     return [
         sys.executable,
         "-m",
@@ -131,7 +131,7 @@ def guided_command(name: str, seconds: int) -> list[str]:
 
 
 def random_command(name: str, seconds: int, seed: int) -> list[str]:
-    """Run the random mutations."""
+    """Return the command for the random mutations."""
     return [sys.executable, "-m", "tests.fuzz.mutation", name, str(seconds), str(seed)]
 
 

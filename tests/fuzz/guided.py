@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.fuzz.target import accepts, load
 
-# It has no types, and on newer Pythons no build.
+# Atheris has no types, and no build for newer Pythons.
 atheris: Any = importlib.import_module("atheris")
 
 
 def main() -> None:
-    """Instrument what the target imports, and fuzz until libFuzzer ends the process."""
+    """Instrument the target's imports, and fuzz until libFuzzer ends the process."""
     name = sys.argv[1]
     with atheris.instrument_imports(include=["cometmq"]):
         check = load(name)

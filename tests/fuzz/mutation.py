@@ -1,7 +1,7 @@
 """One target under random mutations: `python -m tests.fuzz.mutation TARGET SECONDS SEED`.
 
-Not guided by coverage: for where atheris has no build, and for the fast tests, which want the same
-inputs at each run.
+These are not guided by coverage. They serve where atheris has no build, and in the fast tests,
+which need the same inputs at each run.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def mutate(inputs: Sequence[bytes], random: Random) -> bytes:
 
 
 def check_timed(check: Callable[[bytes], None], data: bytes) -> None:
-    """Check one input; to take very long is a finding, too."""
+    """Check one input. Taking very long is a finding, too."""
     started = time.monotonic()
     accepts(check, data)
     assert time.monotonic() - started < SECONDS_MAX, "took too long"
 
 
 def main() -> None:
-    """Mutate until the time is over; a finding is written to a file and raised."""
+    """Mutate until the time is over. Write a finding to a file and raise it."""
     name, seconds, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     check, inputs, random = load(name), seeds(name), Random(seed)
     executions, end = 0, time.monotonic() + seconds

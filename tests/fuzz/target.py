@@ -1,4 +1,4 @@
-"""Where targets, seeds and findings are, and how one input is checked."""
+"""The places of targets, seeds and findings, and the check of one input."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ CORPUS = FOLDER / "corpus"
 FINDINGS = CORPUS / "findings"
 
 INPUT_SIZE_MAX = 8192
-# One input of that size takes microseconds; so many seconds of it are a finding.
+# An input of that size takes microseconds, so this many seconds are a finding.
 SECONDS_MAX = 5
 
 
 def target_names() -> list[str]:
-    """List the targets there are."""
+    """Return the names of all targets."""
     return sorted(p.stem for p in (FOLDER / "targets").glob("*.py") if not p.stem.startswith("_"))
 
 
 def load(name: str) -> Callable[[bytes], None]:
-    """Give a target's check."""
+    """Return a target's check."""
     module = importlib.import_module(f"tests.fuzz.targets.{name}")
     return cast("Callable[[bytes], None]", module.check)
 
 
 def accepts(check: Callable[[bytes], None], data: bytes) -> bool:
-    """Whether the data is accepted; what is not a refusal escapes."""
+    """Return whether the data is accepted. Exceptions other than refusals escape."""
     try:
         check(data)
     except RemoteProtocolError:
@@ -42,10 +42,10 @@ def accepts(check: Callable[[bytes], None], data: bytes) -> bool:
 
 
 def seeds(name: str) -> list[bytes]:
-    """Read the committed inputs of a target; an empty one where there are none."""
+    """Read the committed inputs of a target, or return one empty input if there are none."""
     return [path.read_bytes() for path in sorted((SEEDS / name).glob("*"))] or [b""]
 
 
 def check_one(name: str, path: str) -> None:
-    """Check one file, for looking at a finding: what escapes is shown with its traceback."""
+    """Check one file, to show a finding's exception with its traceback."""
     accepts(load(name), Path(path).read_bytes())

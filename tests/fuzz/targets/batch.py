@@ -1,4 +1,4 @@
-"""Any bytes are a batch or `MessageError`; what is read has the size of what it was read from."""
+"""Any bytes are a batch or `MessageError`, and the messages read have the size of the bytes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Any bytes are a body of each class, or `BodyError`; what was read is written and read again.
+"""Any bytes are a body of each class or `BodyError`, and a body read survives a round trip.
 
-The first byte chooses the class, so that a mutated body stays one of its kind.
+The first byte chooses the class, so that a mutated body keeps its class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A connection: whatever comes is events, and in the end a breach or a closed stream.
+"""Whatever a connection receives becomes events, ending with a breach or a closed stream.
 
 The first byte says how many bytes come at once, and whether requests of ours are pending.
 """
@@ -18,7 +18,7 @@ from cometmq.proto.errors import FieldError, RemoteProtocolError
 
 
 def check(data: bytes) -> None:
-    """Answer each request; a breach is raised here, for it must not be raised there."""
+    """Answer each request. Raise a breach here, as the connection itself must not raise it."""
     if not data:
         raise RemoteProtocolError("no stream")
     connection = Connection(frame_size_max=4096, fields_max=32, offer_messagepack=True)
@@ -34,7 +34,7 @@ def check(data: bytes) -> None:
 
 
 def handle_events(connection: Connection) -> None:
-    """Take every event there is; read each command's fields, and answer requests."""
+    """Take all events, read the fields of each command, and answer requests."""
     while (event := connection.next_event()) is not NEED_DATA:
         match event:
             case Command():
@@ -51,7 +51,7 @@ def handle_events(connection: Connection) -> None:
 
 
 def read_both_ways(command: Command) -> None:
-    """Read the fields typed and by name; a wrong field is no breach."""
+    """Read the fields typed and by name. A wrong field is no breach."""
     try:
         command.read(SendMessageV2)
         command.ext_fields_as(SendMessageV2)

@@ -1,4 +1,4 @@
-"""The first byte says how the others are compressed: a body within the limit or `MessageError`."""
+"""Compressed bytes, as the first byte says how, are a body within the limit or `MessageError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any bytes are a body in the dialect, or `BodyError`; what was read is written and read again."""
+"""Any bytes are a body in the dialect or `BodyError`, and a body read survives a round trip."""
 
 from __future__ import annotations
 

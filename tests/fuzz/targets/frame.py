@@ -1,6 +1,6 @@
-"""The frame parser: any cut of a stream gives the same frames, or the same breach.
+"""The frame parser gives the same frames, or the same breach, however a stream is cut.
 
-The first byte says how many bytes come at once.
+The first byte is the number of bytes that come at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from cometmq.proto.frame import Frame, FrameParser
 
 
 def check(data: bytes) -> None:
-    """Cut the stream once whole and once in pieces."""
+    """Compare the stream parsed whole with the stream parsed in pieces."""
     if not data:
         raise RemoteProtocolError("no stream")
     whole = cut(data[1:], len(data))
@@ -20,7 +20,7 @@ def check(data: bytes) -> None:
 
 
 def cut(stream: bytes, step: int) -> tuple[list[Frame], str | None, int]:
-    """Give the frames, the breach and the bytes that are left over."""
+    """Return the frames, the breach and the number of bytes left over."""
     parser = FrameParser(frame_size_max=2048, header_size_max=512)
     frames: list[Frame] = []
     for at in range(0, len(stream), step):

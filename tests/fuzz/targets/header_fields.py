@@ -1,6 +1,6 @@
 """Typed headers of several classes: strings and numbers from JSON, strings, and arrays.
 
-The first byte says which class, the second from what.
+The first byte chooses the class, the second the form.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLASSES: list[type[Header]] = [
 
 
 def check(data: bytes) -> None:
-    """Read the fields; what was read is written and read again."""
+    """Read the fields, and check that they survive a round trip."""
     if len(data) < 2:
         raise RemoteProtocolError("no class")
     cls, raw = CLASSES[data[0] % len(CLASSES)], data[2:]

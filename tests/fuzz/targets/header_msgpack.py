@@ -6,7 +6,7 @@ from cometmq.proto.header_msgpack import MESSAGEPACK
 
 
 def check(data: bytes) -> None:
-    """Decode, read the fields; what was read can be written."""
+    """Decode and read the fields, and check that they can be written."""
     command = MESSAGEPACK.decode(data, None, 64)
     again = MESSAGEPACK.decode(MESSAGEPACK.encode(command), None, 64)
     assert again.ext_fields == command.ext_fields

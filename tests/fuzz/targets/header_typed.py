@@ -1,4 +1,4 @@
-"""Requests read in one pass: the result is that of the general way, whatever comes."""
+"""Reading a request in one pass gives the result of the general reader, whatever comes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIELDS_MAX = 1024
 
 
 def check(data: bytes) -> None:
-    """Read as JSON and as MessagePack, both ways: they tell and refuse the same."""
+    """Read as JSON and as MessagePack in both ways, and compare results and refusals."""
     refusals: list[RemoteProtocolError] = []
     for codec in (JSON, MESSAGEPACK):
         decode = READER.decoders[codec.serialize_type]
@@ -35,7 +35,7 @@ def check(data: bytes) -> None:
 
 
 def told(command: Command) -> tuple[object, ...]:
-    """All that a command tells."""
+    """Return everything that a command contains."""
     known = (command.code, command.flag, command.opaque, command.remark)
     cls = CLASSES.get(command.code, GetMaxOffset)
     try:

@@ -1,4 +1,4 @@
-"""Any text is an id or `MessageError`; ids that are read are written alike."""
+"""Any text is an id or `MessageError`, and an offset id is written back as it was, in capitals."""
 
 from __future__ import annotations
 

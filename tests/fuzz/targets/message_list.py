@@ -1,4 +1,4 @@
-"""Any bytes are messages or `MessageError`, the same ones as reading record by record gives."""
+"""Any bytes are messages or `MessageError`, the same as when read record by record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four texts of POP; the first byte says which."""
+"""The four texts of POP, chosen by the first byte."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cometmq.proto.commands.pop_handle import (
 
 
 def check(data: bytes) -> None:
-    """Read the text; what was read is written and read again."""
+    """Read the text, and check that its value survives a round trip."""
     text = data[1:].decode("utf-8", "replace")
     which = data[0] % 4 if data else 0
     if which == 0:

@@ -1,4 +1,4 @@
-"""Any bytes are properties; finding, setting and removing one agree with decoding all."""
+"""Any bytes are properties. Finding, setting and removing one agree with decoding all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check(data: bytes) -> None:
         raw = name.encode()
         found = find_property(data, raw)
         if "�" in name:
-            continue  # The name in the bytes may be another one, which is not UTF-8.
+            continue  # The name in the bytes may differ, if it is not UTF-8.
         assert (None if found is None else found.decode("utf-8", "replace")) == properties.get(name)
         assert find_property(remove_property(data, raw), raw) is None
         assert find_property(set_property(data, raw, b"v"), raw) == b"v"

@@ -1,4 +1,4 @@
-"""Any bytes are a properties text, or `BodyError`; what was read is written and read again."""
+"""Any bytes are a properties text or `BodyError`, and properties read survive a round trip."""
 
 from __future__ import annotations
 

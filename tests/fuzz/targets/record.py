@@ -1,4 +1,4 @@
-"""Any bytes are a record or `MessageError`; each field of one that is read again from its bytes."""
+"""Any bytes are a record or `MessageError`, and a record written from its fields is the same."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def check(data: bytes) -> None:
         )
     )
     assert again.is_body_intact()
-    # The checksum may have been wrong, and a short topic may have stood in a version 2 record.
+    # The checksum may have been wrong, and a version 2 record may have had a short topic.
     if message.version == again.version:
         assert again.raw[12:] == message.raw[12:]

@@ -6,6 +6,6 @@ from cometmq.proto.commands.topic_attributes import decode_attributes, encode_at
 
 
 def check(data: bytes) -> None:
-    """Read the text; what was read is written and read again."""
+    """Read the text, and check that its value survives a round trip."""
     changes = decode_attributes(data.decode("utf-8", "replace"))
     assert decode_attributes(encode_attributes(changes)) == changes
