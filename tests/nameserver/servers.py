@@ -130,7 +130,7 @@ def registered(
 def route_of(
     server: NameServer, name: str, *, now_ms: int = 0, zone: str | None = None
 ) -> dict[str, Any] | None:
-    """The route that a client of today gets, or None."""
+    """Return the route that a current client gets, or None."""
     header = route.GetRouteInfoByTopic(name, zone_mode=zone is not None, zone_name=zone)
     response = ask(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, now_ms=now_ms)
     if response.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -142,23 +142,23 @@ def route_of(
 
 
 def addresses_of(server: NameServer, name: str) -> dict[str, dict[str, str]]:
-    """Broker name → id → address in a topic's route."""
+    """Return the addresses in a topic's route, by broker name and id."""
     found = route_of(server, name) or {"brokerDatas": []}
     return {data["brokerName"]: data["brokerAddrs"] for data in found["brokerDatas"]}
 
 
 def perms_of(server: NameServer, name: str) -> dict[str, int]:
-    """Broker name → perm in a topic's route."""
+    """Return the perms in a topic's route, by broker name."""
     found = route_of(server, name) or {"queueDatas": []}
     return {data["brokerName"]: data["perm"] for data in found["queueDatas"]}
 
 
 def body_of(response: Command) -> Any:
-    """The tree of an answer's body."""
+    """Return an answer's body as a tree."""
     assert response.code == ResponseCode.SUCCESS, response.remark
     return loads(response.body or b"")
 
 
 def topic_list(response: Command) -> list[str]:
-    """The names of a topic list, sorted: their order says nothing."""
+    """Return the names of a topic list, sorted, as their order means nothing."""
     return sorted(body_of(response)["topicList"])

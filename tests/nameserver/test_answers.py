@@ -10,7 +10,7 @@ from cometmq.proto.bodies import ClusterInfo, TopicList, TopicRouteData
 
 
 class Kept:
-    """A table, its answers, and answers that were never asked before."""
+    """A table with its cached answers, and fresh answers to compare them with."""
 
     def __init__(self, config: NameServerConfig) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""Whatever a peer sends is answered: nothing raises, and nothing is a mistake of ours."""
+"""Whatever a peer sends gets an answer: nothing raises or is reported as an error of ours."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_random_json_headers_and_bodies_are_answered(
         try:
             request = JSON.decode(json.dumps(header).encode(), body, 256)
         except RemoteProtocolError:
-            continue  # Half a surrogate pair, or another header that breaks the connection.
+            continue  # A lone surrogate, or anything else that breaks the connection.
         check(server, request)
 
 

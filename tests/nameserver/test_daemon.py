@@ -1,4 +1,4 @@
-"""A name server on real sockets: what it learns from connections and from the clock alone."""
+"""A name server on real sockets, where it learns from connections and from the clock."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 SILENCE_MS = 100_000
-"""Less than a connection may be idle."""
+"""Shorter than the time that a connection may be idle."""
 
 
 def play(folder: Path, scenario: Callable[[Client, Client], Awaitable[None]]) -> None:
-    """Start a name server, register a broker over one connection, and go on with another."""
+    """Start a name server, register a broker, and play a scenario with a second connection."""
 
     async def main(_: trio.Event) -> None:
         config = NameServerConfig(

@@ -105,7 +105,7 @@ def test_a_put_that_changes_nothing_writes_nothing() -> None:
 
 
 def changed_at(number: int, moment: Moment, seed: int) -> tuple[dict[str, str] | None, bool]:
-    """Cut the power at one operation of a change; gives what is found, and whether it was hit."""
+    """Cut the power at an operation of a change; return the table found, and whether it was hit."""
     filesystem = SimulatedFileSystem()
     KvConfig.load(filesystem, PATH).put("N", "k", "old", CONFIG)
     kill = KillAt(filesystem.operations + number, moment)

@@ -1,6 +1,6 @@
 """Each captured request gets the answer that Apache RocketMQ 5.5.0 gave.
 
-What differs, and why, stands in docs/compatibility.md.
+docs/compatibility.md lists the differences, with reasons.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def command_of(vector: Vector) -> Command:
 
 
 def at_first() -> TopicConfigTable:
-    """What the captured broker registered first."""
+    """Return the first registration of the captured broker."""
     body = RegisterBrokerBody.decode(command_of(ASKED["103-1"]).body or b"")
     return body.topic_config_serialize_wrapper
 
 
 def at_the_end(without: str | None = None, more: int = 0) -> TopicConfigTable:
-    """What the captured broker had registered when its topics were listed."""
+    """Return the captured broker's registration at the time when its topics were listed."""
     names = loads(command_of(ANSWERED["206-2"]).body or b"")["topicList"]
     topics = dict(at_first().topic_config_table)
     for name in names:
@@ -70,13 +70,13 @@ def at_the_end(without: str | None = None, more: int = 0) -> TopicConfigTable:
 
 
 def young() -> TopicConfigTable:
-    """What it had registered when its routes were asked for: few topics."""
+    """Return its registration, of few topics, at the time when routes were asked for."""
     topics = {name: topic(name, queues=n) for name, n in (("T_norm", 2), ("T_bcq", 1))}
     return TopicConfigTable(topic_config_table=at_first().topic_config_table | topics)
 
 
 def server_for(exchange: str) -> NameServer:
-    """A name server as the captured one was when it got this request."""
+    """Return a name server in the state in which the captured one got this request."""
     code = int(exchange.split("-")[0])
     config = NameServerConfig(kv_config_path="/ns/kvConfig.json")
     if code == RequestCode.GET_NAMESRV_CONFIG:
@@ -108,7 +108,7 @@ def replayed(exchange: str) -> Command:
 
 
 def shape(body: Any) -> Any:
-    """A body as a tree, with sets where Apache's order is that of a hash."""
+    """Return a body as a tree, with sets where Apache's order is that of a hash table."""
     tree: Any = loads(body) if body else {}
     if "topicList" in tree:
         tree["topicList"] = set(tree["topicList"])
@@ -132,7 +132,7 @@ def test_a_captured_request_gets_apaches_code_and_fields(exchange: str) -> None:
     assert response.ext_fields == wanted.ext_fields
 
 
-# Apache's text names a null pointer, its own mistake, or no field.
+# In these Apache's text names a null pointer, which is its own mistake, or no field.
 OTHER_REMARKS = {"103-9", "901-1", "100-2"}
 
 

@@ -19,7 +19,7 @@ NAME = "broker-a"
 
 
 class Brokers:
-    """A route table and the verbs of brokers, with the defaults that a test does not care for."""
+    """A route table and the actions of brokers, with defaults that do not matter to tests."""
 
     def __init__(self, config: NameServerConfig = CONFIG) -> None:
         self.table = RouteTable(config)
@@ -295,7 +295,7 @@ def test_a_name_in_two_clusters_leaves_both(brokers: Brokers) -> None:
     assert dict(brokers.table.clusters) == {}
 
 
-# What operators change.
+# Changes by operators.
 
 
 def test_write_permission_is_wiped_and_added(brokers: Brokers) -> None:
@@ -469,7 +469,7 @@ def test_the_name_of_a_route_by_hand_is_limited_in_length(brokers: Brokers) -> N
         brokers.table.register_topic(LONG, [QueueData(broker_name=NAME)])
 
 
-# What caches go by.
+# The versions that caches depend on.
 
 
 def test_versions_grow_with_changes_and_only_then(brokers: Brokers) -> None:

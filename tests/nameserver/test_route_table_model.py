@@ -1,4 +1,4 @@
-"""The route table against a model of it: a few flat lists, searched from end to end."""
+"""The route table against a model of a few flat lists, which are searched from end to end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Entry:
 
 
 class Model:
-    """What the table should hold."""
+    """The expected contents of the table."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -1,4 +1,4 @@
-"""What one request may cost, far above what bench/nameserver.py measures: this never flakes."""
+"""Limits on the cost of a request, so far above bench/nameserver.py's figures that none flakes."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def test_a_route_of_100_brokers_takes_less_than_100_us_of_cpu(server: NameServer
         Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoByTopic(name), version=513)
         for name in TOPICS[:100]
     ]
-    for _ in range(2):  # Encoded first, then kept.
+    for _ in range(2):  # First encoded, then cached.
         assert min(cpu_seconds(server, request) for request in requests) < 0.000_100
