@@ -1,4 +1,4 @@
-"""Messages that Apache RocketMQ 5.5.0 wrote: in captured frames, and in the logs of its stores."""
+"""Messages written by Apache RocketMQ 5.5.0, in captured frames and in the logs of its stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORES = ("clean", "killed", "ext")
 
 
 class Captured(NamedTuple):
-    """A body of a captured frame and the vector's account of it."""
+    """The body of a captured frame, and the vector's description of it."""
 
     name: str
     header: dict[str, Any]
@@ -63,7 +63,7 @@ def manifest(store: str) -> dict[str, Any]:
 
 @functools.cache
 def commit_log(store: str) -> dict[int, bytes]:
-    """The files of a store's log by their offset."""
+    """Return the files of a store's log by their offset."""
     files: dict[int, bytes] = {}
     with tarfile.open(VECTORS / "store" / f"{store}.tar.xz") as archive:
         for member in archive:
@@ -76,7 +76,7 @@ def commit_log(store: str) -> dict[int, bytes]:
 
 
 def stored_messages(store: str) -> Iterator[tuple[int, StoredMessage]]:
-    """Each record of a store's log and the physical offset at which it lies."""
+    """Yield each record of a store's log with its physical offset."""
     for base, content in commit_log(store).items():
         start = 0
         while content[start + 4 : start + 8] not in (MAGIC_BLANK.to_bytes(4), bytes(4)):

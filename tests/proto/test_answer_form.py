@@ -1,4 +1,4 @@
-"""Answers made from forms: the same bytes as the codec's."""
+"""Answers made from forms have the same bytes as the codec's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of the protocol, against what a live server said."""
+"""The numbers of the protocol, compared with those of a live server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.proto.wire_vectors import VECTORS
 
 from cometmq.proto.codes import Language, RequestCode, ResponseCode, request_name, response_name
 
-UNNAMED = {None, "?"}  # The capture had no name for codes that 5.5.0 does not know.
+UNNAMED = {None, "?"}  # The capture has no names for codes that 5.5.0 does not know.
 
 
 def test_request_codes_have_the_names_that_the_vectors_say() -> None:

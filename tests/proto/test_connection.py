@@ -160,7 +160,7 @@ def test_a_request_of_the_connection_is_numbered_and_makes_the_offer() -> None:
     assert (second.opaque, second.extras, second.is_oneway) == (1, None, True)
     assert (second.body, second.codec) == (b"x", ROCKETMQ)
     third = Connection(offer_messagepack=True).request(30, oneway=True)
-    assert third.extras is None  # It has no answer that could accept.
+    assert third.extras is None  # No answer could accept an offer.
 
 
 def test_a_number_that_is_pending_is_refused_with_the_way_to_a_free_one() -> None:
@@ -326,7 +326,7 @@ def test_an_offer_that_is_accepted_changes_both_sides_to_messagepack(codec: Head
     notice = Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, oneway=True, extras=client.offer)
     deliver(server, client.send(notice))
     assert received(server).codec is codec
-    assert server.codec is JSON  # Nor does it look for an offer in one.
+    assert server.codec is JSON  # It does not look for an offer there either.
     assert client.offer  # A oneway request has no answer that could accept.
     deliver(server, client.send(ask(client)))
     assert client.offer == {}

@@ -1,4 +1,4 @@
-"""How long things took, in buckets."""
+"""Durations, counted in buckets."""
 
 from __future__ import annotations
 

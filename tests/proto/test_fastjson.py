@@ -1,4 +1,4 @@
-"""The JSON dialect: what it reads, what it refuses, how it writes."""
+"""The JSON dialect: what is read, refused and written."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_the_parser_by_hand_takes_linear_time(piece: str) -> None:
             best = min(best, time.process_time() - start)
         return best
 
-    # Sixteen times the text; quadratic would be 256 times the time.
+    # Sixteen times the text would take 256 times as long if time were quadratic.
     assert seconds(16_000) < 64 * max(seconds(1_000), 0.001)
 
 

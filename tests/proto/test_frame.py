@@ -24,7 +24,7 @@ def frames(parser: FrameParser) -> list[Frame]:
 
 
 def cut(stream: bytes, sizes: list[int]) -> list[bytes]:
-    """Cut a stream into pieces of these sizes; the rest is one piece."""
+    """Cut a stream into pieces of these sizes, with the rest as one piece."""
     pieces: list[bytes] = []
     for size in sizes:
         pieces.append(stream[:size])

@@ -1,4 +1,4 @@
-"""The rules of header fields, and that the fast reader keeps to them."""
+"""The rules of header fields, which the fast reader follows, too."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def by_the_rules(texts: dict[str, str]) -> Every | str:
 
 
 def shown(header: Every | str) -> str:
-    """NaN is not equal to itself, and 1 is equal to True and 1.0: compare what is printed.
+    """Return a text to compare, as NaN does not equal itself, and 1 equals True and 1.0.
 
-    Only the sign of a zero may differ: no field means anything by it.
+    Only the sign of a zero, which means nothing in any field, is ignored.
     """
     return repr(header).replace("=-0.0", "=0.0")
 

@@ -41,7 +41,7 @@ JSON_VECTORS = [
 
 
 def outcome(command: Command) -> tuple[object, ...]:
-    """All that a command tells: a wrong field, too."""
+    """Return everything that a command contains, or the error of a wrong field."""
     cls = CLASSES.get(command.code, SendMessageV2)
     try:
         fields: object = (command.read(cls), command.ext_fields_as(cls))
@@ -54,7 +54,7 @@ def outcome(command: Command) -> tuple[object, ...]:
 def both_ways(
     raw: bytes, fields_max: int = FIELDS_MAX, codec: HeaderCodec = JSON
 ) -> tuple[object, ...]:
-    """Read a header typed and the general way; the outcomes are the same."""
+    """Read a header typed and in the general way, and check that the outcomes are the same."""
     found: list[tuple[object, ...]] = []
     for decode in (READER.decoders[codec.serialize_type], codec.decode):
         try:
@@ -127,7 +127,7 @@ def test_another_class_than_the_codes_can_be_read() -> None:
 def rocketmq_header(
     code: int, fields: list[tuple[str, str]], *, opaque: int = 7, remark: bytes = b""
 ) -> bytes:
-    """A header as Java writes it, whatever the names are."""
+    """Return a header as Java writes it, with any names."""
     pairs = b"".join(
         pack(">h", len(name)) + name.encode() + pack(">i", len(text.encode())) + text.encode()
         for name, text in fields
@@ -157,7 +157,7 @@ TEXTS = st.sampled_from(["1", "2", "10", "", " 1", "007", "true", "True", "x", "
 def test_any_rocketmq_header_reads_the_same_in_one_pass(
     changes: list[list[tuple[str, str]]], opaque: int, fields_max: int
 ) -> None:
-    """Each is read after others of the same length, whose layouts are known."""
+    """Each is read after others of the same length, whose layouts are already known."""
     for change in changes:
         changed = dict(change)
         fields = [(name, changed.pop(name, text)) for name, text in SOUND] + list(changed.items())
@@ -199,7 +199,7 @@ ITEMS = SCALARS | st.sampled_from([2**31, -(2**63), 2**64 - 1, b"bin", [1], {"a"
 
 @st.composite
 def arrays(draw: st.DrawFn) -> list[Any]:
-    """A MessagePack header that may be odd in every place."""
+    """A MessagePack header, any place of which may be odd."""
     sound: list[Any] = ["g", "t", "d", 4, 1, 0, 1700000000000, 0, "p", 0, False, None, True, "b"]
     for place in draw(st.lists(st.integers(0, 13), max_size=2)):
         sound[place] = draw(ITEMS)

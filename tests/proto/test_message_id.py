@@ -98,7 +98,7 @@ def test_the_time_of_a_unique_id_is_read_back(zone: ZoneInfo | timezone, day: in
     made = at(2026, 10, day, 12, zone=zone) + 7
     text = ids.make(made)
     assert unique_id_time_ms(text, made + 1, zone) == made
-    # Read on in the next month, before and after the same day of it.
+    # It is also read in the next month, whether that day of the month is past or not.
     if day > 1:
         assert unique_id_time_ms(text, at(2026, 11, 1, 1, zone=zone), zone) == made
 
@@ -116,10 +116,10 @@ def test_the_month_turns_between_two_ids() -> None:
     turned = decode_unique_id(ids.make(last + 1))
     assert turned.time_in_month_ms == 0
     assert turned.instance != 0, "what counts begins anew only under another name"
-    # The clock steps back a little over the turn: the id says the month's start.
+    # If the clock steps back a little over the turn, the id has the month's start.
     again = decode_unique_id(ids.make(last))
     assert (again.time_in_month_ms, again.counter) == (0, 2)
-    # A great step back shows, as in Java.
+    # A large step back shows, as in Java.
     assert decode_unique_id(ids.make(last - 2_000_000)).time_in_month_ms == 2**32 - 2_000_001
 
 

@@ -41,7 +41,7 @@ FORMS: list[dict[str, Any]] = [
 
 
 def read_one_by_one(raw: bytes) -> list[StoredMessage]:
-    """What the list gives, by `read_message` alone."""
+    """Return the messages of the list, using only `read_message`."""
     found: list[StoredMessage] = []
     while not found or found[-1].end < len(raw):
         found.append(read_message(raw, found[-1].end if found else 0))

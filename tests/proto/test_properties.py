@@ -18,13 +18,13 @@ from cometmq.proto.properties import (
 WORDS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=5
 )
-# Few different bytes, so that names, values and separators fall together by chance.
+# Only a few different bytes, so that names, values and separators often coincide.
 PIECES = st.lists(st.sampled_from([b"A", b"B", b"\x01", b"\x02", b"\xff", "é".encode()]))
 RAW = PIECES.map(b"".join)
 
 
 def decode_by_definition(raw: bytes) -> dict[str, str]:
-    """Apache's reader, character by character as it is written there."""
+    """Decode exactly as Apache's reader does, step by step."""
     text = raw.decode("utf-8", "replace")
     found: dict[str, str] = {}
     index = 0
@@ -93,7 +93,7 @@ def test_a_name_is_not_found_inside_a_value_or_at_another_names_end() -> None:
     [
         ({"a": "\x01"}, "'a' holds a separator"),
         ({"a": "x", "b\x02": "x"}, "'b\\\\x02' holds a separator"),
-        # One separator too many and one pair left out would cancel out in a count.
+        # An extra separator and an omitted pair would cancel each other out in a count.
         ({"": "x", "a": "\x01\x02"}, "name is empty"),
         ({"": None}, "name is empty"),
         ({"a": "\ud800"}, "UTF-8"),

@@ -119,7 +119,7 @@ def test_each_number_stands_in_its_field() -> None:
 
 
 def joined_parts(**fields: Any) -> tuple[int, bytes]:
-    """Make the record of its parts, which know nothing of `encode_record`."""
+    """Make the record from its parts, which do not use `encode_record`."""
     size, head, middle = record_parts(
         topic_part(fields["topic"]),
         fields["body"],

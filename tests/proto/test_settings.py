@@ -1,4 +1,4 @@
-"""Settings as people write them."""
+"""Settings in the forms in which people write them."""
 
 from __future__ import annotations
 

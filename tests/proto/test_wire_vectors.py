@@ -80,7 +80,7 @@ def without_empty_fields(header: bytes) -> bytes:
 
 @pytest.mark.parametrize("vector", JAVA_MADE, ids=lambda v: v.where)
 def test_what_java_wrote_encodes_to_the_same_bytes(vector: Vector) -> None:
-    """Key order and escapes as Java's; but a response of ours has extFields, were it empty."""
+    """Key order and escapes are Java's. But our responses have extFields even when it is empty."""
     command = command_of(vector.frame)
     codec = command.codec
     assert codec is not None

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent.parent / "vectors" / "wire"
 
 
 class Vector(NamedTuple):
-    """One captured frame and what the capture says of it."""
+    """One captured frame and its description in the capture."""
 
     where: str
     frame: bytes

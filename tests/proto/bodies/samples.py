@@ -1,4 +1,4 @@
-"""Bodies of each class: one with every member set, and any that there can be."""
+"""Bodies of each class: one with every member set, and a strategy for all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 B = TypeVar("B", bound="Body")
 
 NASTY = "é中😀 \"'\\/\n\t\x7f<&>"
-# Text on the wire, but not any text: an enum of Apache's, and a bit set.
+# Members that are text on the wire, but not any text: an enum of Apache's, and a bit set.
 NOT_ANY_TEXT = {"language": "PYTHON", "b": "CQI="}
 
 
 def sample(body: type[B]) -> B:
-    """All members set, all numbers different, texts that are hard to escape."""
+    """Return a body with all members set, distinct numbers, and texts that are hard to escape."""
     tree = _value(inspect.type_info(body), count(1))
     return msgspec.convert(tree, body)
 
@@ -45,7 +45,7 @@ def _value(kind: inspect.Type, numbers: Iterator[int]) -> Any:
         case inspect.EnumType(cls=names):
             return list(names)[-1]
         case inspect.IntType(le=most):
-            # Beyond what a double can hold, where there is room.
+            # Beyond a double's exact range, if the field has room.
             return next(numbers) + (2**53 if most != 2**31 - 1 else 0)
         case inspect.FloatType():
             return next(numbers) + 0.25
@@ -57,7 +57,7 @@ def _value(kind: inspect.Type, numbers: Iterator[int]) -> Any:
 
 
 def any_body(body: type[B]) -> st.SearchStrategy[B]:
-    """Everything that the class can hold."""
+    """Return a strategy for all bodies of a class."""
     return _values(inspect.type_info(body))
 
 

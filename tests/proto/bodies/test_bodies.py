@@ -1,4 +1,4 @@
-"""Every captured body decodes into its class, loses nothing, and is written as Apache wrote it."""
+"""Every captured body decodes into its class without loss, and is written as Apache wrote it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def class_of(body: WireBody) -> type[Body]:
 
 
 def written(value: Body, body: WireBody) -> bytes:
-    """The form that the request asked for: 105 has two, told apart by the captured answer."""
+    """Encode in the requested form. 105 has two, which the captured answer distinguishes."""
     if isinstance(value, TopicRouteData) and '"0":' in body.text:
         return value.encode_standard()
     return value.encode()
@@ -77,7 +77,7 @@ def test_no_member_of_a_captured_body_is_lost(body: WireBody) -> None:
 
 
 def assert_holds(ours: object, theirs: object, path: str) -> None:
-    """Ours has all of theirs; it may have defaults besides, which a hand-made body leaves out."""
+    """Ours has all members of theirs, and may add defaults that a hand-made body leaves out."""
     if isinstance(theirs, dict | ObjectKey):
         assert isinstance(ours, dict | ObjectKey), path
         for name, member in theirs.items():  # pyright: ignore[reportUnknownVariableType]  # A tree.

@@ -24,7 +24,7 @@ def test_topic_comes_before_broker_and_broker_before_queue() -> None:
 
 
 def test_texts_are_compared_by_utf16_units_as_java_does() -> None:
-    assert queue("😀") < queue("\ufb01")  # A surrogate, 0xD83D, against 0xFB01.
+    assert queue("😀") < queue("\ufb01")  # The surrogate 0xD83D comes before 0xFB01.
 
 
 def test_equal_queues_are_one_key() -> None:

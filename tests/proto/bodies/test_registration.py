@@ -1,4 +1,4 @@
-"""Registrations: the plain body, the compressed one of both ages, and the bare table before."""
+"""Registrations: the plain body, the old and the new compressed one, and the older bare table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bodies among the captured vectors, with what they are bodies of."""
+"""The bodies among the captured vectors, with the requests and answers that they belong to."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ TEXTS = st.text(st.characters(codec="utf-8"))
 
 
 def values_of(field: HeaderField) -> st.SearchStrategy[Any]:
-    """Any value that the field may have."""
+    """Return a strategy for all values of a field."""
     kinds: dict[type, st.SearchStrategy[Any]] = {
         str: TEXTS,
         bool: st.booleans(),
@@ -34,16 +34,16 @@ def values_of(field: HeaderField) -> st.SearchStrategy[Any]:
 
 
 def headers_of(cls: type[Header]) -> st.SearchStrategy[Header]:
-    """Any header of a class."""
+    """Return a strategy for all headers of a class."""
     return st.tuples(*map(values_of, fields_of(cls))).map(lambda values: cls(*values))
 
 
 def required_fields(cls: type[Header]) -> list[HeaderField]:
-    """The fields of a class that have no default."""
+    """Return the fields of a class that have no default."""
     return [field for field in fields_of(cls) if field.default is msgspec.NODEFAULT]
 
 
 def full_texts(cls: type[Header]) -> dict[str, str]:
-    """Right texts for all fields of a class."""
+    """Return valid texts for all fields of a class."""
     texts = {str: "x", bool: "true", int: "7"}
     return {field.wire_name: texts[field.kind] for field in fields_of(cls)}

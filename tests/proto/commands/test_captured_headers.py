@@ -1,4 +1,4 @@
-"""Every captured header of a command that has a class: read into it, and nothing is lost."""
+"""Every captured header of a command with a class is read into that class without loss."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TABLE: dict[int, Headers] = {
 }
 SHARED = {field.wire_name for field in fields_of(RpcFields)}
 
-# A test client asked many codes with the same four fields, whether or not they are the command's.
+# A test client sent many codes with the same four fields, even to commands without these fields.
 PROBE = {"topic", "group", "consumerGroup", "configType"}
 PROBED = {354, 355, 905, 907, 1007, 2001, 2002, 2003, 3001, 3005, 3010, 5001, 200056}
 
-# Requests that were made wrong on purpose, and the field that is missing or no number.
+# Deliberately wrong requests, each with the field that is missing or not a number.
 WRONG = {
     "10-1-request": "producerGroup",
     "10-3-request": "producerGroup",

@@ -27,5 +27,5 @@ def line_of(cls: type[Header]) -> str:
 
 
 def test_fields_stand_where_they_always_stood() -> None:
-    """Never change a pinned line but by adding an optional field at its end."""
+    """Only change a pinned line by adding an optional field at its end."""
     assert [line_of(cls) for cls in CLASSES] == PINNED

@@ -1,4 +1,4 @@
-"""Every header class, in every codec: out and back, and what is wrong is named."""
+"""Every header class survives a round trip in every codec, and wrong fields are named."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cometmq.proto.header_codecs import HEADER_CODECS
 
 CODECS = list(HEADER_CODECS.values())
 FIELDS_MAX = 1024
-CODE = RequestCode.GET_MAX_OFFSET  # Any that fits the binary header.
+CODE = RequestCode.GET_MAX_OFFSET  # Any code that fits the binary header.
 
 
 def sent_and_received(command: Command, codec: HeaderCodec) -> Command:
@@ -88,13 +88,13 @@ def test_an_empty_map_gives_the_defaults(cls: type[Header]) -> None:
 
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    # What Apache's classes hold when a field is missing. Every other default is None.
+    # The values of missing fields in Apache's classes. Every other default is None.
     "SendMessage": {"reconsume_times": 0, "unit_mode": False, "batch": False},
     "SendMessageV2": {"reconsume_times": 0, "unit_mode": False, "batch": False},
     "ConsumerSendMsgBack": {"unit_mode": False},
     "PushReplyMessageToClient": {"unit_mode": False},
     "PullMessage": {"expression_type": "TAG"},
-    "BulkPullMessage": {"expression_type": "TAG"},  # Our own.
+    "BulkPullMessage": {"expression_type": "TAG"},  # Our own class.
     "GetMaxOffset": {"committed": True},
     "ResetOffset": {"queue_id": -1},
     "GetConsumerRunningInfo": {"jstack_enable": False},

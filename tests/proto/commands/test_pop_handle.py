@@ -1,4 +1,4 @@
-"""The texts of POP: handles, and what an answer makes them of."""
+"""The texts of POP: handles, and the texts in an answer that handles are made from."""
 
 from __future__ import annotations
 

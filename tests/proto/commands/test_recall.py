@@ -1,4 +1,4 @@
-"""Recall handles: the text that a timer message's send is answered with."""
+"""Recall handles, the texts in answers to sends of timer messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_handle_comes_back_as_it_went(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("zz", "is not base64 of a text"),  # What the live server was asked to recall.
+        ("zz", "is not base64 of a text"),  # As in the request to the live server.
         ("A", "is not base64 of a text"),
         ("", "does not name a message"),
         ("djEg VCA=", "is not base64"),

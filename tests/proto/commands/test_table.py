@@ -1,4 +1,4 @@
-"""The table of commands: total, consistent, and in the order that MessagePack needs."""
+"""The table of commands is complete, consistent, and in the order that MessagePack needs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from cometmq.proto.commands import (
 from cometmq.proto.header import Header
 
 TABLES = (BROKER_COMMANDS, NAME_SERVER_COMMANDS, CLIENT_COMMANDS, CONTROLLER_COMMANDS)
-# Read beside a command's own class, so in no row.
+# Read in addition to a command's own class, and therefore in no row.
 SHARED = {commands.RpcFields, commands.Credentials}
 
-# Codes that no row is for, and why: the table's docstring in numbers.
+# Codes without a row. The table's docstring gives the reasons.
 UNSERVED = {13, 22, 23, 27, 47, *range(50, 55), *range(209, 215), 301, 302}
 UNMODELLED = {902, 903, *range(200070, 200080)}
 
