@@ -97,7 +97,7 @@ def frame_of(kind: int, header: bytes, body: bytes) -> bytes:
 
 
 def bodies(code: int) -> SearchStrategy[bytes]:
-    """No body, noise, JSON, and damaged forms of the code's real body."""
+    """No body, noise, JSON, and the code's own body, sound or damaged."""
     kinds = [
         st.just(b"x"),
         st.binary(max_size=60),

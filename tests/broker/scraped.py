@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def scrape_of_all(folder: Path) -> str:
-    """Make everything happen that some metric family counts, and scrape."""
+    """Make everything happen that some metric family reports, and scrape."""
     pages: list[str] = []
 
     async def main(_: trio.Event) -> None:

@@ -31,7 +31,7 @@ from cometmq.store.looking.inspection import inspect
 MANY = int(os.environ.get("BAD_REQUESTS", "120"))
 """The number of requests of each code in the slow form; 3,000 take some 8 minutes."""
 IS_RANDOM = "BAD_REQUESTS" in os.environ
-"""Whether the requests are new ones, as for a run that says how many; else always the same."""
+"""Whether each run makes new requests. Without `BAD_REQUESTS` they are the same each time."""
 SLOWNESS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 CODES = sorted(int(code) for code in TABLE)
 

@@ -1,4 +1,4 @@
-"""Making, changing, deleting and reading groups, and the queues that they must not read."""
+"""Making, changing, deleting and reading groups, and the topics forbidden to them."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_what_is_sent_on_with_all_its_properties_says_nothing_of_its_first_produ
     broker.start(broker.disk.kill())
     assert len(broker.wired.broker.idempotence) == 0
     before = broker.bodies()
-    broker.send(once(8))  # No message with this number is known to be stored.
+    broker.send(once(8))  # Nothing suggests that it is stored already.
     broker.send(once(9))
     assert broker.bodies() == [*before, b"paid", b"paid"]
 

@@ -106,7 +106,7 @@ def test_another_takes_over_as_soon_as_the_holders_connection_ends(wired: Wired)
 def test_an_end_frees_what_was_locked_over_that_connection_alone(wired: Wired) -> None:
     one, two, three = (join(wired, f"c{number}") for number in (1, 2, 3))
     lock(wired, one, "c1", 0)
-    lock(wired, two, "alone", 1)  # No other connection keeps this client's locks.
+    lock(wired, two, "alone", 1)  # A client that no heartbeat has named yet.
     one.gone("reset")
     assert lock(wired, three, "c3", 0, 1) == {0}
 

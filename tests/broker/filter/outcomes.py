@@ -51,7 +51,7 @@ LETTERS = {"True": "T", "False": "F", "None": "N"}
 
 
 def outcomes(expression: str, maps: Sequence[dict[str, str]]) -> str:
-    """Return `!` for a refusal, else T, F, N (unknown) or E (values that do not fit) a map."""
+    """Return `!` for a refusal, or for each map T, F, N (unknown) or E (values that do not fit)."""
     try:
         found = compile_sql(expression, 1 << 20)
     except FilterSyntaxError:
