@@ -124,7 +124,7 @@ def test_of_a_torn_tail_it_is_told_how_many_sound_records_stand_in_it() -> None:
     report = verified(held.disk, config=CONFIG)
     assert report.torn_records == 4
     assert any(
-        "with 4 sound records that were not acknowledged: this is no damage" in n
+        "with 4 sound records not known to be on the disk: this is no damage" in n
         for n in report.notes
     )
     plan = repair(held, cut=False)

@@ -235,7 +235,7 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
     if log.torn_problem is not None and store.opened_by is None:
         report.torn_bytes = log.data_end - log.end_offset
         report.torn_records = log.torn_records
-        sound = f", with {log.torn_records} sound records that were not acknowledged"
+        sound = f", with {log.torn_records} sound records not known to be on the disk"
         report.notes.append(
             f"a torn tail of {report.torn_bytes} bytes follows the end of the log at"
             f" {log.end_offset} ({log.torn_problem}){sound * bool(log.torn_records)}: this is no"
