@@ -4,7 +4,7 @@ A broker with small segments runs in its own process. Senders and a consumer gro
 random number of sends is acknowledged. Then the process is killed (SIGKILL), and the next one
 continues with what it left. These promises must hold:
 
-* An acknowledged message stays at its place for ever: the consumers of each life compare what they
+* An acknowledged message stays at its place for ever: the consumers of each life check what they
   read, and in the end all queues are read from their beginning.
 * A queue has no gaps, and the messages of one sender are in the order in which it sent them.
 * A group continues where it committed, or earlier: at most its commits between two saves of its

@@ -137,7 +137,7 @@ def check_queue_files(
 
 
 def check_journal(disk: FileSystem, root: str = ROOT) -> None:
-    """Check that the journal named by a checkpoint is whole: it spares a start reading more log."""
+    """Check that the journal named by a checkpoint is whole; else a start would read more log."""
     claims = load_checkpoint(disk, f"{root}/checkpoint").claims
     if claims is None or claims.journal is None or claims.complete_to <= claims.recover_from:
         return

@@ -61,9 +61,9 @@ class History:
     clean shutdown  every committed message is there, also after a power cut
     ==============  ===========================================================================
 
-    A quota removes messages from the front only, and never more than the store said. A deleted
-    topic's messages stay in the log, but no queue leads to them any more, whatever happens next.
-    With `Flush.ASYNC`, messages older than the interval are synced.
+    A quota removes messages from the front, and never more than the store said; the rest is kept. A
+    deleted topic's messages stay in the log, but no queue leads to them any more, whatever happens
+    next. With `Flush.ASYNC`, messages older than the interval are synced.
 
     If the process ended while a turn was being committed, a first part of the turn may be there.
     """

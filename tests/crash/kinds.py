@@ -1,10 +1,10 @@
-"""A broker ended wherever it writes for the kinds of messages: `python -m tests.crash.kinds`.
+"""A broker ended at every point of writing special messages: `python -m tests.crash.kinds`.
 
-The kinds are transactions, delays, messages sent back, and repeated sends. Each case prepares
-something and then does it, on a simulated disk. It is repeated with the process ended before and
-after each operation of the disk in turn, and with the log's writes cut off after every few bytes,
-so also between the two records that most cases write. The next process continues with what the kill
-or the power cut left, and the case checks it: no loss, nothing twice where that is promised, no
+These are transactions, delays, messages sent back, and repeated sends. Each case prepares something
+and then acts, on a simulated disk. It is repeated with the process ended before and after each
+operation of the disk in turn, and with the log's writes cut off after every few bytes, so also
+between the two records that most cases write. The next process continues with what the kill or the
+power cut left, and the case checks the outcome: no loss, nothing twice where that is promised, no
 half message before its commit.
 """
 

@@ -6,9 +6,9 @@ a shutdown. For a power cut, several images of what the disk may hold are drawn,
 and checked by itself. During a life the disk may refuse room, a sync, or a write after its first
 bytes.
 
-Each start must keep the promises in the table of `history.py`. Besides, the store must agree with
-the oracle, which works from the log alone: after each start with its queues, read through the
-store; after each shutdown with the files of the ConsumeQueues and of the index.
+The promises in the table of `History` are checked. In addition, the store must agree with the
+oracle, which works from the log alone: after each start in its queues, read through the store, and
+after each shutdown in the files of the ConsumeQueues and of the index.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 LIVES_MAX = 4
 STEPS_MAX = 30
 JOURNALLED = 3
-"""Seeds with this remainder by 4 take their few queues for very many: a journal is written."""
+"""Seeds with this remainder modulo 4 take their few queues for very many, and write a journal."""
 IMAGES_PER_CUT = 3
 TOOLS_RATE = 0.05
 """The share of the stores shut down that the offline tools check, too."""
 TENDED = 5
-"""Seeds with this remainder by 8 have their store tended between its lives; see `tending`."""
+"""Seeds with this remainder modulo 8 have their store tended between its lives; see `tending`."""
 SPOILT = (1, 7)
-"""Seeds with these remainders by 8 spoil some images at each end of a life; see `spoilt`.
+"""Seeds with these remainders modulo 8 spoil some images at each end of a life; see `spoilt`.
 
 This does not affect what else they do. Those with the second remainder have a journal."""
 LEFT_EACH = 3

@@ -1,7 +1,7 @@
 """Damage to messages that were safe, and an operator who has `cometmq store repair` mend it.
 
 Only messages are damaged that the store knows to be on the disk, with more such messages after
-them, so the damage may not pass for a torn tail. If the repair steps over them, the model replaces
+them, so the damage must not pass for a torn tail. If the repair steps over them, the model replaces
 them by the records that the repair put in their place; all else must be where it was. If the repair
 cuts, everything before the cut must be where it was, and everything after it, damage included, must
 be in `cut/`.

@@ -48,7 +48,7 @@ FIELDS: Final = {
 }
 """Where the fields of a record's head are; all but the last have a fixed place."""
 COVERED: Final = frozenset({"size", "magic", "checksum", "number", "offset", "body size"})
-"""The fields that show a torn record even if it has no checksum of its own."""
+"""The fields that always show a torn record, even if it has no checksum of its own."""
 
 
 @dataclass(frozen=True, slots=True)

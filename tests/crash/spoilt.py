@@ -174,7 +174,7 @@ class Spoilt:
         return True
 
     def _inflict_all(self, rng: Random) -> list[Damage]:
-        """Do the damages; return those that change what the log says."""
+        """Do the damages; return those that make a difference to the log."""
         of_log = [each for each in self.damages if each.is_of_log]
         of_marks = [each for each in self.damages if each.path == DELETED]
         for damage in self.damages:
