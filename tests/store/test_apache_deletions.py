@@ -188,7 +188,7 @@ def test_behind_a_repair_they_stay_deleted(tmp_path: Path, name: str, *, is_ours
 
 @pytest.mark.parametrize("lost", ["config/topics.json", "consumequeue", "consumequeue/*"])
 def test_a_repair_takes_none_for_deleted_where_nobody_knows(tmp_path: Path, lost: str) -> None:
-    """The start after it does the same: there is no table of topics, or no queue at all."""
+    """There is no table of topics, or no queue at all; the start after it does the same."""
     root = unpack("clean", tmp_path)
     table = root / "config/topics.json"
     text = table.read_text()
@@ -205,7 +205,7 @@ def test_a_repair_takes_none_for_deleted_where_nobody_knows(tmp_path: Path, lost
 
 
 def test_a_repair_marks_none_behind_what_was_noted_as_safe(tmp_path: Path) -> None:
-    """The record noted had its entry; later ones may only have lost theirs."""
+    """The record noted had its entry; later ones may merely have lost theirs."""
     root = unpack("killed", tmp_path)
     note_dispatched(root, 460_385)
     damaged_and_repaired(root)
@@ -311,7 +311,7 @@ def test_nor_does_one_where_the_first_messages_behind_a_deletion_are_marked(
 
 
 def test_behind_the_last_note_of_a_killed_broker_nobody_knows(tmp_path: Path) -> None:
-    """S_del's messages 5 to 9 are in the last segment; entries from 7 on may only be lost."""
+    """S_del's messages 5 to 9 are in the last segment; entries from 7 on may merely be lost."""
     root = unpack("killed", tmp_path)
     note_dispatched(root, 460_385)  # Where message 6 begins, the last that had an entry.
     store = opened(root)

@@ -195,7 +195,7 @@ def claimed(disk: SimulatedFileSystem) -> int:
 
 
 def test_behind_a_kill_the_log_without_a_checkpoint_is_bounded_with_many_queues() -> None:
-    """No checkpoint is taken until each queue was looked at: that must not take many slices."""
+    """None is taken until each queue was looked at, which must not take thousands of slices."""
     config = replace(
         CONFIG, segment_size=1 << 20, consume_queue_file_size=400, checkpoint_bytes=100_000
     )
@@ -286,7 +286,7 @@ store.close(501)
 
 
 def said_by(script: str, folder: Path) -> list[str]:
-    """What a script says in a new process, in which nothing has loaded numpy yet."""
+    """Return what a script says in a new process, in which nothing has loaded numpy yet."""
     command = [sys.executable, "-c", LOADING + script, str(folder)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 

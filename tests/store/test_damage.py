@@ -1,8 +1,8 @@
 """Every truncation and every flipped byte of a small store: no outcome is a silent loss.
 
 Each damage has one of these outcomes: the exact records; a refusal that names the place; or a cut
-at or after the last offset known to be synced, with a copy of what was cut. The bytes that no
-checksum in force covers are listed here.
+at or after the last offset known to be synced, with a copy of what was cut. What no checksum in
+force covers is listed here, byte for byte.
 """
 
 from __future__ import annotations

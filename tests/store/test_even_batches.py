@@ -1,4 +1,4 @@
-"""Batches put as a matrix are stored exactly like their messages put one by one."""
+"""Batches put as a matrix, whatever they hold, are stored like their messages put one by one."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def killed() -> SimulatedFileSystem:
 
 
 def killed_right_behind() -> SimulatedFileSystem:
-    """The entries of the last two messages may only be lost."""
+    """The entries of the last two messages may merely be lost."""
     return left(noted=0)
 
 

@@ -80,7 +80,7 @@ def test_what_expires_while_the_store_is_first_looked_at_is_no_damage() -> None:
 
 
 def test_what_is_lost_while_something_expires_is_damage() -> None:
-    """One queue lost an entry of a record that is still there, another a file still in use."""
+    """One queue lost an entry of a record that is still there, one a file that nobody let go."""
     disk = SimulatedFileSystem()
     store = open_small_store(disk, CONFIG)
     put(store, range(60))
