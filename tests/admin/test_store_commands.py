@@ -177,7 +177,7 @@ def test_stat_says_which_queues_end_too_early() -> None:
     assert said.exit_code == 1
     text = said.stdout
     had = f"it had messages up to {known['max_offset']}"
-    problem = f"the sound entries of queue 1 of T end at 0, and {had}"
+    problem = f"the sound entries of queue 1 of T end at 0, but {had}"
     assert f"damage      {problem}" in text
     as_json = run("stat", "--json", ROOT, disk=disk)
     assert as_json.exit_code == 1
@@ -804,9 +804,9 @@ def test_who_names_another_folder_is_told_the_store_that_is_near(
     ):
         text = told(run(*command, named), 1)
         assert "holds no commitlog/; name the folder of a store" in text
-        assert f"is {meant} meant?" in text
+        assert f"did you mean {meant}?" in text
         assert "new store" not in text
-    assert "meant" not in told(run(*command, "letters"), 1)
+    assert "did you mean" not in told(run(*command, "letters"), 1)
     for name in ("checkpoint", "lock"):  # In a store these are files.
         (parent / "letters" / name).mkdir()
         assert "letters: holds no commitlog/; name the folder" in told(run(*command, "letters"), 1)

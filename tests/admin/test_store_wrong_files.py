@@ -81,7 +81,7 @@ def test_all_index_files_of_a_wrong_size_are_findings() -> None:
     disk.open(third).resize(7)
     assert verified(disk).counts == {Kind.INDEX_FILE: 2}
     said = run("stat", ROOT, disk=disk).stdout
-    assert f"damage      {first} and 1 more: 100 bytes, which is no size of an index" in said
+    assert f"damage      {first} and 1 more: 100 bytes, which is not the size of an index" in said
     assert json.loads(run("stat", "--json", ROOT, disk=disk).stdout)["odd_index_files"] == {
         first: 100,
         third: 7,
@@ -94,7 +94,9 @@ def test_behind_a_kill_a_short_one_is_half_made_and_a_long_one_is_told(
 ) -> None:
     disk = small_store(close=False)
     disk.open(list(contents(disk, f"{ROOT}/index"))[-1]).resize(size)
-    assert ("which is no size of an index file" in run("stat", ROOT, disk=disk).stdout) == is_told
+    assert (
+        "which is not the size of an index file" in run("stat", ROOT, disk=disk).stdout
+    ) == is_told
 
 
 def test_a_rebuild_that_replaces_one_is_killed_at_any_moment_and_can_be_run_again() -> None:

@@ -619,7 +619,7 @@ def test_what_cannot_be_checked_of_a_store_by_uri_is_told_before_spark_is_starte
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also who calls the function learns it from its settings."""
-    said = "check: checkpoint and index are of local stores only; for one by URI write log,blocks"
+    said = "check: checkpoint and index are for local stores only; for one by URI write log,blocks"
     with pytest.raises(OptionError, match=said):
         AuditSettings(store="hdfs://host/store")
     monkeypatch.setattr(command, "run_in_session", pytest.fail)

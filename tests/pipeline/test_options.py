@@ -92,8 +92,14 @@ def test_sizes_have_units() -> None:
         (NAMESERVER, "by `topic`"),
         ({**NAMESERVER, "topic": "T", "topicPattern": "T"}, "either by `topic`"),
         ({**NAMESERVER, "topic": " , "}, "names no topic"),
-        ({**NAMESERVER, "topic": "['a', 'b']"}, "topic: ['a', 'b'] is a list; write c"),
-        ({**NAMESERVER, "topic": "('a', 'b')"}, "topic: ('a', 'b') is a list; write c"),
+        (
+            {**NAMESERVER, "topic": "['a', 'b']"},
+            "topic: ['a', 'b'] is a list; separate topics with c",
+        ),
+        (
+            {**NAMESERVER, "topic": "('a', 'b')"},
+            "topic: ('a', 'b') is a list; separate topics with c",
+        ),
         ({**NAMESERVER, "topicPattern": "("}, "topicPattern: not a regular expression"),
         (
             {**NAMESERVER, "topicPattern": "a{99999999999}"},
@@ -103,7 +109,7 @@ def test_sizes_have_units() -> None:
         ({"option.topic": "T", "topic": "T", "provider": "cometmq"}, "use CREATE TEMPORARY VIEW"),
         ({**NAMESERVER, "topic": "T", "failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe'"),
         ({**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": "1m"}, "maxOffsetsPerTrigger: '1m'"),
-        ({**NAMESERVER, "topic": "T", "tags": "a", "filter": "b"}, "filter: give one"),
+        ({**NAMESERVER, "topic": "T", "tags": "a", "filter": "b"}, "filter: give only one of"),
         ({**NAMESERVER, "topic": "T", "filter": "paid refused"}, "filter: 'paid refused' is neith"),
         ({**NAMESERVER, "topic": "T", "filter": "paid, refused"}, "filter: 'paid, refused' is nei"),
         ({**NAMESERVER, "topic": "T", "group": "my group"}, "group: 'my group' is not a name"),
@@ -119,7 +125,7 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "endingTimestamp": ""}, "endingTimestamp: '' is not a time"),
         (
             {**NAMESERVER, "topic": "T", "startingOffsets": "soon"},
-            "startingOffsets: 'soon' is none",
+            "startingOffsets: 'soon' is not earliest, latest or",
         ),
         (
             {**NAMESERVER, "topic": "T", "endingOffsets": "[1]"},

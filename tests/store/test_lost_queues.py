@@ -149,7 +149,9 @@ def test_many_lost_queues_are_counted(
     held.stop(clean=True)
     for number in range(20):
         remove_all(held.disk, f"{ROOT}/consumequeue/N{number:02d}/0")
-    with pytest.raises(LostQueuesError, match=r"N07/0 \(1 messages\) and 12 more; nothing"):
+    with pytest.raises(
+        LostQueuesError, match=r"N07/0 \(1 messages\) and 12 more are lost; nothing"
+    ):
         held.opened()
 
 

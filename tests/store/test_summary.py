@@ -171,7 +171,7 @@ def test_a_file_that_expires_meanwhile_is_no_error(
     else:
         assert found.exit_code == 1
         assert segment in found.stderr
-        assert "it vanished meanwhile" in found.stderr
+        assert "it disappeared while this ran" in found.stderr
 
 
 def test_of_sparse_files_it_is_told_what_the_disk_has_of_them(tmp_path: Path) -> None:

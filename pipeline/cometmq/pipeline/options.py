@@ -294,7 +294,7 @@ def _check_topics(found: ReadOptions) -> None:
         raise OptionError(f"topic: {found.topic!r} names no topic")
     if found.topic.startswith(("[", "(", "{")):
         raise OptionError(
-            f"topic: {found.topic} is a list; write only commas, as in orders,refunds"
+            f"topic: {found.topic} is a list; separate topics with commas, as in orders,refunds"
         )
     if found.topic_pattern:
         try:
