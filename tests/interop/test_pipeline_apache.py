@@ -173,7 +173,7 @@ def test_a_filter_that_cannot_be_read_is_refused(cluster: Cluster) -> None:
     assert len(read(cluster, "spark-misread", 10, "n >", "SQL92")) == 10
     options = ReadOptions(nameserver=cluster.nameservers[0], topic="spark-misread", filter="n >")
     found = survey(cluster, options, whole=True)
-    with pytest.raises(OptionError, match=r"filter: 'n >' is refused by broker broker-a: .*EOF"):
+    with pytest.raises(OptionError, match=r"filter: 'n >' was refused by broker broker-a: .*EOF"):
         require_filter(cluster, options, found)
     require_filter(cluster, replace(options, filter="n > 2"), found)
 

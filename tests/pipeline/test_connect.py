@@ -153,5 +153,7 @@ def test_a_master_and_a_server_of_spark_connect_are_not_both_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-    with pytest.raises(OptionError, match=r"SPARK_REMOTE or spark.remote, .* are given"):
+    with pytest.raises(
+        OptionError, match=r"a master and .by SPARK_REMOTE or spark.remote. a server .* are given"
+    ):
         session(master="local[2]")

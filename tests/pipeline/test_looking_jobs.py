@@ -588,7 +588,7 @@ def test_a_report_is_a_page_that_needs_nothing_else(tables: Tables, tmp_path: Pa
 def test_how_long_the_messages_of_a_store_took_is_measured_without_a_cluster() -> None:
     assert LatencySettings(store="/store").nameserver == ""
     for source in ({"topic": "T"}, {"trace_topic": "T"}):
-        with pytest.raises(OptionError, match="nameserver: is empty"):
+        with pytest.raises(OptionError, match="nameserver: must not be empty"):
             LatencySettings(**source)  # type: ignore[arg-type]  # mypy does not look into the dict.
     with pytest.raises(OptionError, match="topic, store: give one of them"):
         LatencySettings(store="/store", topic="T")

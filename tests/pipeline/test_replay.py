@@ -150,7 +150,7 @@ def test_an_archive_of_a_cluster_whose_broker_is_called_alike_hides_nothing(
 @pytest.mark.parametrize(
     ("lost", "said", "left"),
     [
-        ("batch=000001/**/*.parquet", "has 0 rows of batch 000001, where its manifest says 6", 14),
+        ("batch=000001/**/*.parquet", "has 0 rows of batch 000001, but its manifest says 6", 14),
         pytest.param(
             "_manifests/000002.json",
             "has no manifest of batches 000002",
@@ -203,7 +203,7 @@ def test_rows_that_were_lost_of_a_merged_batch_are_missed(tables: Tables, archiv
     source = ArchiveSource(tables.spark, Folder(tables.spark, archived))
     assert source.lacks(()) == []
     path.unlink()
-    said = "has 0 rows of batch 000000-000003, where its manifest says 20"
+    said = "has 0 rows of batch 000000-000003, but its manifest says 20"
     assert source.lacks(["000000.json"]) == [said]
     assert source.lacks([f"00000{number}.json" for number in range(4)]) == []
 

@@ -219,7 +219,7 @@ def test_a_format_can_be_used_from_sql(tables: Tables) -> None:
         ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": 999}}'}, "failOnDataLoss=false"),
         ({"topic": "ranges", "startingOffsets": "group:biling"}, "group 'biling' has no offset"),
         ({"topic": "ranges", "nonsense": "1"}, "nonsense: no such option"),
-        ({"topic": "ranges", "filter": "a >"}, "filter: 'a >' is refused by broker broker-a"),
+        ({"topic": "ranges", "filter": "a >"}, "filter: 'a >' was refused by broker broker-a"),
         ({"topic": "ranges", "filter": "||"}, "filter: '||' names no tag"),
         ({"topic": "ranges", "nameserver": "127.0.0.1:1", "retries": "0"}, "no name server"),
     ],
@@ -248,7 +248,7 @@ def test_an_answer_that_is_no_records_is_told_with_its_queue(
 def test_an_end_in_front_of_the_beginning_is_refused(tables: Tables) -> None:
     tables.fill("backwards", 4, queues=1)
     given = {"topic": "backwards", "startingOffsets": "latest"}
-    with pytest.raises(PySparkException, match="queue backwards/broker-a/0 would end at 1, in fro"):
+    with pytest.raises(PySparkException, match="queue backwards/broker-a/0 would end at 1, before"):
         tables.read(**given, endingOffsets='{"backwards": {"0": 1}}').collect()
     assert tables.read(**given, endingOffsets="latest").collect() == []
 

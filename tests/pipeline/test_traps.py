@@ -405,7 +405,7 @@ def test_a_queue_that_is_read_ahead_makes_no_message_of_others_late(
 def test_expired_messages_are_data_loss_unless_told_otherwise(tables: Tables) -> None:
     tables.fill("expired", 4, queues=1)
     gone = {"queues": {"expired": {"broker-a": {"0": 9}}}}  # Its topic was made anew since.
-    with pytest.raises(DataLossError, match="expired/broker-a/0: read up to 9, and it ends at 4"):
+    with pytest.raises(DataLossError, match="expired/broker-a/0: was read up to 9, but ends at 4"):
         reader(tables, "expired").latestOffset(gone, ALL)
     going_on = reader(tables, "expired", failOnDataLoss=False)
     end = through_json(going_on.latestOffset(gone, ALL))
@@ -999,7 +999,12 @@ def test_a_group_that_cannot_be_told_ends_no_stream(
         patch.setattr(stream._cluster, "commit", refuse)  # pyright: ignore[reportPrivateUsage]  # As above.
         for _ in range(2):
             assert stream.latestOffset(end, ALL) == end
-    assert caplog.text.count("group refused: progress not told: broker refused with code 1") == 1
+    assert (
+        caplog.text.count(
+            "group refused: its progress cannot be committed: broker refused with code 1"
+        )
+        == 1
+    )
     stream.latestOffset(end, ALL)
     queue = tables.cluster.client.queues("untold")[0]
     assert tables.cluster.client.committed(queue, "refused") == 3
@@ -1084,7 +1089,7 @@ def test_a_filter_that_cannot_be_read_is_refused_once_there_is_who_can_tell(tabl
     assert stream.latestOffset(start, ALL) == start
     tables.fill("unread-a", 3)
     for _ in range(2):
-        with pytest.raises(OptionError, match="filter: 'n >' is refused by broker broker-a"):
+        with pytest.raises(OptionError, match="filter: 'n >' was refused by broker broker-a"):
             stream.latestOffset(start, ALL)
 
 
@@ -1094,7 +1099,7 @@ def test_a_filter_that_cannot_be_read_is_refused_before_a_batch_is_repeated(tabl
     stream = reader(tables, "refiltered", startingOffsets="earliest")
     start = stream.initialOffset()
     end = through_json(stream.latestOffset(start, ALL))
-    with pytest.raises(OptionError, match="filter: 'n >' is refused by broker broker-a"):
+    with pytest.raises(OptionError, match="filter: 'n >' was refused by broker broker-a"):
         reader(tables, "refiltered", filter="n >").partitions(start, end)
 
 
