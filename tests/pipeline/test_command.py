@@ -1068,7 +1068,7 @@ def test_a_java_that_cannot_begin_is_quoted(
     monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "none")
     program = java_home(tmp_path / "jdk", "17") / "bin" / "java"
     program.write_text("#!/bin/sh\necho Could not reserve enough space\nexit 1\n")
-    with pytest.raises(JavaError, match=r"does not say its version: 'Could not reserve enough"):
+    with pytest.raises(JavaError, match=r"does not print its version: 'Could not reserve enough"):
         find_java({"JAVA_HOME": str(tmp_path / "jdk"), "PATH": ""})
 
 

@@ -68,8 +68,8 @@ def require_delta(spark: SparkSession, option: str) -> None:
     for name in _LEAVING_OUT:
         if str(spark.conf.get(name)).lower() == "true":
             raise OptionError(
-                f"conf: {name} is true, by which what is in a damaged or missing file of a table of"
-                f" Delta is left out without a word: say --conf {name}=false"
+                f"conf: {name} is true, so Spark would skip a damaged or missing file of a Delta"
+                f" table without a word: give --conf {name}=false"
             )
 
 

@@ -91,7 +91,7 @@ def _checked(home: str, program: str) -> Java:
     said = done.stderr + done.stdout  # If it cannot begin, such as without memory, the latter.
     match = _VERSION.search(said)
     if match is None:
-        raise JavaError(f"{program} does not say its version: {said[:200]!r}. {_WHAT_TO_DO}")
+        raise JavaError(f"{program} does not print its version: {said[:200]!r}. {_WHAT_TO_DO}")
     version = int(match[1])
     if version < VERSION_MIN:
         raise JavaError(f"{program} is Java {version}. {_WHAT_TO_DO}")
