@@ -178,7 +178,7 @@ DELTA_JARS ?= io.delta:delta-spark_4.2_2.13:4.4.0
 .PHONY: spark-delta
 spark-delta: ## Test archives that are tables of Delta, on a PySpark of their own (4.2) with JARs from Maven Central.
 	@$(MAKE) --no-print-directory install VENV=$(DELTA)
-	@sed '/^pyspark==/,/^    # via/d' requirements/spark.txt | cat - requirements/pyspark-4.2.txt > $(DELTA)/spark.txt
+	@sed '/^pyspark[=[]/,/^    # via/d' requirements/spark.txt | cat - requirements/pyspark-4.2.txt > $(DELTA)/spark.txt
 ifdef UV
 	$(UV) pip install -q --python $(DELTA)/bin/python --require-hashes -r $(DELTA)/spark.txt
 else
