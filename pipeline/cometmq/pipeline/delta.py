@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.connecting import jvm_of
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.spark_settings import SKIPS_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,9 +22,6 @@ PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _JARS: Final = ("spark.jars.packages", "spark.jars")
-_LEAVING_OUT: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
-"""Settings by which a file that is damaged or gone is fewer rows, and no error. Delta goes by the
-session alone, whatever a read says."""
 _MADE_FOR: Final = re.compile(r"\bdelta-spark_(\d+\.\d+)_2")
 """Matches the version of Spark in the name of its JAR."""
 
@@ -65,7 +63,8 @@ def require_delta(spark: SparkSession, option: str) -> None:
             f"{option}: the session does not know Delta: give --conf spark.sql.extensions="
             f"{_EXTENSION} --conf spark.sql.catalog.spark_catalog={_CATALOG}"
         )
-    for name in _LEAVING_OUT:
+    # Delta reads by the session alone, whatever options a read has.
+    for name in (f"spark.sql.files.{each}" for each in SKIPS_FILES):
         if str(spark.conf.get(name)).lower() == "true":
             raise OptionError(
                 f"conf: {name} is true, so Spark would skip a damaged or missing file of a Delta"

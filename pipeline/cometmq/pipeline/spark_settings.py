@@ -17,6 +17,9 @@ REMOTE: Final = "SPARK_REMOTE"
 """Environment variable: the address of a Spark Connect server, or `local[2]` to start one here."""
 API_MODE: Final = "SPARK_API_MODE"
 """Environment variable: with `connect`, Spark starts such a server here."""
+SKIPS_FILES: Final = ("ignoreCorruptFiles", "ignoreMissingFiles")
+"""Options of reads, and after `spark.sql.files.` settings, with which a damaged or missing file
+silently reduces the rows."""
 
 _MASTER: Final = re.compile(
     r"local(\[([1-9][0-9]*|\*)(\s*,\s*[0-9]+)?\])?"

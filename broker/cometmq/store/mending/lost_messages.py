@@ -117,7 +117,7 @@ def _offset(entry: bytes) -> int:
 def _is_cut(end: QueueEnd, front: Front | None, cut_at: int) -> bool:
     """Whether the last message of a queue in the list is after the cut.
 
-    If the queue lacks entries, the list says where the first lacking one leads, and not the last.
+    If the queue lacks entries, the list names the record of the first one missing, not of the last.
     """
     is_longer = front is not None and end.next_offset > front.next_offset
     return end.reaches >= cut_at or (end.lacks_from is not None and is_longer)

@@ -27,6 +27,7 @@ from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.places import ARCHIVE
+from cometmq.pipeline.spark_settings import SKIPS_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,9 +62,8 @@ _SUFFIX: Final = ".json"
 _Seen = TypeVar("_Seen")
 NO_PATTERNS: Final = {"__globPaths__": "false"}
 """For reads: a folder named `a[1]` is that, and not `a1`. Spark does not document the option."""
-_NONE_LEFT_OUT: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""For reads, whatever the session says: a damaged or missing file is an error, and does not
-silently reduce the rows."""
+_NONE_LEFT_OUT: Final = dict.fromkeys(SKIPS_FILES, "false")
+"""For reads, whatever the session says: a damaged or missing file is an error."""
 _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
