@@ -1,4 +1,4 @@
-"""What tests of the pipeline share: above all one Spark, which takes six seconds to start."""
+"""Fixtures of the pipeline's tests: above all one Spark, which takes six seconds to start."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def spark_starts_quickly(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Start Spark in half the time, but where a test wants it as users have it.
+    """Start Spark in half the time, except in tests that need it as users have it.
 
-    Those are in `test_docs` and `test_standalone` (`programs.as_users_have_it`).
+    Those tests are in `test_docs` and `test_standalone` (`programs.as_users_have_it`).
     """
     with pytest.MonkeyPatch.context() as patch:
         if any(item.get_closest_marker("spark") for item in request.session.items):
@@ -38,7 +38,7 @@ def spark_starts_quickly(
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session that tries a task three times, as a cluster does."""
+    """A session that retries failed tasks, as a cluster does: each has three attempts."""
     try:
         from cometmq.pipeline import session
         from cometmq.pipeline.java import find_java
@@ -55,7 +55,7 @@ def spark() -> Iterator[SparkSession]:
             "spark.default.parallelism": 1,
             "spark.sql.streaming.noDataMicroBatches.enabled": False,
             "spark.driver.memory": "1g",
-            # JARs for what `make spark-delta` tests; they must be there when the JVM starts.
+            # JARs for the tests of `make spark-delta`; they must be there when the JVM starts.
             "spark.jars.packages": os.environ.get("COMETMQ_TEST_PACKAGES", ""),
         },
     )
@@ -65,13 +65,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    """The topics of the cluster that tests share, as tables; each test has topics of its own."""
+    """The topics of the shared cluster as tables; each test uses its own topics."""
     return Tables(spark, rocketmq_session)
 
 
 @pytest.fixture
 def no_connection_is_kept() -> Iterator[None]:
-    """End the connections that a test's own process left to its next task."""
+    """Close the connections that tasks in the test's own process kept for the next task."""
     yield
     for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
         peer.close()

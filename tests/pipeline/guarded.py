@@ -1,8 +1,8 @@
-"""A cluster behind TLS that answers signed requests alone, as a guarded one of Apache's does.
+"""A cluster behind TLS that answers only signed requests, as a guarded Apache cluster does.
 
-CometMQ's own servers have neither yet, so a front stands before each of a test's cluster: on
-another address of this machine, under the same port. What it says of brokers has that address, too,
-so whoever goes past the front is found out.
+CometMQ's own servers support neither yet, so a front stands before each server of a test's cluster:
+on another address of this machine, with the same port. The front also puts its own address into the
+answers that name brokers, so a job that drops TLS or the signature on its way to one fails.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def make_certificate(folder: Path, host: str = FRONT) -> Path:
 
 
 class Front:
-    """Takes connections over TLS, and passes on what is signed."""
+    """Accepts TLS connections, and passes on the requests that are signed."""
 
     def __init__(self, address: str, certificate: Path, secret: str) -> None:
         host, _, port = address.partition(":")
@@ -71,10 +71,10 @@ class Front:
         self._listener = socket.create_server((FRONT, int(port)))
         self.address = f"{FRONT}:{port}"
         self.codes: list[int] = []
-        """Of requests that were passed on."""
+        """Codes of the requests that were passed on."""
         self.refused: list[int] = []
         self.denied: set[int] = set()
-        """Codes of what nobody may ask, however it is signed."""
+        """Codes of requests that are refused even when they are signed."""
         self._thread = Thread(target=self._accept)
         self._thread.start()
 
@@ -85,13 +85,13 @@ class Front:
         self._listener.close()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # It is closed.
+        with suppress(OSError):  # The listener is closed.
             while True:
                 peer, _ = self._listener.accept()
                 Thread(target=self._serve, args=(peer,), daemon=True).start()
 
     def _serve(self, plain: socket.socket) -> None:
-        with suppress(OSError), plain:  # ssl's errors are some, too: of a client without TLS.
+        with suppress(OSError), plain:  # ssl's errors, too: of a client without TLS.
             peer = self._context.wrap_socket(plain, server_side=True)
             # Not `select`: the process of a long run of tests has many open files.
             with (
@@ -123,7 +123,7 @@ class Front:
                 peer.sendall(data.replace(b'"%b:' % BEHIND.encode(), b'"%b:' % FRONT.encode()))
 
     def _looked(self, frame: bytes) -> bytes:
-        """Return the refusal of a request that is not signed as it must be."""
+        """Return the refusal of a request that is denied or wrongly signed, or no bytes."""
         _, header_size = HEAD.unpack(frame[:8])
         header: dict[str, Any] = json.loads(frame[8 : 8 + header_size])
         fields: dict[str, str] = header["extFields"]
@@ -141,7 +141,7 @@ class Front:
 
 
 class Guarded:
-    """What jobs are told to get into a cluster, and the fronts that they go through."""
+    """The credentials that let jobs into a cluster, and the fronts that they go through."""
 
     def __init__(self, cluster: Cluster, certificate: Path, secret: str) -> None:
         self.cluster = cluster
@@ -156,16 +156,16 @@ class Guarded:
 
     @property
     def codes(self) -> list[int]:
-        """Of requests that were passed on."""
+        """Codes of the requests that were passed on."""
         return [code for front in self.fronts for code in front.codes]
 
     @property
     def refused(self) -> list[int]:
-        """Codes of requests that were not signed as they must be, or are denied to all."""
+        """Codes of the requests that were refused: wrongly signed, or denied to all."""
         return [code for front in self.fronts for code in front.refused]
 
     def arguments(self, prefix: str = "") -> list[str]:
-        """Return what a command line says, but the secret."""
+        """Return the options for a command line, except the secret."""
         return [
             f"--{prefix}nameserver={self.nameserver}",
             f"--{prefix}access-key={ACCESS_KEY}",
@@ -176,7 +176,7 @@ class Guarded:
 
 @contextmanager
 def guarded(cluster: Cluster, certificate: Path, secret: str) -> Generator[Guarded]:
-    """Guard a cluster for a while."""
+    """Put fronts before a cluster, and close them at the end."""
     found = Guarded(cluster, certificate, secret)
     try:
         yield found

@@ -1,4 +1,4 @@
-"""What `kills` starts and kills: `python -m tests.pipeline.killed JOB NAMESERVER FOLDER BATCH`."""
+"""The jobs that `kills` kills: `python -m tests.pipeline.killed JOB NAMESERVER FOLDER BATCH`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(spark: SparkSession, job: str, nameserver: str, folder: Path, batch: int
 
 
 def compact(spark: SparkSession, folder: Path) -> None:
-    """Compact the archive and vacuum it, over and over, and once more when that is enough."""
+    """Compact and vacuum the archive until `COMPACTED_ENOUGH` is there, and then once more."""
     is_enough = False
     archived = str(folder / "archive")
     while not is_enough:
@@ -63,15 +63,15 @@ def compact(spark: SparkSession, folder: Path) -> None:
         try:
             report = archive_compact(spark, CompactSettings(archive=archived, file_size="1m"))
             archive_vacuum(spark, VacuumSettings(archive=archived))
-        except OptionError as error:  # There is nothing in it yet.
+        except OptionError as error:  # The archive is still empty.
             say(str(error))
         else:
             say(f"merged {report.details['batches_merged']}")
-        time.sleep(0.1)  # Most often there is nothing new, and the others want the processor.
+        time.sleep(0.1)  # Mostly there is nothing new, and the other jobs need the processor.
 
 
 def count(spark: SparkSession, nameserver: str, folder: Path) -> None:
-    """Say how often each message is there."""
+    """Print how many messages the archive and the copy hold, and how many distinct ones."""
     archived = read_archive(spark, str(folder / "archive"))
     reader = spark.read.option("basePath", str(folder / "archive"))
     plain = reader.parquet(*map(str, (folder / "archive").glob("batch=*")))

@@ -1,14 +1,14 @@
 """`python -m tests.pipeline.kills`: streams whose driver, workers and broker are killed at random.
 
-A topic is archived to Parquet and mirrored into another topic, in small batches, and the archive is
-compacted and vacuumed over and over meanwhile. Again and again the parent waits until some batches
-more have begun, and then kills: the driver with its JVM and all workers, or one of the workers, or
-what compacts, or the broker, which is started again on its store. What ended is started again as it
-was.
-In the end every message must be in one file, and once in the other topic.
+One job archives a topic to Parquet, another mirrors it into another topic, both in small batches; a
+third compacts and vacuums the archive over and over meanwhile. In each round the parent waits until
+a few more batches have begun, and then kills one of: the driver with its JVM and all workers; one
+worker; the compaction; or the broker, which is started again on its store. A job that ended is
+started again with the same arguments.
+At the end every message must be in one file of the archive, and once in the other topic.
 
-A kill comes when a new batch has begun, and a moment later, so that it hits all parts of one: a
-kill by the clock alone would hit the start of Spark nearly always.
+A kill comes a moment after a new batch has begun, so that the kills hit all parts of a batch. Kills
+timed by the clock alone would nearly always hit the start of Spark.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ BATCH: Final = 300
 DEADLINE_SECONDS: Final = 240
 KILLED: Final = ("driver", "worker", "compaction", "broker")
 COMPACTED_ENOUGH: Final = "compacted-enough"
-"""The file that tells what compacts to come to its end."""
+"""The file that tells the compacting job to finish."""
 PYTHON: Final = (sys.executable, "-W", "ignore", "-m")
 _CHILD: Final = "tests.pipeline.killed"
 
 
 def say(text: str) -> None:
-    """Tell how far it is."""
+    """Print a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def free_port() -> int:
-    """Find a port that nobody has."""
+    """Find a free port."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]
@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 class Broker:
-    """`cometmq up` on one store and one port, however often it is started."""
+    """`cometmq up`, on the same store and ports however often it is started."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class Broker:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it takes sends."""
+        """Start it, and wait until it is ready."""
         ports = ("--nameserver-port", str(self._ports[0]), "--broker-port", str(self._ports[1]))
         command = [
             sys.executable,
@@ -89,7 +89,7 @@ class Broker:
             raise SystemExit(f"the broker does not start: {self._folder / 'broker.log'}")
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -99,7 +99,7 @@ class Broker:
 
 @dataclass(slots=True)
 class Child:
-    """One job in a process group of its own, started again when it ended."""
+    """One job in its own process group, started again whenever it has ended."""
 
     job: str
     nameserver: str
@@ -114,7 +114,7 @@ class Child:
         return self.folder / f"{self.job}-checkpoint" / "offsets"
 
     def said(self) -> str:
-        """Return what it has said, in all of its starts."""
+        """Return the output of all its starts."""
         return "".join(log.read_text() for log in self._logs)
 
     def begun(self) -> int:
@@ -123,7 +123,7 @@ class Child:
         return max(numbers, default=-1) + 1
 
     def ensure(self) -> None:
-        """Start it if it does not run."""
+        """Start it unless it is running."""
         if self._process is not None and self._process.poll() is None:
             return
         self.starts += 1
@@ -148,13 +148,13 @@ class Child:
         raise SystemExit(f"{self.job} does not end: {self._logs[-1].read_text()[-3000:]}")
 
     def kill(self) -> None:
-        """End the driver, its JVM and its workers at once."""
+        """Kill the driver, its JVM and its workers at once."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def kill_worker(self, chance: random.Random) -> bool:
-        """End one Python worker, if there is one."""
+        """Kill a Python worker or the daemon that forks them; return whether there was one."""
         assert self._process is not None
         workers = [pid for pid in _session(self._process.pid) if "pyspark/daemon" in _command(pid)]
         if not workers:
@@ -183,7 +183,7 @@ def _command(pid: int) -> str:
 
 
 def rounds(count: int, seed: int) -> None:
-    """Kill so often, let everything end, and count."""
+    """Kill `count` times, let all jobs finish, and check what they wrote."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -210,12 +210,12 @@ def rounds(count: int, seed: int) -> None:
 
 
 def client_of(broker: Broker) -> SyncClient:
-    """Return a client that waits however busy the machine is: a repeated send would count twice."""
+    """Return a client with a long timeout: a send repeated on a busy machine would count twice."""
     return SyncClient(broker.nameserver, ClientConfig(timeout=DEADLINE_SECONDS))
 
 
 def send(broker: Broker, first: int) -> None:
-    """Send so many messages more."""
+    """Send the next `MESSAGES` messages, numbered from `first`."""
     with client_of(broker) as client:
         for start in range(first, first + MESSAGES, 100):
             client.send_batch("source", [b"%d" % (start + index) for index in range(100)])
@@ -229,7 +229,7 @@ def kill_one(
     what: str,
     number: int,
 ) -> None:
-    """Wait for some batches more, and kill."""
+    """Wait until `child` has begun a few more batches, and kill what `what` names."""
     child.ensure()
     wanted = child.begun() + chance.randint(1, 3)
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -250,7 +250,7 @@ def kill_one(
 
 
 def check(folder: Path, broker: Broker, children: Sequence[Child], sent: int) -> None:
-    """Count: every message in one file, and once in the other topic."""
+    """Check that each message is in one file and once in the copy, and that batches were merged."""
     done = subprocess.run(
         [
             sys.executable,

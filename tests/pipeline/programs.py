@@ -1,4 +1,4 @@
-"""Jobs as programs of their own, which can be ended from outside."""
+"""Jobs run as separate programs, which a test can end from outside."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class Program(NamedTuple):
-    """A job that is in its stream."""
+    """A running job that has finished its first batch."""
 
     job: subprocess.Popen[str]
     once: list[str]
-    """What reads the rest of the topic, and ends."""
+    """The command that reads the rest of the topic, and ends."""
     first: str
-    """What it said of its first batch."""
+    """The line that it printed about its first batch."""
 
 
 def as_users_have_it() -> dict[str, str]:
-    """Return the environment without what makes tests of Spark quicker (see `conftest`)."""
+    """Return the environment without the variables that make Spark start quickly (`conftest`)."""
     quickly = ("SPARK_HOME", "SPARK_SUBMIT_OPTS")
     return {name: value for name, value in os.environ.items() if name not in quickly}
 
@@ -32,9 +32,9 @@ def as_users_have_it() -> dict[str, str]:
 def archiving(
     cluster: Cluster, topic: str, count: int, to: Path, *, apart: bool = False
 ) -> Program:
-    """Send so many messages, and archive five of them a second until somebody ends that.
+    """Send `count` messages, and start a job that archives five a second until a test ends it.
 
-    It is behind its first batch; `apart` has it in a process group of its own.
+    The job returned has finished its first batch; `apart` gives it its own process group.
     """
     for n in range(count):
         cluster.send(topic, b"o-%d" % n)

@@ -1,11 +1,12 @@
-"""Starts of Spark that take half as long: what a test has nothing of is left out of each.
+"""Starts of Spark that take half as long, because they leave out what tests do not need.
 
-Java's better compiler, which takes more of the processor than it saves in some minutes; the reading
-of Spark's 15,000 classes, which all but the first start take from an archive, made once for all
-processes of the tests; the zip that PySpark is in a second time: its processes would compile that
-anew, each of them, while the same lies compiled in `site-packages`; and the Java that Spark writes
-and compiles for each query, a quarter of the time of a test: it reckons some rows without as well.
-`make spark-full` has that as users have it, by `COMETMQ_SPARK_COMPILES=1`.
+* Java's optimizing compiler: within a few minutes it takes more processor time than it saves.
+* Loading Spark's 15,000 classes one by one: all starts but the first take them from an archive,
+  made once for all processes of the tests.
+* The zip with a second copy of PySpark: each Python process would compile it again, while the copy
+  in `site-packages` is compiled already.
+* The Java code that Spark generates and compiles for each query, a quarter of a test's time: a few
+  rows need none. `make spark-full` has it as users do, by `COMETMQ_SPARK_COMPILES=1`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ java.wait()  # Which writes the archive now.
 
 
 def environment(shared: Path) -> dict[str, str]:
-    """Return what starts Spark so; `shared` is a folder of all processes of these tests."""
+    """Return the environment for such starts; `shared` is a folder of all test processes."""
     pyspark = find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
         return {}
@@ -64,7 +65,7 @@ def environment(shared: Path) -> dict[str, str]:
 
 
 def _make_archive(home: Path, archive: Path) -> None:
-    """Have one start write down the classes that it read; without Java there are no tests."""
+    """Let one start archive the classes that it loads; it may fail: no test runs without Java."""
     scratch = home.parent / "spark-learns"
     scratch.mkdir()
     subprocess.run(

@@ -1,4 +1,4 @@
-"""What tests of the source and the sink write over and over."""
+"""Helpers for tests of the source and the sink: topics as tables, and what a session keeps."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ class Tables:
 
 
 def keeping_warnings(told: list[str]) -> Run:
-    """Return a run whose warnings are kept there."""
+    """Return a run that adds its warnings to `told`."""
     return Run(progress=lambda news: told.extend([news["warning"]] if "warning" in news else []))
 
 
 def keeps_nothing(spark: SparkSession) -> bool:
-    """Whether a session has no table in its memory that nobody asked for any more."""
+    """Return whether a session has no cached table left."""
     kept: Any = spark._jsparkSession.sharedState().cacheManager()  # PySpark does not show it.
     return bool(kept.isEmpty())
 
 
 def names_in(spark: SparkSession) -> set[str]:
-    """Return the names that the SQL of a session knows of its own: views and functions."""
+    """Return the names of the session's own views and functions in SQL."""
     tables = {row["tableName"] for row in spark.sql("SHOW TABLES").collect()}
     return tables | {row[0] for row in spark.sql("SHOW USER FUNCTIONS").collect()}
 

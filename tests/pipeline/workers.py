@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark's: a master, and workers with a core each."""
+"""A standalone Spark cluster: a master, and workers with one core each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def standalone(folder: Path, *hosts: str) -> Generator[str]:
-    """Start a master, and a worker on each of these hosts; its folder is `work-0`, and so on."""
+    """Start a master, and a worker on each host; the workers' folders are `work-0`, `work-1`, …"""
     launcher = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     environment = {**as_users_have_it(), "SPARK_LOCAL_IP": "127.0.0.1"}
     url = f"spark://127.0.0.1:{free_port()}"
