@@ -1,4 +1,4 @@
-"""What a row must hold, by `cometmq.proto`'s own reading of the record; and random records."""
+"""The rows that records must become, by `cometmq.proto`'s own reading; and random records."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def records(draw: st.DrawFn) -> bytes:
 
 
 def expected_rows(data: bytes, *, decompress: bool = True) -> list[dict[str, Any]]:
-    """The rows of an answer, as `proto` reads it, message by message."""
+    """Return the rows of an answer as `cometmq.proto` reads it, message by message."""
     return [row for message in MessageList(data) for row in _rows(message, decompress=decompress)]
 
 

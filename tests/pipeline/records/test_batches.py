@@ -176,7 +176,7 @@ def test_an_inner_batch_that_lies_is_an_error_or_stays_a_row() -> None:
 
 
 def test_an_inner_batch_with_more_properties_than_there_can_be_is_an_error_or_stays_a_row() -> None:
-    """Brokers of Apache's look into none."""
+    """Apache's brokers do not look into inner batches, so a store may contain one like this."""
     item = struct.pack(">I8xiI", 22 + 40_000, 0, 0) + struct.pack(">H", 40_000) + b"p" * 40_000
     data = record(item, b"INNER_NUM\x011\x02", sys_flag=0xC0, physical_offset=7)
     with pytest.raises(DamagedRecordError, match="at 7: its batch: its message at 0 has 40000 byt"):

@@ -1,4 +1,4 @@
-"""Following records: as fast where many have one size, and as careful."""
+"""`follow` takes runs of records of one size at once, as carefully as one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 SIZES = (RECORD_SIZE_MIN, 100, 120)
 LIES = (0, -1, RECORD_SIZE_MIN - 1, RECORD_SIZE_MIN + 1, 2 * RECORD_SIZE_MIN, 2**31 - 1)
-"""Sizes that no record has there; some lead into the middle of another one."""
+"""Wrong sizes that a record may claim; some lead into the middle of another record."""
 
 
 def one_by_one(data: bytes, limit: int) -> tuple[list[int], int]:

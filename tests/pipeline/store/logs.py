@@ -1,4 +1,4 @@
-"""Logs in folders: written by hand, captured, and read as the pipeline reads them."""
+"""Logs in folders: written by hand, changed, and read as the pipeline reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = 4096
 
 
 def write_log(root: Path, bodies: Sequence[bytes], *, size: int = SIZE) -> list[int]:
-    """Write a log of small files; returns where each record begins."""
+    """Write a log of small files, and return where each record begins."""
     folder = root / "commitlog"
     folder.mkdir(parents=True, exist_ok=True)
     numbers = count()
@@ -44,7 +44,7 @@ def write_log(root: Path, bodies: Sequence[bytes], *, size: int = SIZE) -> list[
 
 
 def change(root: Path, place: int, data: bytes, *, size: int = SIZE) -> None:
-    """Write over bytes of a log."""
+    """Overwrite bytes of a log."""
     path = root / "commitlog" / f"{place - place % size:020d}"
     changing = bytearray(path.read_bytes())
     changing[place % size : place % size + len(data)] = data
@@ -54,7 +54,7 @@ def change(root: Path, place: int, data: bytes, *, size: int = SIZE) -> None:
 def found(
     root: Path, split_size: int = 64 << 20, *, checksums: bool = True
 ) -> tuple[list[int], list[Damage]]:
-    """Where records are, and where damage is, over all parts."""
+    """Return where the records of all parts begin, and the damage."""
     places: list[int] = []
     damages: list[Damage] = []
     for each in everything(root, split_size, checksums=checksums):
@@ -68,7 +68,7 @@ def found(
 def everything(
     root: Path, split_size: int, *, checksums: bool
 ) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]] | Damage]:
-    """The same, in the order of the parts."""
+    """Yield where records begin, and the damage, in the order of the parts."""
     for part in parts(look(str(root)), split_size):
         for each in scan(part, checksums=checksums):
             yield each if isinstance(each, Damage) else each.physical_offsets

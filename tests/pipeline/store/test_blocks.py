@@ -21,7 +21,7 @@ SEGMENT: int = 1 << 20
 
 
 def write_store(root: Path, messages: int) -> None:
-    """Write a store of ours of some files of 1 MiB, and close it."""
+    """Write a CometMQ store with some files of 1 MiB, and close it."""
     config = StoreConfig(segment_size=SEGMENT)
     store = MessageStore.open(str(root), config, now_ms=1, threads=False)
     for number in range(messages):
@@ -73,7 +73,7 @@ def test_a_sidecar_that_is_damaged_or_missing_covers_nothing(tmp_path: Path) -> 
 
 
 def test_a_block_that_is_shorter_is_compared_too(tmp_path: Path) -> None:
-    write_small_store(RealFileSystem(), str(tmp_path))  # Of files of 4096 bytes.
+    write_small_store(RealFileSystem(), str(tmp_path))  # Its files have 4096 bytes.
     assert compared(tmp_path) == (2, [])
     flip(tmp_path / "commitlog" / f"{4096:020d}", 4000)
     assert compared(tmp_path) == (2, [(4096, 8192)])

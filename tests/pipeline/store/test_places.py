@@ -1,4 +1,4 @@
-"""What stands at single places of a log."""
+"""What is at a single place of a log: a record, its store time, or the filler of a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def timed_log(root: Path) -> list[int]:
-    """Write a log of four files, each record of which was stored a second after the one before."""
+    """Write a log of four files; each record was stored a second after the one before it."""
     places = write_log(root, [b"x" * 200] * 40)
     for number, place in enumerate(places):
         change(root, place + 56, (1000 * number).to_bytes(8, "big"))
@@ -36,11 +36,11 @@ def test_a_record_is_found_where_one_begins_and_nowhere_else(tmp_path: Path) -> 
 def test_reading_begins_with_the_file_that_may_have_the_first_record_of_a_time(
     tmp_path: Path,
 ) -> None:
-    timed_log(tmp_path)  # Of 13 records each file, the last of one.
+    timed_log(tmp_path)  # Each file has 13 records, the last one has one.
     log = look(str(tmp_path))
     for since, start in (
         (0, 0),
-        (13_000, 0),  # The file behind begins with it, but this one may end with its like.
+        (13_000, 0),  # The next file begins with this time, but this one may end with it.
         (13_001, SIZE),
         (26_000, SIZE),
         (26_001, 2 * SIZE),

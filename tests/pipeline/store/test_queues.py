@@ -99,7 +99,7 @@ def test_each_item_of_the_index_is_a_row(tmp_path: Path) -> None:
 def test_entries_that_are_in_rocksdb_are_refused(tmp_path: Path, folder: str) -> None:
     root = unpack("clean", tmp_path)
     (root / folder / "CURRENT").mkdir(parents=True)
-    assert queue_parts(str(root))  # A topic may be called so.
+    assert queue_parts(str(root))  # A topic may have this name.
     (root / folder / "CURRENT").rmdir()
     (root / folder / "CURRENT").write_text("MANIFEST-000005\n")
     with pytest.raises(OptionError, match=f"/{folder}: .* in RocksDB"):

@@ -1,4 +1,4 @@
-"""Every record of a log comes out once, however it is divided; damage once, too."""
+"""Each record of a log is found once, however the log is divided, and so is each damage."""
 
 from __future__ import annotations
 
@@ -136,9 +136,9 @@ def test_a_body_that_holds_a_record_of_elsewhere_is_a_body(tmp_path: Path) -> No
 def test_records_in_bodies_that_end_in_the_body_of_another_message_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split_size: int, is_all_properties: bool
 ) -> None:
-    """A search that begins in such a body finds one of them, which leads over all that is sent.
+    """A search that begins in such a body finds one of them, which leads past the next real record.
 
-    No checksum is about properties, and of no body everybody knows it.
+    No checksum covers properties, and everybody knows the checksum of an empty body.
     """
     monkeypatch.setattr(scanning, "_BODY_MAX", 3300)
     size, ghost_size, body_size = 1 << 16, 2500, 3000
@@ -161,7 +161,7 @@ def test_records_in_bodies_that_end_in_the_body_of_another_message_are_none(
 
 @pytest.mark.parametrize("behind", [8000, 0])
 def test_thousands_of_records_in_a_body_take_no_time(tmp_path: Path, behind: int) -> None:
-    """Each with a checksum that is wrong, up to the body's end: to compare them takes minutes."""
+    """Each reaches to the body's end, and has a wrong checksum: comparing them takes minutes."""
     size, body_size, count = 64 << 20, 4 << 20, 20_000
     others = ([b"x" * body_size], [b"x" * 1000] * behind)
     start = write_log(tmp_path, [*others[0], bytes(body_size), *others[1]], size=size)[1]
@@ -188,7 +188,7 @@ def test_a_last_message_that_was_torn_ends_the_log_whatever_is_in_its_body(tmp_p
 
 
 def test_a_last_message_without_properties_is_where_the_log_ends(tmp_path: Path) -> None:
-    """Its last bytes are zeros, as is what stands behind it."""
+    """Its last bytes are zeros, as are the unwritten bytes after it."""
     folder = tmp_path / "commitlog"
     folder.mkdir()
     first = record(0, b"x" * 100)
@@ -204,7 +204,7 @@ def test_a_last_message_without_properties_is_where_the_log_ends(tmp_path: Path)
 def test_what_stands_behind_the_filler_of_a_file_is_no_record(
     tmp_path: Path, split_size: int
 ) -> None:
-    """As where a store's tail was cut off, and what is there now ends in front of it."""
+    """As after a store's tail was cut off, if the file's new records end before the old ones."""
     places = write_log(tmp_path, [b"x" * 200] * 40)
     filler = places[9]
     change(tmp_path, filler, (SIZE - filler).to_bytes(4, "big") + BLANK)
@@ -218,7 +218,7 @@ def test_what_stands_behind_the_filler_of_a_file_is_no_record(
 def test_a_body_that_holds_records_of_its_own_place_is_a_body(
     tmp_path: Path, split_size: int, behind: bytes | None
 ) -> None:
-    """Who knows where his message will lie may write them. The last one is where the log ends."""
+    """A sender who knows where the message will lie can do this, also in the log's last message."""
     lengths = [100, 3000, *([100] if behind else [])]
     start = write_log(tmp_path, [b"x" * each for each in lengths])[1]
     at = start + record(start, b"y" * 3000).index(b"y")
@@ -255,7 +255,7 @@ def test_whatever_is_written_over_a_log_the_other_records_are_found(
     untouched = [p for p in places if p + sizes[p] <= at or p >= at + len(noise)]
     found_places, damages = found(tmp_path, split_size)
     assert set(untouched) <= set(found_places) <= set(places)
-    with pytest.MonkeyPatch.context() as patch:  # However far in front of a part the look begins.
+    with pytest.MonkeyPatch.context() as patch:  # However far before a part the search begins.
         patch.setattr(scanning, "_BODY_MAX", body_max)
         assert (found_places, damages) == found(tmp_path, split_size)
     assert (found_places, damages) == found(tmp_path)

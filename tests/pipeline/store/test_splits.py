@@ -177,7 +177,7 @@ def test_a_store_of_a_newer_format_is_refused_whatever_is_read_of_it(
         with pytest.raises(OptionError, match=r"checkpoint: version 2, .* use a newer one"):
             ask(str(tmp_path))
     path = tmp_path / "checkpoint"
-    path.write_bytes(path.read_bytes().replace(b"CMCP\0", b"CMCP\1"))  # Damaged, it says nothing.
+    path.write_bytes(path.read_bytes().replace(b"CMCP\0", b"CMCP\1"))  # Damaged: it says nothing.
     check_store(f"file://{tmp_path}")
     os.truncate(path, 10)
     check_store(str(tmp_path))
@@ -213,7 +213,7 @@ def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
 
 
 def sparse(root: Path, size: int) -> int:
-    """Write a short log and make its one file longer with a hole; returns where its data ends."""
+    """Write a short log, lengthen its one file by a hole, and return where its data ends."""
     places = write_log(root, [b"x" * 200] * 5)
     with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
         data = file.read()
@@ -250,7 +250,7 @@ def test_what_was_never_written_of_a_file_is_not_read(
 def test_looks_make_no_data_of_what_was_never_written(tmp_path: Path) -> None:
     sparse(tmp_path, 64 << 20)
     path = tmp_path / "commitlog" / f"{0:020d}"
-    with path.open("r+b") as file:  # As a broker does: of this, what was read counts as data.
+    with path.open("r+b") as file:  # As a broker does: what is read of such space counts as data.
         os.posix_fallocate(file.fileno(), 0, 64 << 20)
     with Opened(str(tmp_path), str(path)) as file:
         if file.written_end(0, 64 << 20) == 64 << 20:

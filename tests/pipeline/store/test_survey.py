@@ -1,4 +1,4 @@
-"""What an audit is told of each part of a log."""
+"""The rows that an audit gets about each part of a log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_damaged_record_is_a_row_and_a_gap(tmp_path: Path) -> None:
 
 def test_a_sample_of_checksums_is_the_same_however_the_log_is_cut(tmp_path: Path) -> None:
     places = write_log(tmp_path, [b"x" * 8000] * 400, size=1 << 20)
-    for place in places[:-1]:  # The log ends behind its last sound record.
+    for place in places[:-1]:  # Not the last: the log ends after its last sound record.
         change(tmp_path, place + 100, b"y", size=1 << 20)
     before: set[object] = set()
     for sample in (0.1, 0.25, 0.5, 1.0):
