@@ -1,4 +1,4 @@
-"""How `aggregate` reads what it shall reckon."""
+"""How `aggregate` parses the list of expressions that it computes."""
 
 from __future__ import annotations
 

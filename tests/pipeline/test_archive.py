@@ -109,7 +109,7 @@ def test_a_schema_that_is_none_leaves_nothing_behind(tables: Tables, tmp_path: P
 def test_a_second_run_on_the_same_archive_or_checkpoint_is_refused(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """It would remove what the first one is writing, and put its own files in the place."""
+    """It would remove what the first run is writing, and put its own files there."""
     tables.fill("archived-at-once", 10)
     to, staged = tmp_path / "to", tmp_path / "to" / STAGING / "batch=000000"
     staged.mkdir(parents=True)
@@ -138,13 +138,13 @@ def test_a_batch_that_is_replayed_is_not_there_twice(tables: Tables, tmp_path: P
         path.unlink()
     run(tables, "replayed", tmp_path)
     assert bodies(tables, tmp_path) == numbers(0, 10)
-    assert set(tmp_path.glob("batch=*/**/*")) == written  # With a manifest, it is not touched.
+    assert set(tmp_path.glob("batch=*/**/*")) == written  # A batch with a manifest is not touched.
 
 
 def test_trap_13_a_batch_without_its_manifest_is_written_again_and_strays_are_not_read(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """As a crash leaves it that came between the two."""
+    """A crash between the files of a batch and its manifest leaves them like this."""
     tables.fill("half-written", 10)
     assert run(tables, "half-written", tmp_path).rows == 10
     (tmp_path / "_manifests" / "000000.json").unlink()
@@ -218,7 +218,7 @@ def test_a_dry_run_counts_from_where_the_archive_is(tables: Tables, tmp_path: Pa
     assert would_read() == 0
     tables.fill("dry-behind", 2, first=7)
     assert would_read() == 2
-    # A queue that nobody may read waits, and so it does in the run.
+    # A queue that nobody may read waits, in a dry run as in a real one.
     tables.cluster.admin.create_topic("dry-behind", queues=1)
     assert would_read() == 1
     assert "dry-group" not in {each.name for each in tables.cluster.admin.groups()}
@@ -269,7 +269,7 @@ def test_delta_without_its_jars_says_what_to_add_and_leaves_nothing_behind(
 def test_a_table_of_delta_is_never_read_as_the_files_that_it_has(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """Those of versions that are over are among them."""
+    """Files of superseded versions are among them."""
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("{}\n")
     tables.spark.range(3).write.parquet(str(tmp_path / "batch=000000"))
@@ -318,7 +318,7 @@ def test_a_topic_that_was_made_anew_since_is_told_as_loss_or_read_from_its_begin
 def test_a_new_checkpoint_does_not_begin_in_the_middle_of_a_topic_that_was_made_anew(
     tables: Tables, tmp_path: Path, count: int
 ) -> None:
-    """Also where that has as many messages as the archive has of the one before."""
+    """Not even if the new topic has as many messages as the archive has of the old one."""
     topic = f"anew-adopted-{count}"
     tables.fill(topic, 8)
     run(tables, topic, tmp_path / "to")
@@ -337,7 +337,7 @@ def test_a_new_checkpoint_does_not_begin_in_the_middle_of_a_topic_that_was_made_
 def test_a_new_checkpoint_goes_on_in_each_queue_of_a_topic_that_was_made_anew_before(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """With fewer queues then: those that it got since are not those that were archived once."""
+    """It was recreated with fewer queues; those added since are not the ones archived at first."""
     tables.fill("anew-grown", 8, queues=4)
     run(tables, "anew-grown", tmp_path / "to")
     tables.cluster.admin.delete_topic("anew-grown")
@@ -370,7 +370,7 @@ def test_a_checkpoint_that_comes_back_does_not_read_again_what_another_read_of_a
 def test_a_topic_that_was_deleted_since_is_told_as_loss_or_passed_over(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """And not as one that was mistyped."""
+    """It is not reported as a mistyped name."""
     tables.fill("deleted-since", 4)
     run(tables, "deleted-since", tmp_path)
     tables.cluster.admin.delete_topic("deleted-since")
@@ -401,5 +401,5 @@ def test_a_report_of_a_failure_says_what_was_done(
     report = failed.report
     assert report is not None
     assert (report.rows, report.batches) == (20, [0, 1])
-    assert report.size == 10 + 20  # Digits of the numbers up to 9, and up to 19.
+    assert report.size == 10 + 20  # The digits of 0 to 9, and of 10 to 19.
     assert report.offsets["failing"]["broker-a"] == {"0": [0, 10], "1": [0, 10]}

@@ -1,7 +1,7 @@
-"""`archive --format delta`: each message in the table once, whatever is killed when.
+"""`archive --format delta`: each message is in the table once, whatever is killed, and when.
 
-The JARs of Delta are made for one version of Spark, and not for the one that is locked here: `make
-spark-delta` has another, and names them in the environment.
+Delta's JARs are built for one version of Spark, which is not the one locked here. `make
+spark-delta` uses that version, and names the JARs in the environment.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LAST_SECONDS = 300.0
 
 
 class Archived:
-    """A topic of a test's own, and the table that it goes to."""
+    """A test's own topic, and the table that it is archived to."""
 
     def __init__(self, tables: Tables, path: Path) -> None:
         self.tables, self.spark = tables, tables.spark
@@ -78,7 +78,7 @@ class Archived:
         return archive(self.spark, self.settings(**more))
 
     def forget_the_last_commit(self) -> None:
-        """As a driver leaves a checkpoint that was killed behind the data of its last batch."""
+        """Leave the checkpoint as if the driver was killed right after its last batch's data."""
         commits = self.path / "_checkpoint" / "commits"
         last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
         (commits / str(last)).unlink()
@@ -131,7 +131,7 @@ def test_schema_hours_and_text_are_columns_of_the_table(archived: Archived) -> N
 def test_a_batch_that_is_repeated_is_there_once(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, looks: bool
 ) -> None:
-    """By what the table has, and where nobody looks at that, by Delta's own log."""
+    """The job sees it in the table; where the job does not look, Delta's own log knows it."""
     archived.send(20)
     archived.run()
     archived.forget_the_last_commit()
@@ -151,7 +151,7 @@ def test_a_batch_that_is_repeated_is_there_once(
 def crash_once(
     monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, behind: bool
 ) -> None:
-    """Let a batch end in front of its data, or behind them, as a kill does."""
+    """Let a batch fail before its data is written, or after it (`behind`), as a kill does."""
     append = delta_tables.append_batch
 
     def crashing(*given: Any, **more: Any) -> None:
@@ -214,7 +214,7 @@ def test_a_kill_in_front_of_the_first_commit_leaves_no_table(
 
 
 def test_an_old_copy_of_a_checkpoint_is_refused(archived: Archived) -> None:
-    """What it reads again ends elsewhere, and the table would lack what is between."""
+    """The batch that it repeats ends elsewhere, so the table would miss the messages in between."""
     archived.send(20)
     archived.run()
     checkpoint = archived.path / "_checkpoint"
@@ -254,7 +254,7 @@ def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived
 def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
     archived: Archived, is_repeated: bool
 ) -> None:
-    """They were in none; and of a batch that is repeated Delta says that it is there."""
+    """Their messages would be in no batch, as Delta takes a repeated batch for written already."""
     archived.send(20)
     archived.run()
     restore = f"RESTORE TABLE delta.`{archived.path}` TO VERSION AS OF"
@@ -317,7 +317,7 @@ def test_a_column_that_was_renamed_in_the_table_is_named(archived: Archived) -> 
 def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
     archived: Archived,
 ) -> None:
-    """The notes speak of the last stream alone."""
+    """The table's notes describe only its last stream."""
     archived.send(15)
     archived.run(checkpoint=str(archived.path.parent / "a"))
     other = archived.topic
@@ -348,7 +348,7 @@ def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> No
 def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
     archived: Archived,
 ) -> None:
-    """Also when Delta has made other files of it, and has the old ones still."""
+    """Also after Delta has rewritten its files, and still has the old ones."""
     archived.send(25)
     archived.run()
     nameserver = archived.tables.cluster.nameserver
@@ -371,14 +371,14 @@ def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
     assert (report.outcome, report.rows, report.details["right_rows"]) == (Outcome.DONE, 30, 30)
     archived.spark.sql(f"VACUUM delta.`{archived.path}`")
     archived.send(1)
-    assert archived.run().rows == 1  # What is ours in the folder is left alone.
+    assert archived.run().rows == 1  # VACUUM leaves our own files in the folder alone.
     archived.insert_own_row()
     assert replay(archived.spark, replaying).rows == 1
 
 
 @pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
 def test_a_session_that_passes_over_files_is_refused(archived: Archived, name: str) -> None:
-    """Delta goes by the session alone: rows would be missing without a word."""
+    """Delta heeds only the session's settings: rows would be missing without a word."""
     archived.send(3)
     archived.run()
     setting = f"spark.sql.files.{name}"

@@ -100,7 +100,7 @@ def three_batches(
 
 @pytest.fixture
 def archived(tables: Tables, three_batches: Path, tmp_path: Path) -> Archived:
-    """A copy of it of one's own, which cannot grow."""
+    """A test's own copy of that archive, which cannot grow."""
     copied = Archived(tables, "compacted", tmp_path / "archive")
     shutil.copytree(three_batches, copied.path)
     return copied
@@ -144,7 +144,7 @@ def test_what_was_compacted_grows_and_is_compacted_again(tables: Tables, tmp_pat
 def test_a_batch_that_is_repeated_after_it_was_merged_is_not_there_twice(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """The stream died before it noted that the batch is done, and then came the compaction."""
+    """The stream died before it noted that the batch was done; then the archive was compacted."""
     archived = Archived(tables, "merged-early", tmp_path)
     archived.grow(5)
     archived.grow(5)
@@ -157,7 +157,7 @@ def test_a_batch_that_is_repeated_after_it_was_merged_is_not_there_twice(
 
 
 def _emptied(archived: Archived, note: str) -> None:
-    """Leave what a power cut may leave of a note of Spark's."""
+    """Empty one of Spark's notes, as a power cut may leave it."""
     path = archived.path / "_checkpoint" / note
     path.write_bytes(b"")
     path.with_name(f".{path.name}.crc").write_bytes(b"")
@@ -197,7 +197,7 @@ def test_a_power_cut_in_front_of_the_first_batch_leaves_a_stream_that_begins_ane
         _emptied(archived, note)
     archived.grow(4)
     assert (archived.names, archived.bodies) == (["000000"], numbers(0, 4))
-    _emptied(archived, "metadata")  # Which no power cut does now.
+    _emptied(archived, "metadata")  # No power cut does this any more.
     with pytest.raises(DamagedFileError, match="_checkpoint/metadata is damaged"):
         archived.grow(2)
     archived.grow(0, checkpoint=str(tmp_path / "new"), adopt=True)
@@ -208,7 +208,7 @@ def test_a_power_cut_in_front_of_the_first_batch_leaves_a_stream_that_begins_ane
 def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """As with an old copy of the checkpoint: what is between would be in no batch."""
+    """As with an old copy of the checkpoint: the messages in between would be in no batch."""
     archived = Archived(tables, "forgotten", tmp_path)
     archived.grow(4)
     archived.grow(4)
@@ -224,7 +224,7 @@ def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
 def test_an_archive_that_lacks_what_its_checkpoint_says_is_done_is_refused(
     tables: Tables, tmp_path: Path, first_lost: int
 ) -> None:
-    """An old copy of it, or a folder whose disk is not there: nobody would read that again."""
+    """An old copy of the archive, or a disk not mounted: nothing would read the messages again."""
     archived = Archived(tables, f"put-back-{first_lost}", tmp_path / "archive")
     at = {"checkpoint": str(tmp_path / "at")}
     archived.grow(4, **at)
@@ -258,7 +258,7 @@ def test_a_compaction_that_dies_leaves_every_message_there_once(
 
 
 def _dying(patched: pytest.MonkeyPatch, where: str) -> None:
-    """Have the job end right before it renames, writes a manifest, or removes what was merged."""
+    """Let the job die after writing files, renaming them, writing a manifest, or cleaning up."""
     rename, write, remove = Folder.rename, Folder.write, Folder.remove
 
     def renaming(folder: Folder, old: str, new: str) -> None:
@@ -316,7 +316,7 @@ def test_what_another_compaction_has_merged_meanwhile_is_not_merged_again(
 def test_a_replay_beside_a_compaction_leaves_no_batch_out(
     archived: Archived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches that are merged behind the first one are where they were no more."""
+    """After the first batch is read, the others are merged, and no longer where they were."""
     parts = ArchiveSource.parts
 
     def parted(source: ArchiveSource, done: Any, begun: Any) -> Iterator[Part]:
@@ -337,7 +337,7 @@ def test_a_replay_beside_a_compaction_leaves_no_batch_out(
 
 
 def merge_behind(monkeypatch: pytest.MonkeyPatch, archived: Archived, call: str) -> None:
-    """Have the batches merged, once, behind a table of their files, which is not read yet."""
+    """Merge the batches once, after a table of their files was made and before it is read."""
     read = archive_files.read_files
 
     def reading(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFrame:
@@ -371,7 +371,7 @@ def test_a_replay_goes_on_with_a_batch_that_is_merged_before_it_is_sent(
 
 
 def _without_the_last_batch(archived: Archived, path: Path) -> str:
-    """Return a copy of an archive that has the first two batches alone."""
+    """Copy an archive, with its first two batches only, and return the copy's name."""
     shutil.copytree(archived.path, path)
     shutil.rmtree(path / "batch=000002")
     (path / "_manifests" / "000002.json").unlink()
@@ -397,7 +397,7 @@ def test_a_comparison_begins_again_where_batches_are_merged_while_it_reads_them(
 def test_a_comparison_begins_again_where_batches_are_merged_before_it_looks_closely(
     archived: Archived, tmp_path: Path
 ) -> None:
-    """By then it has its tables of them, whose files are gone."""
+    """By then it has made its tables, and their files are gone."""
     other = _without_the_last_batch(archived, tmp_path / "other")
     settings = ReconcileSettings(left=f"archive:{archived.path}", right=other, level="full")
 
@@ -442,7 +442,7 @@ def test_who_reads_an_archive_beside_a_compaction_sees_all_of_it(
         return has_files(folder, *names)
 
     def removing(folder: Folder, *names: str) -> None:
-        """Come half way: one folder has no files any more."""
+        """Get half way: one folder has lost its files, and no folder is removed."""
         if names[-1] == "batch=000001":
             for file in archived.path.glob("batch=000001/**/*.parquet"):
                 file.unlink()
@@ -467,7 +467,7 @@ def test_who_reads_an_archive_beside_a_compaction_sees_all_of_it(
 def test_a_stream_begins_beside_a_compaction(
     archived: Archived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last manifest goes between the look for it and the look into it."""
+    """The last manifest is removed after the stream has found it, before it reads it."""
     read = Manifest.read
 
     def reading(folder: Folder, name: BatchName) -> Manifest:
@@ -488,7 +488,7 @@ def test_merging_that_came_to_no_end_is_cleared_away_by_the_next(archived: Archi
 
 
 def test_a_compaction_leaves_batches_without_a_manifest(archived: Archived) -> None:
-    """One has lost it, of which `replay` tells; another is what an `archive` writes just now."""
+    """One has lost its manifest, which `replay` reports; an `archive` is just writing the other."""
     (archived.path / "_manifests" / "000001.json").unlink()
     shutil.copytree(archived.path / "batch=000002", archived.path / "batch=000003")
     before = archived.folders
@@ -568,7 +568,7 @@ def test_other_folders_or_columns_than_an_archive_has_are_refused(
 def test_a_topic_of_digits_and_a_folder_like_a_pattern_keep_their_names(
     tables: Tables, three_batches: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(three_batches, tmp_path / "archive1")  # What the pattern would be of.
+    shutil.copytree(three_batches, tmp_path / "archive1")  # What the pattern would match.
     archived = Archived(tables, "007", tmp_path / "archive[1]")
     archived.grow(4)
     archived.grow(4)
@@ -588,7 +588,7 @@ def test_a_dry_compaction_says_what_it_would_do(archived: Archived) -> None:
 def test_a_compaction_that_shall_stop_looks_at_no_more_batches(
     archived: Archived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looked at all of an archive first, which takes minutes where there are thousands."""
+    """It used to look at the whole archive first: minutes, if there are thousands of batches."""
 
     def look(_compacting: _Compacting, _batch: object) -> str:
         pytest.fail("it looked")
@@ -603,7 +603,7 @@ def test_a_compaction_that_shall_stop_looks_at_no_more_batches(
 def test_a_file_that_is_replaced_has_no_checksum_of_the_old_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Hadoop keeps it in a file of its own, which a kill leaves as it was."""
+    """Hadoop keeps the checksum in a separate file, which a kill leaves as it was."""
     folder = Folder(spark, str(tmp_path))
     (tmp_path / "notes.json").write_text("old")
     (tmp_path / ".notes.json.crc").write_bytes(b"crc\0\0\0\x02\0\1\2\3\4")
@@ -617,7 +617,7 @@ def test_a_file_that_is_replaced_has_no_checksum_of_the_old_one(
 def test_what_a_batch_beside_has_given_its_place_was_changed_never(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """`archive-vacuum` had seen it in the list, and failed."""
+    """`archive-vacuum` used to fail if a staged batch that it had listed was renamed meanwhile."""
     folder = Folder(spark, str(tmp_path))
     assert folder.modified_ms("_staging", "batch=000005") is None
     assert folder.modified_ms() == tmp_path.stat().st_mtime_ns // 1_000_000
@@ -659,7 +659,7 @@ def test_vacuum_removes_what_no_manifest_speaks_of_once_it_is_old(
 
 
 def test_vacuum_leaves_batches_that_have_lost_their_manifests(archived: Archived) -> None:
-    """A crash leaves only what is behind the last batch."""
+    """A crash leaves batches without a manifest only after the last batch."""
     news: list[Mapping[str, Any]] = []
     for number in (0, 1):
         (archived.path / "_manifests" / f"00000{number}.json").unlink()
@@ -674,7 +674,7 @@ def test_vacuum_leaves_batches_that_have_lost_their_manifests(archived: Archived
 def test_vacuum_leaves_a_batch_that_was_written_again_while_it_removed_others(
     archived: Archived,
 ) -> None:
-    """`archive` went on behind a crash of days ago, and replaced what that left."""
+    """`archive` continued after a crash of days ago, and replaced what the crash had left."""
     path = archived.path
     for name in ("batch=000007", "batch=000008", "batch=000009"):
         (path / name).mkdir()
@@ -798,7 +798,7 @@ def test_a_vacuum_that_is_killed_at_any_removal_leaves_the_rest_to_the_next_and_
 
 
 def _killed_at(patched: pytest.MonkeyPatch, stray: str, *, in_its_middle: bool) -> None:
-    """Have the job end behind a removal, or when half of what it removes is gone."""
+    """Let the job die after it has removed `stray`, or when half of that is gone."""
     remove = Folder.remove
 
     def removing(folder: Folder, *names: str) -> None:
@@ -816,7 +816,7 @@ def _killed_at(patched: pytest.MonkeyPatch, stray: str, *, in_its_middle: bool) 
 
 
 def _require_all(archived: Archived) -> None:
-    """Look whether the manifest of the merged batch and all of its files are there."""
+    """Check that the manifest of the merged batch and all of its files are there."""
     assert archived.names == ["000000-000002"]
     files = [each.name for each in archived.path.glob("batch=000000-000002/**/*.parquet")]
     kept = archived.path.with_name("kept").glob("batch=000000-000002/**/*.parquet")
@@ -862,14 +862,14 @@ def test_another_checkpoint_that_adopts_an_archive_numbers_its_batches_behind(
 def test_checkpoints_that_take_turns_in_an_archive_put_no_message_there_twice(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """Each manifest speaks of its own stream's topics alone, and a merged one of all."""
+    """Each manifest covers only its own stream's topics; a merged one covers all streams'."""
     path = tmp_path / "archive"
     first, second = (Archived(tables, f"in-turns-{name}", path) for name in "ab")
     shape = {"partition_by": "", "max_rows": 4}
     at, at_second = ({"checkpoint": str(tmp_path / name), **shape} for name in "ab")
 
     def forget(note: str) -> None:
-        """As if it had died behind its manifest."""
+        """Make it look as if the stream died right after it wrote a manifest."""
         for name in (note, f".{note}.crc"):
             tmp_path.joinpath("a" if note == "1" else "b", "commits", name).unlink()
 
@@ -917,7 +917,7 @@ def test_small_files_of_a_short_trigger_are_warned_of_and_counted(
 def test_a_stream_near_what_expires_next_is_warned_of(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That a broker deletes takes a log of many segments: of the cluster, its word is changed."""
+    """A broker deletes only from a log of many segments, so the cluster's answer is replaced."""
     tables.fill("near-expiry", 4)
     settings = StreamSettings(
         nameserver=tables.cluster.nameserver, topic="near-expiry", checkpoint="unused"

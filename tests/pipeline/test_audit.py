@@ -1,4 +1,4 @@
-"""`audit`, in Spark."""
+"""The job `audit`: what it finds in stores of Apache's and of ours, sound and damaged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_apaches_stores_are_sound(spark: SparkSession, tmp_path: Path, store: st
     found = judged(spark, root, split_size="20000")
     assert (found["outcome"], found["kinds"]) == ("done", {})
     assert found["rows"] == len(manifest_records(store))
-    # Behind a clean stop the last file is one like the others.
+    # After a clean stop the last file is like the others.
     ends = {"sound", "open"} if (root / "abort").exists() else {"sound"}
     assert set(found["files"].values()) == ends
 
@@ -120,7 +120,7 @@ def test_an_audit_finds_each_kind_of_damage(
     assert found["kinds"]["short index"] == 1
     damaged = [path for path, verdict in found["files"].items() if verdict == "damaged"]
     assert len(damaged) == 1
-    assert "are skipped" not in capfd.readouterr().err  # It is a finding, and told as that.
+    assert "are skipped" not in capfd.readouterr().err  # It is reported as a finding.
     assert spark.read.parquet(folder).count() == found["findings"]
 
 
@@ -153,10 +153,10 @@ def test_an_audit_finds_only_what_it_was_asked_for(spark: SparkSession, tmp_path
 
 
 def test_numbers_that_cannot_be_are_told(spark: SparkSession, tmp_path: Path) -> None:
-    """No checksum is about the heads, so each bit of them may be flipped."""
+    """No checksum covers the heads of records, so any bit of them may be flipped."""
     places = write_log(tmp_path, [b"x" * 200] * 40)
-    change(tmp_path, places[4] + 12, b"\x80")  # The queue, which is negative now.
-    change(tmp_path, places[7] + 20, b"\x7f" + b"\xff" * 7)  # The last offset that there is.
+    change(tmp_path, places[4] + 12, b"\x80")  # The queue id, negative now.
+    change(tmp_path, places[7] + 20, b"\x7f" + b"\xff" * 7)  # The highest queue offset there is.
     found = judged(spark, tmp_path, check="log,gaps")
     assert (found["kinds"], found["rows"]) == ({"damage": 1, "gap": 2}, 39)
     starts = [(row["kind"], row["start"]) for row in found["shown"]]
@@ -171,7 +171,7 @@ def test_a_log_without_a_record_has_no_bytes(spark: SparkSession, tmp_path: Path
 
 def test_files_with_nothing_of_a_time_are_passed_over(spark: SparkSession, tmp_path: Path) -> None:
     places = write_log(tmp_path, [b"x" * 200] * 40)
-    for number, place in enumerate(places):  # Of 13 records each file.
+    for number, place in enumerate(places):  # Each file has 13.
         change(tmp_path, place + 56, (1000 * number).to_bytes(8, "big"))
     change(tmp_path, places[4] + 100, b"y")
     found = judged(spark, tmp_path, check="log,gaps", since="20000")
@@ -208,7 +208,7 @@ def test_a_sample_of_checksums_is_told_as_one(spark: SparkSession, tmp_path: Pat
 def test_records_whose_entries_a_checkpoint_knows_must_have_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Else the last entries of a log may be those that are not dispatched yet."""
+    """If no checkpoint knows them, entries missing at a log's end may only be undispatched."""
     root = unpack("clean", tmp_path)
     latest = max(line["physicalOffset"] for line in manifest_records("clean"))
     for path in (root / "consumequeue").glob("*/*/*"):
@@ -227,7 +227,7 @@ def test_records_whose_entries_a_checkpoint_knows_must_have_them(
 def test_entries_that_a_broker_may_write_later_are_missing_only_once_it_has_stopped(
     spark: SparkSession, tmp_path: Path, is_open: bool
 ) -> None:
-    """One queue is read before entries come to it, others behind them."""
+    """The audit reads one queue before entries are written to it, and others after that."""
     root = unpack("clean", tmp_path)
     (root / "checkpoint").unlink()
     lines = [each for each in manifest_records("clean") if each["queueOffset"] > 2]
@@ -303,7 +303,7 @@ def test_a_topic_that_has_lost_all_its_queues_lacks_entries_unless_its_deletion_
     found = judged(spark, tmp_path, check="queues")
     assert set(found["kinds"]) == {"missing entry"}
     assert all(" of T at offset " in each["detail"] for each in found["shown"])
-    leave_to_apache(tmp_path)  # Which may have deleted it.
+    leave_to_apache(tmp_path)  # Apache may have deleted the topic.
     assert judged(spark, tmp_path, check="queues")["kinds"] == {}
     (tmp_path / "config").mkdir()
     topics = {"topicConfigTable": {"T": {"topicName": "T"}}}
@@ -352,7 +352,7 @@ def test_a_byte_that_only_a_sealed_block_covers_is_a_finding_unless_others_may_h
 
 
 def write_topic_made_anew(root: Path) -> None:
-    """Write a store whose topic had messages in two queues, and has some in one of them now."""
+    """Write a store whose topic, deleted with two queues, has new messages in one of them."""
     store = write_small_store(RealFileSystem(), str(root), close=False)
     store.delete_topics(["T"])
     for number in range(3):
@@ -365,7 +365,7 @@ def write_topic_made_anew(root: Path) -> None:
 
 
 def leave_to_apache(root: Path) -> None:
-    """Let the checkpoint be one that Apache has written, with nothing of ours behind its own."""
+    """Make the checkpoint one that Apache wrote: its own fields, and none of ours after them."""
     checkpoint = root / "checkpoint"
     checkpoint.write_bytes(checkpoint.read_bytes()[:48].ljust(4096, b"\0"))
 
@@ -392,11 +392,11 @@ def test_all_findings_of_an_audit_of_the_log_are_written(
     places = write_log(root, [b"x" * 200] * 60)
     for number, inside, data in (
         (4, 100, b"y"),  # Its body.
-        (8, 4, b"\xff"),  # Two that begin as no record does are one stretch.
+        (8, 4, b"\xff"),  # Two with a damaged magic are one stretch.
         (9, 4, b"\xff"),
         (13, 0, b"\0\0\0\0"),  # The first of a file.
         (20, 0, b"\0\0\0\1"),
-        (30, 28, b"\7\7"),  # Where it says that it is.
+        (30, 28, b"\7\7"),  # The physical offset that it claims.
     ):
         change(root, places[number] + inside, data)
     folder = str(tmp_path / "findings")

@@ -1,4 +1,4 @@
-"""Messages whose body is not what its flags say, and those without one: brokers take both."""
+"""Messages whose body does not match its flags, and those without one: brokers accept both."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
 
 
 def fill(tables: Tables, topic: str) -> None:
-    """Send five messages, of which the second has no body, and the third a bad one."""
+    """Send five messages; the second has no body, and the third a bad one."""
     tables.fill(topic, 1, queues=1)
     empty = tables.spark.sql("SELECT '' AS body, 'empty' AS key")
     tables.write(empty, topic, emptyBodies="send")
@@ -66,7 +66,7 @@ def create_batch_topic(tables: Tables, topic: str) -> None:
 
 
 def send_raw(tables: Tables, topic: str, sys_flag: int, body: bytes, properties: str = "") -> None:
-    """Send a body that is not what the flags say."""
+    """Send a body as it is, with flags that it need not match."""
     peer = Wire(tables.cluster.broker, Settings())
     fields = {"a": "g", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": str(sys_flag)}
     fields |= {"g": "0", "h": "0", "i": properties, "j": "0", "k": "false"}
@@ -111,7 +111,7 @@ def test_a_mirror_copies_what_has_no_body_and_leaves_out_what_it_is_told_to_skip
 def test_what_has_no_body_is_a_dead_letter_of_a_transformation_as_it_is(
     tables: Tables, where: dict[str, Any]
 ) -> None:
-    """No JSON, like the others. The SQL does not see it, so it could not leave it out."""
+    """It is no JSON object, nor are the others. The SQL never sees it, so cannot leave it out."""
     more: dict[str, Any] = {"schema": "id BIGINT", "dead_letter": "dead-bad-bodies"}
     sql = "SELECT topic, broker, queue_id, queue_offset, body FROM messages"
     more |= {"to_topic": "transformed-bad-bodies", "on_bad_body": "skip"}
@@ -161,7 +161,7 @@ def test_a_batch_that_nobody_can_read_is_passed_over_as_one_message(
 
 
 def gave_up(tables: Tables, topic: str, group: str) -> None:
-    """Have a group give up all messages of a topic, as a consumer does that reads no body."""
+    """Let a group give up all messages of a topic, as a consumer does that never reads bodies."""
     tables.cluster.admin.create_group(group, max_retries=0)
     rows = tables.read(topic, columns="physical_offset, message_id").collect()
     peer = Wire(tables.cluster.broker, Settings())

@@ -1,4 +1,4 @@
-"""How far a batch goes that may not have all there is."""
+"""Where a batch ends in each queue if it may not take all that is there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLD, YOUNG, EMPTY = (Queue("T", "a", number) for number in range(3))
 
 
 class Stored:
-    """Queues by the store times of their messages; asked where a time begins, as brokers are."""
+    """Queues, given by their messages' store times; finds offsets by time, as brokers do."""
 
     def __init__(self, times: dict[Queue, list[int]]) -> None:
         self.times = times
@@ -48,7 +48,7 @@ def test_a_limit_is_shared_by_backlog_and_leaves_nobody_out() -> None:
 
 
 def test_where_queues_are_more_than_messages_a_small_one_gets_its_turn() -> None:
-    """The large ones came first, until they were as small: here for 396 batches."""
+    """Large queues used to come first until they were as small: here for 396 batches."""
     queues = [Queue("T", "a", number) for number in range(21)]
     begins, ends = dict.fromkeys(queues, 0), {**dict.fromkeys(queues, 100), queues[0]: 1}
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""What there is to be read, as a cluster that comes up tells it."""
+"""What there is to read in a cluster, above all in one that is still starting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Starting(Cluster):
-    """A name server with which a broker that has some topics registers after a few looks."""
+    """A name server with which the broker of some topics registers only after a few looks."""
 
     def __init__(self, topics: set[str], looks_before: int) -> None:
         super().__init__(["127.0.0.1:1"], Settings())
@@ -51,7 +51,7 @@ def test_a_name_server_without_brokers_is_asked_again(which: dict[str, str]) -> 
 
 
 class Registering(Starting):
-    """A cluster whose broker registers right behind the first question for topics."""
+    """A cluster whose broker registers right after the first question about topics."""
 
     def bounds(self, topics: Sequence[str]) -> Survey:
         found = super().bounds(topics)
@@ -68,7 +68,7 @@ class Registering(Starting):
 def test_a_topic_whose_broker_registers_between_two_questions_is_there(
     which: dict[str, str],
 ) -> None:
-    """In front of the first its name server had just started, and knew nobody."""
+    """At the first question the name server had just started, and knew no broker."""
     options = options_of(**which)
     found = bounds.survey(Registering({"T", "U"}, 1), options, whole=True)
     assert found.topics >= {"T", *options.topics}
@@ -77,7 +77,7 @@ def test_a_topic_whose_broker_registers_between_two_questions_is_there(
 def test_a_broker_is_asked_once_for_all_topics_and_one_that_says_nothing_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each time may take the whole timeout, and a pattern may match a thousand topics."""
+    """Each question may take the whole timeout, and a pattern may match a thousand topics."""
     addresses = {"a": "127.0.0.1:1", "b": "127.0.0.1:2"}
     asked: list[tuple[str, int]] = []
 
