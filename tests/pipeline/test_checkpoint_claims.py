@@ -1,4 +1,4 @@
-"""What checkpoints of both layouts say of a log, and what of it is not so."""
+"""The claims about a log in checkpoints of both layouts, and how wrong ones are found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wrong(root: Path, latest_ms: int = -1) -> list[str]:
 
 
 def claim(root: Path, **more: Any) -> None:
-    """Write a checkpoint of ours, all of which is so but for what is given."""
+    """Write a checkpoint of ours whose claims are true, except those that are given."""
     end = look(str(root)).end
     claims = Claims(recover_from=end, verify_from=0, synced_offset=end, segment_size=SIZE)
     file = CheckpointFile(RealFileSystem(), f"{root}/checkpoint")

@@ -98,7 +98,7 @@ def test_apaches_answer_to_202_is_no_json_and_is_read(asked: Asked) -> None:
 
 
 def test_a_broker_whose_name_has_braces_is_read_as_well() -> None:
-    """As one has that was to be filled in; its queues were left out without a word."""
+    """Such as a template never filled in; its queues used to be left out without a word."""
     name = '${"HOST}'
     body = (
         b'{"offsetTable":{{"brokerName":%b,"queueId":1,"topic":"T"}:{"maxOffset":9,"minOffset":2}}}'
@@ -129,7 +129,7 @@ def test_apaches_answer_to_106_is_no_json_and_is_read() -> None:
 
 
 def test_of_a_broker_whose_master_is_away_is_read_and_nothing_is_sent_to_it() -> None:
-    """A slave refuses what is sent, and clients of Apache's leave it out; the others go on."""
+    """A slave refuses sends, so Apache's clients leave it out, and send to the other brokers."""
     queues = {"perm": 6, "readQueueNums": 4, "writeQueueNums": 4}
     said = {
         "brokerDatas": [
@@ -184,7 +184,7 @@ def test_nobody_there_is_said_with_the_address() -> None:
 
 
 class NameServers:
-    """Two that answer for themselves; for each the names of the brokers that it knows."""
+    """Two fake name servers; `brokers` has the names of the brokers that each of them knows."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.brokers: dict[str, str] = {"a:1": "xy", "b:2": "xy"}
@@ -221,7 +221,7 @@ def test_one_name_server_is_asked_as_long_as_it_answers(monkeypatch: pytest.Monk
 def test_the_name_server_that_knows_most_brokers_is_asked_from_then_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that has just started knows no topic; where it was asked, a stream's was deleted."""
+    """One that has just started knows no topic; a stream that asked it took its own for deleted."""
     there = NameServers(monkeypatch)
     for knows in ("a:1", "b:2", "a:1"):
         there.brokers = {"a:1": "", "b:2": "x"} | {knows: "xy"}
@@ -329,13 +329,13 @@ def test_of_a_broker_that_does_not_tell_bytes_they_are_guessed(
     rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", set[str]())
-    monkeypatch.setattr("cometmq.pipeline.measuring.GET_RANGE_SIZE", 31999)  # As Apache's.
+    monkeypatch.setattr("cometmq.pipeline.measuring.GET_RANGE_SIZE", 31999)  # Unknown to it.
     fill(rocketmq_session, "not-measured", 5)
     found = asked.bounds(["not-measured"])
     guess = [Piece(Queue("not-measured", "broker-a", 0), 0, 5, 5 * ROW_SIZE)]
     assert measured(asked, found.queues, found.addresses, 1 << 20) == guess
     assert fetching.without_bulk == {rocketmq_session.broker}
-    # Neither does one that is away: whoever reads will find it there, or tell.
+    # Nor does one that is away tell them: the read will find it there, or say so.
     assert measured(asked, found.queues, {"broker-a": "127.0.0.1:1"}, 1 << 20) == guess
 
 
@@ -358,7 +358,7 @@ def test_a_range_that_is_not_there_is_data_loss(rocketmq_session: Cluster, asked
 def answers_changed(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[Answer], Answer]
 ) -> list[Answer]:
-    """Let the first answer that has messages be another one."""
+    """Change the first answer that has messages, and note the changed one in the list returned."""
     changed: list[Answer] = []
     receive = wire.Wire.receive
 
@@ -374,13 +374,13 @@ def answers_changed(
 
 
 def without_two(answer: Answer) -> Answer:
-    """Return an answer as it is when the file with its first two messages was just removed."""
+    """Return the answer as if the file with its first two messages had just been removed."""
     first, second, *_ = MessageList(answer.body)
     return answer._replace(body=answer.body[first.size + second.size :])
 
 
 def passing_over_two(answer: Answer) -> Answer:
-    """Return one as it is when the file of its messages was removed and nothing else looked at."""
+    """Return the answer as if its messages' file had been removed, and nothing else looked at."""
     fields = {**answer.fields, "nextBeginOffset": "2"}
     return answer._replace(code=20, remark="MESSAGE_WAS_REMOVING", fields=fields, body=b"")
 
@@ -453,7 +453,7 @@ def test_nothing_is_passed_over_where_a_connection_breaks_at_a_request(
     is_bulk: bool,
     breaks_at: int,
 ) -> None:
-    """It is found broken by sending when the broker was killed with requests unread."""
+    """A send finds the connection broken if the broker was killed with requests unread."""
     if not is_bulk:
         monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
     topic = f"breaking-{is_bulk}-{breaks_at}"
@@ -478,7 +478,7 @@ def test_a_filter_that_cannot_be_read_is_refused(rocketmq_session: Cluster, aske
 
 
 def test_a_pattern_matches_what_is_users_own(rocketmq_session: Cluster, asked: Asked) -> None:
-    """A mirror of `.*` would else copy half transactions, delayed messages and retries."""
+    """Otherwise a mirror of `.*` would copy half transactions, delayed messages and retries."""
     admin = rocketmq_session.admin
     for name in ("a-users", "%RETRY%a-group", "%DLQ%a-group"):
         admin.create_topic(name, queues=1)
@@ -498,12 +498,12 @@ def test_a_topic_that_is_written_to_is_made(rocketmq_session: Cluster, asked: As
 def test_a_topic_of_which_a_name_server_does_not_know_yet_keeps_its_queues(
     rocketmq_session: Cluster,
 ) -> None:
-    """Brokers register with one that has just started when they please."""
+    """Brokers register in their own time with a name server that has just started."""
     rocketmq_session.admin.create_topic("there-all-along", queues=7)
     looks = counting(1)
 
     class Forgetful(Asked):
-        """One that learns of the topic behind the second question for it."""
+        """A name server that knows the topic only after the second question about it."""
 
         def route(self, topic: str) -> Route | None:
             knows = topic == "TBW102" or next(looks) > 2
@@ -524,12 +524,12 @@ def test_a_name_that_no_topic_has_is_refused_without_a_way_that_leads_nowhere(as
 def test_a_topic_whose_brokers_let_nobody_write_is_not_waited_for(
     template_queues: dict[str, int],
 ) -> None:
-    """Whether that is known before it is made, or only then."""
+    """Whether this shows before the topic is created, or only afterwards."""
     address = {"b": "127.0.0.1:1"}
     routes = [None, None, Route(address, {"b": 8}, template_queues), Route(address, {"b": 4})]
 
     class Scripted(Asked):
-        """What a cluster answers whose brokers are for reading alone."""
+        """The answers of a cluster whose brokers allow only reading."""
 
         def route(self, topic: str) -> Route | None:
             assert topic in ("TBW102", "T")
@@ -552,7 +552,7 @@ def test_a_topic_whose_brokers_let_nobody_write_is_not_waited_for(
 def test_a_cluster_is_there_when_one_of_its_brokers_answers(
     rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
 ) -> None:
-    """A name server goes on for two minutes to name brokers that are gone."""
+    """For two minutes, a name server still names brokers that are gone."""
     asked = Asked([rocketmq_session.nameserver], SETTINGS)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nobody = f"127.0.0.1:{gone.getsockname()[1]}"

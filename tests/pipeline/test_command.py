@@ -1,4 +1,4 @@
-"""`cometmq pipeline` up to where Spark begins."""
+"""The commands of `cometmq pipeline`, up to where Spark would start."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToySettings:
-    """Settings of every type."""
+    """The settings of a toy job: texts, a number and a flag."""
 
     nameserver: str = setting("Where.")
     to: str = setting("Whereto.")
@@ -73,7 +73,7 @@ ENDINGS: Mapping[str, PipelineError] = {
 
 
 def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
-    """End as the settings say."""
+    """End in the way that the setting `nameserver` names."""
     if settings.nameserver == "wrong":
         raise OptionError("nameserver: is wrong; write another")
     if settings.nameserver == "half":
@@ -82,7 +82,7 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         report.details["redriven"] = 0
         report.details["last"] = [{"at": datetime(2026, 11, 21, 12), "key": None}]
         raise PipelineError("it went away")
-    if settings.nameserver in ("shut", "passed"):  # Of one batch no row was wanted.
+    if settings.nameserver in ("shut", "passed"):  # `passed` read a batch, and no row.
         report = run.report_of("toy")
         report.rows, report.batches = {"shut": (7, []), "passed": (0, [0])}[settings.nameserver]
         raise OptionError("topic: t: none of its brokers allows writing")
@@ -90,7 +90,7 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         raise PipelineError("it is away")
     if settings.nameserver in ENDINGS:
         raise ENDINGS[settings.nameserver]
-    if settings.nameserver.startswith("refused"):  # As Spark says it.
+    if settings.nameserver.startswith("refused"):  # In Spark's words.
         run.report_of("toy").rows = 7
         said = RefusedError("127.0.0.1:9", int(settings.nameserver.partition("-")[2]), "no")
         raise ours(RuntimeError(f"it\ncometmq.pipeline.errors.RefusedError: {said}\n\tat x"))
@@ -106,7 +106,7 @@ TOY = Job("toy", ToySettings, toy, "A toy.")
 
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
-    """Runs the toy without a session."""
+    """Run jobs without a session of Spark."""
 
     def without_spark(job: Job, settings: Any, run: Run, *_: object) -> Report:
         return job.function(None, settings, run)  # type: ignore[arg-type]  # the toy wants none
@@ -118,8 +118,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
 def test_a_job_goes_on_where_nobody_reads_what_it_says(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind `| head`; that is no failure, nor a finding."""
-    del runner  # It is the job's function that is wanted.
+    """As with `| head`: that is neither a failure nor a finding."""
+    del runner  # Only its patch of `run_in_session` is needed.
     with ExitStack() as until:
         for name in ("stdout", "stderr"):
             reading, writing = os.pipe()
@@ -146,10 +146,10 @@ def test_a_job_goes_on_where_nobody_reads_what_it_says(
         (["--nameserver", "away"], 3),
         (["--nameserver", "without-java"], 3),
         (["--nameserver", "damaged"], 3),
-        (["--nameserver", "shut"], 3),  # What was written before is no wrong command's.
+        (["--nameserver", "shut"], 3),  # A wrong command would have written nothing.
         (["--nameserver", "passed"], 3),
         (["--nameserver", "shut", "--dry-run"], 2),
-        (["--nameserver", "crash"], 3),  # And not 1, which says that it ran to its end.
+        (["--nameserver", "crash"], 3),  # Not 1, which says that it ran to its end.
     ],
 )
 def test_the_exit_status_says_how_a_job_ended(
@@ -228,12 +228,12 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
         (TOY, ["-n", "away"], "Nothing was done; start it again."),
         (TOY, ["-n", "half"], "If started again, it continues where it was."),
         (replace(TOY, goes_on=False), ["-n", "half"], "If started again, it starts over."),
-        (TOY, ["-n", "without-java"], "toy: Java was not found"),  # Starting again mends none.
+        (TOY, ["-n", "without-java"], "toy: Java was not found"),  # Starting again is no help.
         (TOY, ["-n", "shut"], "If started again, it continues where it was."),
         (replace(TOY, goes_on=False), ["-n", "shut"], "none of its brokers allows writing"),
         (TOY, ["-n", "refused-16"], "until its credentials change or may do more."),
         (TOY, ["-n", "refused-1"], "If started again, it continues where it was."),
-        (TOY, ["-n", "held"], "toy: path: a: archive is at work there"),  # It says when to start.
+        (TOY, ["-n", "held"], "toy: path: a: archive is at work there"),  # The error says when.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
         (TOY, ["-n", "damaged"], "toy: a is damaged: put it back"),
@@ -352,7 +352,7 @@ MISTAKES = {
 def test_a_mistake_is_told_before_spark_is_started(
     monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    """Starting it takes half a minute on a busy machine."""
+    """Starting Spark takes half a minute on a busy machine."""
     monkeypatch.setattr(command, "run_in_session", pytest.fail)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     arguments = [
@@ -406,7 +406,7 @@ def test_that_spark_is_not_installed_is_told_in_one_line(
         ("0 seconds", True),
         ("5 bananas", False),
         ("5seconds", False),
-        ("1 month", False),  # Of which Spark does not know how long it is.
+        ("1 month", False),  # Spark does not know how long that is.
         ("-1 second", False),
         ("1 minute bananas", False),
         ("", False),
@@ -442,7 +442,7 @@ def test_windows_are_looked_at_before_spark_is_started(given: dict[str, Any], sa
 
 
 WRONG = {"str": 5, "int": "5", "float": "0.5", "bool": "false", "tuple[str, ...]": "f:g"}
-"""A value of another type, by the type of a setting."""
+"""For each type of a setting, a value of another type."""
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -460,7 +460,7 @@ def test_a_setting_of_another_type_is_refused_by_its_name(job: str) -> None:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_setting_that_says_nothing_is_refused_by_its_name(job: str) -> None:
-    """As where a variable of a shell is not set: of SQL Spark would say so half a minute later."""
+    """As from an unset shell variable; about SQL, Spark would complain half a minute later."""
     settings = import_module(JOBS[job]).JOB.settings
     declared = [each for each in fields(settings) if str(each.type) == "str"]
     needed = {each.name: "x" for each in declared if each.default is MISSING}
@@ -492,7 +492,7 @@ def test_each_of_several_texts_is_one() -> None:
 def test_more_rows_than_java_can_count_are_refused_before_spark_is_started(
     monkeypatch: pytest.MonkeyPatch, line: str, name: str
 ) -> None:
-    """Who wants to see all of them would be told behind hours of work."""
+    """Users who ask for all of them would otherwise be told after hours of work."""
     monkeypatch.setattr(command, "run_in_session", pytest.fail)
     done = CliRunner().invoke(program, ["pipeline", *line.split(), f"--{name}", str(1 << 31)])
     assert done.exit_code == 2, done.output
@@ -512,7 +512,7 @@ NUMBERS = {
     "archive-compact --archive a": ("file-size", "batch-size"),
     "archive-vacuum --archive a": ("older-than-hours",),
 }
-"""The numbers that jobs are told."""
+"""The options of each job that are numbers or sizes."""
 
 
 def test_no_number_of_a_job_is_left_out() -> None:
@@ -544,7 +544,7 @@ def test_a_report_covers_queues_from_the_first_to_the_last_that_was_read() -> No
     said = report.document()["offsets"]
     assert as_json(said) == '{"a": {"b": {"0": [0, 1]}}, "t": {"b": {"2": [0, 9], "10": [5, 12]}}}'
     assert report.document()["bytes"] is None
-    for size in (None, 3, 4):  # Spark says `None` of no rows.
+    for size in (None, 3, 4):  # Spark says `None` for no rows.
         report.count_bytes(size)
     assert report.document()["bytes"] == 7
 
@@ -618,7 +618,7 @@ def test_a_spark_that_cannot_be_started_is_told_in_one_line(
 def test_what_cannot_be_checked_of_a_store_by_uri_is_told_before_spark_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also who calls the function learns it from its settings."""
+    """Callers of the function are told as well, by its settings."""
     said = "check: checkpoint and index are for local stores only; for one by URI write log,blocks"
     with pytest.raises(OptionError, match=said):
         AuditSettings(store="hdfs://host/store")
@@ -700,7 +700,7 @@ def test_a_mirror_does_not_copy_its_copies(
 
 
 def spellings(address: str) -> list[str]:
-    """Other ways to write a name server."""
+    """Return other ways to write the address of a name server."""
     port = address.rpartition(":")[2]
     return [f"localhost:{port}", f"{address};{address}", f"127.0.0.1:1,{address}"]
 
@@ -741,7 +741,7 @@ def test_a_mirror_knows_its_own_cluster_however_it_is_written(
 def test_a_mirror_makes_no_copy_whose_name_cannot_be(
     monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path
 ) -> None:
-    """Which names a pattern matches, a name server says."""
+    """Only a name server can say which topics a pattern matches."""
     rocketmq_session.admin.create_topic(f"there-{'x' * 120}", queues=1)
     monkeypatch.setattr(command, "run_in_session", pytest.fail)
     here = rocketmq_session.nameserver
@@ -783,7 +783,7 @@ AWAY = (
 def test_a_cluster_that_is_away_is_told_before_spark_is_started(
     monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path, line: str
 ) -> None:
-    """Also that to write to, and of a stream that has begun: of its topic nobody asks then."""
+    """Also the cluster to write to, and that of a stream that has begun (no topic is asked for)."""
     pauses: list[float] = []
     monkeypatch.setattr("cometmq.pipeline.retrying.time.sleep", pauses.append)
     monkeypatch.setattr(command, "run_in_session", pytest.fail)
@@ -798,7 +798,7 @@ def test_a_cluster_that_is_away_is_told_before_spark_is_started(
     done = CliRunner().invoke(program, ["pipeline", *given.split()])
     assert done.exit_code == 3, done.output
     assert nobody in done.stderr
-    assert pauses  # It may be starting just now.
+    assert pauses  # The cluster may just be starting.
     assert done.stderr.endswith("Nothing was done; start it again.\n")
     assert [each.name for each in tmp_path.iterdir()] == ["begun"]
 
@@ -823,7 +823,7 @@ def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(
 def test_a_beginning_that_cannot_be_is_told_of_a_stream_that_has_begun(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: str
 ) -> None:
-    """It says nothing any more, and so nothing that it seems to say."""
+    """`--start` has no effect by then, whatever it seems to ask for."""
     monkeypatch.setattr(command, "run_in_session", pytest.fail)
     (tmp_path / "_checkpoint" / "offsets").mkdir(parents=True)
     (tmp_path / "_checkpoint" / "offsets" / "0").touch()
@@ -834,7 +834,7 @@ def test_a_beginning_that_cannot_be_is_told_of_a_stream_that_has_begun(
 
 
 def test_settings_of_a_stream_are_refused_by_their_own_names() -> None:
-    """Who writes them in Python has not written the options of the source."""
+    """A caller who sets them in Python has not written the options of the source."""
     for wrong, said in (
         ({"start": "erliest"}, "start: 'erliest' is not earliest"),
         ({"max_rows": -1}, "max-rows: '-1' is no"),
@@ -847,7 +847,7 @@ def test_settings_of_a_stream_are_refused_by_their_own_names() -> None:
 
 
 class Said:
-    """What Spark says of one batch."""
+    """Spark's progress report about one batch."""
 
     def __init__(self, document: dict[str, Any], read: list[int]) -> None:
         self.document = {"timestamp": f"at {document['batchId']}", **document}
@@ -865,19 +865,19 @@ class Said:
 
 
 def saying(*documents: dict[str, Any]) -> Any:
-    """Return as much of a stream of Spark's as says this of its batches."""
+    """Return as much of a Spark stream as it takes to report these batches."""
     said = [Said(each, []) for each in documents]
     return SimpleNamespace(recentProgress=lambda: said)
 
 
 class Query:
-    """A stream that has run 300 batches of 10 rows: Spark keeps but the last hundred of them."""
+    """A stream of 300 batches of 10 rows; Spark keeps only the reports of the last hundred."""
 
     def __init__(self, error: Exception | None) -> None:
         self.batches = 0
         self.error = error
         self.read: list[int] = []
-        """Of which batches it was read what Spark says."""
+        """The batches whose reports were read."""
 
     def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802  # Spark's name
         self.batches += 50
@@ -886,7 +886,7 @@ class Query:
         return self.batches == 300
 
     def stop(self) -> None:
-        """It has ended by itself."""
+        """Do nothing: it ends by itself."""
 
     @property
     def _jsq(self) -> Query:
@@ -926,13 +926,13 @@ def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
         run.watch(query, report)  # type: ignore[arg-type]  # As much of one as is asked.
     assert (report.rows, len(report.batches)) == (3000, 300)
     assert report.details == {"late_rows": 600, "lost": 1200, "misfits": 900, "windows_open": 5}
-    # With thousands of queues that is a megabyte of each, and was read five times a second.
+    # With thousands of queues a report is a megabyte; it used to be read five times a second.
     assert sorted(query.read) == list(range(300))
 
 
 @pytest.mark.spark
 def test_what_ends_a_stream_is_a_failure_also_of_its_first_batch() -> None:
-    """A checkpoint has begun by then, and a wrong command says that nothing was changed."""
+    """A checkpoint has begun by then; the status of a wrong command says that nothing changed."""
     errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
     said = "cometmq.pipeline.errors.OptionError: topic: t: none of its brokers allows writing"
 
@@ -956,7 +956,7 @@ def offsets(end: int) -> str:
 def test_how_far_a_batch_is_behind_is_said_where_it_is_known(
     latest: str, behind: dict[str, int]
 ) -> None:
-    """Of one that is repeated behind a stop Spark does not ask, and writes null."""
+    """Spark asks for no latest offset for a batch repeated after a stop, and writes null."""
     pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
     progress: dict[str, Any] = {
         "batchDuration": 1000,
@@ -1044,7 +1044,7 @@ def test_java_is_taken_from_java_home_first(tmp_path: Path) -> None:
 def test_what_fix_java_made_is_taken_where_java_home_is_no_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
-    """Else the error would send to `doctor --fix-java` again and again."""
+    """Otherwise the error would recommend `doctor --fix-java` again and again."""
     monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "fixed")
     java_home(tmp_path / "fixed", "17.0.9")
     java_home(tmp_path / "old", "1.8.0_392")
@@ -1064,7 +1064,7 @@ def test_a_java_that_is_too_old_says_what_to_do(
 def test_a_java_that_cannot_begin_is_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says why on stdout, as without memory, or in a folder that was removed."""
+    """Java says why on stdout, such as too little memory, or a removed working folder."""
     monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "none")
     program = java_home(tmp_path / "jdk", "17") / "bin" / "java"
     program.write_text("#!/bin/sh\necho Could not reserve enough space\nexit 1\n")
@@ -1094,7 +1094,7 @@ def test_the_shim_leaves_out_the_one_argument_that_a_small_java_cannot_take(
 
 
 def java_home(home: Path, version: str) -> Path:
-    """Make a Java that says its version, and shows its arguments."""
+    """Make a fake Java that prints its version if asked for it, and else its arguments."""
     program_path = home / "bin" / "java"
     program_path.parent.mkdir(parents=True)
     program_path.write_text(
@@ -1201,7 +1201,7 @@ LATE = "[STREAM_FAILED] it\nPython worker failed to connect back.\n\tat x"
 
 
 class Writer:
-    """As much of Spark's writer of a stream as `run_batches` uses; each start has its query."""
+    """As much of Spark's stream writer as `run_batches` uses; each start returns the next query."""
 
     def __init__(self, queries: list[Query]) -> None:
         self.queries = queries
@@ -1227,7 +1227,7 @@ def test_a_python_process_that_is_late_is_waited_for_again(
             return None
 
         def __init__(self, *_: object) -> None:
-            """Want no Spark."""
+            """Need no Spark."""
 
         def exists(self, *names: str) -> bool:
             del names

@@ -1,4 +1,4 @@
-"""Conditions of Spark leave out what fails them, and nothing else. No session is needed."""
+"""The conditions that Spark hands down leave out only what fails them. No session is needed."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ UNKNOWN: Final = (
     In(("n",), (3, None)),
     In(("n",), ()),
 )
-"""Of which no range is known."""
+"""Conditions from which no range of numbers follows."""
 
 RECORDS: Final = tuple(product(("T", "U", "Ü"), (0, 1, 2)))
-"""The topic and the queue of each; stored a millisecond after another, 256 bytes apart."""
+"""The topic and queue of each record; they are stored a millisecond and 256 bytes apart."""
 
 
 def stored() -> bytes:
-    """Return records that stand one behind the other from 1,024 on in a log."""
+    """Return records that follow one another in a log, from offset 1,024 on."""
     made = bytearray()
     for number, (topic, queue_id) in enumerate(RECORDS):
         name = topic.encode()

@@ -1,7 +1,7 @@
 """`mirror` and `replay` write with `inOrder`.
 
-Our broker keeps the order of a connection whatever is under way on it, so the order of copies there
-does not show that it was asked for. Apache's does not.
+Our broker keeps the order of a connection however many requests are under way on it, so the order
+of its copies does not show that `inOrder` was given. Apache's broker does not keep it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 @pytest.fixture
 def written_with(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What writes to a cluster were told, one after the other."""
+    """The options of each write to a cluster, in order."""
     told: list[dict[str, Any]] = []
 
     def note(kind: type[Any]) -> None:

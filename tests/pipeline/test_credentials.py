@@ -1,4 +1,4 @@
-"""Jobs and clusters that answer nobody but those who sign, over TLS."""
+"""Jobs and clusters that answer only signed requests over TLS."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def there(rocketmq_session: Running, certificate: Path) -> Iterator[Guarded]:
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What commands would run their jobs with."""
+    """The settings with which commands would run their jobs."""
     found: list[Any] = []
 
     def without_spark(job: Job, settings: Any, *_: object) -> Report:
@@ -118,7 +118,7 @@ def test_another_secret_is_refused_and_shown_nowhere(
 def test_another_secret_is_refused_before_spark_is_started(
     there: Guarded, settings: list[Any], monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    """Of `mirror` that of the cluster that is written to; name servers of Apache's ask nobody."""
+    """For `mirror`, that of the cluster that is written to. Apache's name servers check none."""
     given, variable = there.arguments(), "COMETMQ_SECRET_KEY"
     if line.startswith("mirror"):
         line, variable = line.replace("UNGUARDED", there.nameserver), "COMETMQ_TO_SECRET_KEY"
@@ -135,7 +135,7 @@ def test_another_secret_is_refused_before_spark_is_started(
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Path:
-    """A certificate that signed none of the fronts'."""
+    """A certificate by which that of the fronts cannot be verified."""
     return make_certificate(tmp_path)
 
 
@@ -149,14 +149,14 @@ def test_a_certificate_that_is_refused_ends_a_job_at_once(
     said = f"the certificate of {there.nameserver} is refused: self-signed certificate; --tls-ca"
     assert said in done.stderr
     assert f", now {stranger}, must" in done.stderr
-    assert time.monotonic() - begun < 5  # Trying again took six seconds and more.
+    assert time.monotonic() - begun < 5  # Retries take six seconds and more.
     assert settings == []
 
 
 def test_a_server_that_speaks_no_tls_is_told_so(
     there: Guarded, settings: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked again: one that is being started may close connections, too."""
+    """It is asked again, as a server that is just starting may close connections, too."""
 
     def at_once(_: float) -> None:
         pass
@@ -220,7 +220,7 @@ def test_each_cluster_of_a_job_has_its_credentials(name: str) -> None:
         for part in ("access-key", "secret-key-file", "tls", "tls-ca"):
             assert f"--{option}{part}" in done.output
         assert f"COMETMQ_{each.upper()}SECRET_KEY" in " ".join(done.output.split())
-    assert "secret-key " not in done.output  # Which all users would see.
+    assert "secret-key " not in done.output  # Other users would see it.
 
 
 MISTAKES = {
@@ -255,7 +255,7 @@ VARIABLES = {
 
 @pytest.mark.parametrize("given", VARIABLES)
 def test_half_a_credential_is_told_where_it_was_said(given: str) -> None:
-    """Who has it in the environment did not write the option."""
+    """Users who have it in the environment did not write the option."""
     variable, said = VARIABLES[given]
     done = CliRunner().invoke(program, ["pipeline", *given.split()], env={variable: SECRET})
     assert done.exit_code == 2, done.output
@@ -305,7 +305,7 @@ def test_groups_of_a_guarded_cluster_are_known(
 def test_a_machine_without_the_file_of_certificates_is_told_so(
     there: Guarded, tmp_path: Path
 ) -> None:
-    """Where a job begins it was looked for; executors are other machines."""
+    """The job looked for it where it began, but executors are on other machines."""
     file = tmp_path / "certificate.pem"
     file.write_text(Path(there.credentials.tls_ca).read_text())
     settings = Settings(tls=True, tls_ca=str(file))
