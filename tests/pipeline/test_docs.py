@@ -1,4 +1,4 @@
-"""What the pages show of Spark is what happens."""
+"""The examples of Spark on the pages do what the pages say."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 
 def examples(page: str) -> list[str]:
-    """What a page shows of Spark."""
+    """Return the Python examples of a page."""
     text = (REPOSITORY / page).read_text()
     shown = re.findall(r"^```py\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert shown
@@ -115,7 +115,7 @@ def test_the_examples_of_a_page_run_one_after_the_other(
     names: dict[str, object] = {"__name__": page}
     for code in shown:
         code = code.replace("127.0.0.1:9876", rocketmq_session.nameserver)
-        # The JVM was started elsewhere, and a relative path is its.
+        # The JVM was started elsewhere, and takes relative paths from there.
         code = code.replace('"checkpoint"', repr(str(tmp_path / "checkpoint")))
         exec(compile(code, page, "exec"), names)
     assert "paid" in capfd.readouterr().out

@@ -1,4 +1,4 @@
-"""The doctor: each finding as soon as it is there, and an end to all that it waits for."""
+"""The doctor tells each finding as soon as it has it, and waits for nothing without a limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REAL_BROKER = vars(doctors)["_broker"]
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have two packages, no Java, and a round trip without Spark and broker."""
+    """Pretend two packages, no Java, and a round trip without Spark and broker."""
 
     def no_java() -> Java:
         raise JavaError("Java was not found")
@@ -207,7 +207,7 @@ def test_a_java_that_cannot_be_put_into_place_is_told(tmp_path: Path) -> None:
 def test_a_signal_takes_along_what_was_started(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Its broker went on for ever."""
+    """Its broker used to go on for ever."""
     ended: list[str] = []
 
     @contextmanager
@@ -218,7 +218,7 @@ def test_a_signal_takes_along_what_was_started(
             ended.append("broker")
 
     def passed_over(*_: object) -> None:
-        """Without a handler of the doctor's own nothing is raised, and no test is ended."""
+        """Do nothing, so that without a handler of the doctor's own no test is ended."""
 
     monkeypatch.setattr(doctors, "_broker", broker)
     twice = f"import os; [os.kill(os.getppid(), {int(number)}) for _ in range(2)]"
@@ -247,7 +247,7 @@ def test_a_benchmark_says_that_there_is_no_java(name: str, tmp_path: Path) -> No
         check=False,
     )
     assert "JavaError: Java was not found" in ended.stderr.splitlines()[-1]
-    assert not list(tmp_path.iterdir())  # No broker was started in front of it, nor left.
+    assert not list(tmp_path.iterdir())  # No broker was started before that, nor left.
 
 
 def test_a_session_without_spark_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def what_there_is(tables: Tables, folder: Path) -> tuple[object, object]:
 def dry(
     tables: Tables, folder: Path, job: Callable[..., Report], settings: object
 ) -> dict[str, Any]:
-    """Run a job so, see that nothing has changed, and return its report."""
+    """Run a job dry, check that nothing has changed, and return its report."""
     before = what_there_is(tables, folder)
     report = job(tables.spark, settings, Run(dry_run=True))
     assert what_there_is(tables, folder) == before

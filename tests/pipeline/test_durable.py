@@ -1,4 +1,4 @@
-"""What archives and notes are on the disk before something else goes by them, or is removed."""
+"""Archives and notes are on the disk before anything relies on them, or is removed for them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 
 class Disk:
-    """What a power cut now would leave: files by content, and folders by their names."""
+    """What a power cut now would leave: files and folders as they were last synced."""
 
     def __init__(self) -> None:
         self._synced: dict[int, Any] = {}
 
     def fsync(self, descriptor: int) -> None:
-        """Note what a file or folder is at this moment."""
+        """Note the present state of a file or the names in a folder."""
         found = os.fstat(descriptor)
         is_folder = stat.S_ISDIR(found.st_mode)
         self._synced[found.st_ino] = (
@@ -46,7 +46,7 @@ class Disk:
         )
 
     def lacks(self, root: Path, *places: Path) -> list[str]:
-        """Return what of these files and folders is not as it is, or not reached from above."""
+        """Return what a power cut would change, lose or cut off of these files and folders."""
         every = [each for place in places for each in (place, *_below(place))]
         every += [each for place in places for each in place.parents if root in each.parents]
         return sorted({str(each.relative_to(root)) for each in every if not self._has(each)})
@@ -105,14 +105,15 @@ def test_a_batch_and_where_it_ends_are_on_the_disk_before_its_manifest_and_that_
         ArchiveSettings(nameserver=nameserver, topic="on-the-disk", to=str(root), max_rows=2),
     )
     assert archive_compact(spark, CompactSettings(archive=str(root))).details["batches_merged"] == 2
-    # Whose checkpoint it is, two batches with their manifests, and the merged one's and its end.
+    # The note of the checkpoint; both batches before and after their manifests are written; the
+    # merged batch before and after its own; and that batch before the first one is removed.
     assert lacking == [[]] * 8
 
 
 def test_which_stream_a_mirror_is_and_how_far_it_came_outlasts_a_power_cut(
     spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path, disk: Disk
 ) -> None:
-    """As another one it would send all again, and the other cluster would have that twice."""
+    """As another stream it would send everything again, and the other cluster have it twice."""
     Tables(spark, rocketmq_session).fill("mirrored-on-the-disk", 1)
     nameserver, checkpoint = rocketmq_session.nameserver, tmp_path / "new" / "checkpoint"
     settings = MirrorSettings(
@@ -134,7 +135,7 @@ def test_what_windows_have_reckoned_is_on_the_disk_before_their_batch_is_done(
     disk: Disk,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Spark writes a version for each batch, and could go on from no other."""
+    """Spark writes a version of the state for each batch, and can continue from no other."""
     Tables(spark, rocketmq_session).fill("reckoned", 4)
     checkpoint = tmp_path / "new" / "checkpoint"
     settings = AggregateSettings(
@@ -156,8 +157,8 @@ def test_what_windows_have_reckoned_is_on_the_disk_before_their_batch_is_done(
 
     monkeypatch.setattr(durable, "fsync", fsync)
     batches = aggregate(spark, settings).batches
-    assert len(batches) > 1  # How many, the queues say that the messages came to.
-    # One file a partition, of which a session has as many as it was made with.
+    assert len(batches) > 1  # How many depends on the queues that got the messages.
+    # Each version has one file for each partition of the session.
     assert list(dict.fromkeys(early)) == [(str(batch + 1), True) for batch in batches]
     assert disk.lacks(tmp_path / "new", checkpoint / "state") == []
 

@@ -1,4 +1,4 @@
-"""Folders of jobs: those that are none, and files of JSON in them that are damaged."""
+"""Folders of jobs: paths that cannot be one, what a job must not replace, and damaged JSON."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_file_system_that_is_not_there_is_told_in_a_line_with_what_to_do(
     for path in (nobody, "hdfs://nobody.invalid:8020/to"):
         with pytest.raises(PipelineError) as caught:
             Folder(spark, path).names()
-        assert not isinstance(caught.value, OptionError)  # It may be there soon.
+        assert not isinstance(caught.value, OptionError)  # The server may be there soon.
         assert re.fullmatch(
             rf"path: {path}: its file system cannot be reached \(.*(refused|nobody\.invalid)\S*\);"
             " check that host and port are right and a server is running there",

@@ -1,4 +1,4 @@
-"""A disk that is full, as Spark and the kernel tell of it."""
+"""A full disk, as Spark and the kernel report it, and how files are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_file_that_is_replaced_stays_as_it_was_but_for_its_text(tmp_path: Path
 def test_what_cannot_be_replaced_is_written_to_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that is mounted, say, as into a container, and a name that may not be longer."""
+    """Such as a file mounted into a container, or one whose name is as long as names may be."""
     path = tmp_path / ("r" * 255)
     path.write_text("earlier")
     durable.write_whole(path, "later")
@@ -170,13 +170,13 @@ def test_what_a_shell_has_opened_is_written_to_as_it_is(tmp_path: Path) -> None:
         for number, name in enumerate((link, folder / str(file.fileno())), start=2):
             durable.write_whole(name, "said")
             file.seek(0)
-            assert file.read() == "said" * number  # What stood there before stays.
+            assert file.read() == "said" * number  # What was there before stays.
 
 
 def test_what_goes_to_stdout_behind_a_report_that_went_there_does_not_stand_over_it(
     tmp_path: Path,
 ) -> None:
-    """The summary of a job does, with `> log --report /dev/stdout`."""
+    """As a job's summary does with `> log --report /dev/stdout`."""
     with (tmp_path / "log").open("wb", buffering=0) as file:
         file.write(b"before, ")
         durable.write_whole(Path(f"/proc/self/fd/{file.fileno()}"), "said, ")

@@ -1,4 +1,4 @@
-"""Functions of Python for SQL: where they are found, and what type they have."""
+"""Python functions for SQL: where they are found, and what type they have."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ value = 3
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Write modules into the working directory; returns the name of each."""
+    """Write modules into the working directory, and return the name of each."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     names: list[str] = []
@@ -109,7 +109,7 @@ def test_a_module_that_cannot_be_imported_says_why(module: Callable[[str], str])
 
 
 def test_a_module_is_looked_for_without_being_run(module: Callable[[str], str]) -> None:
-    """What is said by a text of `udf`'s type needs a Spark that runs."""
+    """A module may need Spark to be running: `udf` does, if its type is given as a text."""
     look_for_modules([f"{module('1 / 0')}:f"])
 
 

@@ -1,4 +1,4 @@
-"""Whole jobs on clusters that answer nobody but those who sign, over TLS."""
+"""Whole jobs on clusters that answer only signed requests over TLS."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_mirror_gets_into_both_of_its_clusters(
 
 @pytest.mark.slow
 def test_a_secret_is_in_no_file_and_no_line(tables: Tables, here: Guarded, tmp_path: Path) -> None:
-    """The log of events is what Spark's UI shows: plans, settings, tasks and their errors."""
+    """The event log has what Spark's UI shows: plans, settings, tasks and their errors."""
     tables.fill("secretive", 5)
     (tmp_path / "events").mkdir()
     arguments = [sys.executable, "-m", "cometmq.admin", "pipeline", "transform", *here.arguments()]

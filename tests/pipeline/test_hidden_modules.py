@@ -1,4 +1,4 @@
-"""Files of the working directory that are named like modules of Python's own library."""
+"""Files in the working directory that are named like modules of Python's standard library."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_only_functions_of_the_users_have_processes_look_in_the_working_director
     assert started() == 7
     with processes_for(SimpleNamespace(udf=functions)):
         assert (started() == 7) is hides
-    assert started() == 7  # What else this process starts is as before.
+    assert started() == 7  # Processes started later are as before.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who holds a folder: one run at a time, and a killed one leaves nothing that has to be cleaned."""
+"""One run at a time holds a folder, and a killed run leaves nothing to clean up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cometmq.pipeline.jobs.writable import require_folder
 
 
 class Plain(Folder):
-    """A folder without Spark; of another file system, it has no path here."""
+    """A folder without Spark; with `local=None` it is one of another file system."""
 
     def __init__(self, path: Path, local: str | None = "") -> None:
         self.path = str(path)
@@ -32,11 +32,11 @@ class Plain(Folder):
 
     @property
     def local_path(self) -> str | None:
-        """Where it is among this machine's files."""
+        """Its path on this machine."""
         return self._local
 
     def require_writable(self) -> None:
-        """Refuse one that could not be written to."""
+        """Refuse a folder that cannot be written to."""
         require_folder("path", self.path)
 
 
@@ -56,7 +56,7 @@ def test_a_second_run_is_refused_and_told_who_the_first_one_is(tmp_path: Path) -
 def test_a_full_disk_lets_a_run_have_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it writes next tells of the disk; and `archive-vacuum` makes room on it."""
+    """What the run writes next will report the disk; and `archive-vacuum` makes room on it."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -187,7 +187,7 @@ def test_a_killed_run_holds_nothing_any_more(tmp_path: Path) -> None:
                 pytest.fail("two have it")
         finally:
             process.kill()
-    assert [each.name for each in tmp_path.iterdir()] == [BATCHES]  # Which holds nothing.
+    assert [each.name for each in tmp_path.iterdir()] == [BATCHES]  # The file alone holds nothing.
     with held(Run(), "archive", (folder, BATCHES)):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -200,14 +200,14 @@ def test_a_folder_that_is_held_is_found_without_spark(tmp_path: Path) -> None:
         for path in (str(folder), f"file:{folder}", f"file://{folder}/", f"{folder}/"):
             with pytest.raises(HeldError, match=rf"^path: {path}: archive \(process {os.getpid()}"):
                 refuse_held([(str(tmp_path), BATCHES), (path, BATCHES)])
-        # Another file system's, and those that nobody holds.
+        # A folder of another file system, and folders that nobody holds.
         refuse_held([(f"s3a:{folder}", BATCHES), ("", BATCHES), (str(folder), STREAM)])
     refuse_held([(str(folder), BATCHES)])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_who_only_looks_keeps_no_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looking = (tmp_path / STREAM).open("w")  # A kill left it.
+    looking = (tmp_path / STREAM).open("w")  # A killed run left it.
     fcntl.flock(looking, fcntl.LOCK_SH)
 
     def sleep(_seconds: float) -> None:
@@ -266,7 +266,7 @@ def test_a_dry_run_is_not_refused_before_it_either(
 
 
 def test_where_nothing_can_be_written_says_so_with_what_to_do() -> None:
-    """Where root may do all, the kernel's own folders take no file all the same."""
+    """Even root, who may do everything, can put no file into the kernel's own folders."""
     said = r"^path: /proc/x: nothing can be written there \(.+\); choose another folder$"
     if os.geteuid():
         said = "^path: /proc/x: no permission to write to /proc$"
