@@ -1,4 +1,4 @@
-"""A Java that ends under a job is told of in one line."""
+"""A job whose Java ends says so in one line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def java(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """What passes for Java: it ends as soon as its stdin does, with status 5."""
+    """A stand-in for Java: it ends as soon as its stdin does, with status 5."""
     process = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(5)"], stdin=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""What Spark's Python processes tell of closed sockets is left out; what is real is not."""
+"""What Spark's processes say about closed sockets and the like is left out; real errors are not."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ ZeroDivisionError: division by zero
 
 
 def shown(*chunks: str) -> str:
-    """What goes on of chunks, once it has started."""
+    """Return what the sieve passes on of the chunks, once Java has started."""
     sieve = Sieve()
     sieve.holds_half_lines = False
     return (b"".join([sieve.sift(each.encode()) for each in chunks]) + sieve.end()).decode()
@@ -97,7 +97,7 @@ def test_one_that_is_cut_off_by_the_end_is_left_out(noise: str) -> None:
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A folder in which sockets may have names: those have 108 bytes at most."""
+    """A folder short enough for the paths of sockets, which have at most 108 bytes."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
         yield Path(name)
 
@@ -118,7 +118,7 @@ def test_what_a_daemon_of_pyspark_tells_of_closed_sockets_is_left_out(short_path
     assert daemon.stderr is not None
     path = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big")).decode()
     told = b""
-    for flags in (0, socket.MSG_PEEK):  # Where all that came is read, its end is no reset.
+    for flags in (0, socket.MSG_PEEK):  # If all that came is read, the end is no reset.
         with socket.socket(socket.AF_UNIX) as worker:
             worker.connect(str(short_path / path))
             worker.recv(4, flags)
@@ -143,14 +143,14 @@ def test_those_of_processes_that_write_at_once_are_left_out() -> None:
     "real",
     [
         REAL,
-        # By the same way through PySpark, but another error.
+        # The same way through PySpark, but another error.
         HEADER + DAEMON + "MemoryError\n",
         HEADER + DAEMON + "OSError: [Errno 28] No space left on device\n",
         # A closed socket, but somebody else's.
         f'{HEADER}  File "/me/cometmq/pipeline/wire.py", line 3, in read\n    x()\n{RESET}',
         HEADER + DAEMON + f'  File "/me/orders.py", line 7, in amount\n    x()\n{BROKEN}',
         HEADER + '  File "/a/lib/socket.py", line 7, in send\n    x()\n' + BROKEN,
-        # Chained to one that would be noise alone, and one that is chained to it.
+        # Chained to a traceback that would be noise by itself, and the other way round.
         STOPPED + MEANWHILE + REAL,
         REAL + MEANWHILE + IDLE,
         "    indented\n\n    lines\n",

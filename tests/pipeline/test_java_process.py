@@ -1,4 +1,4 @@
-"""What Java writes as it starts: noise is left out, and nothing else."""
+"""What Java writes as it starts: only noise is left out. And signals as it starts and ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ no newline at the end"""
 
 
 def passed_on(*chunks: str, starts_after: int = -1) -> str:
-    """What is shown of chunks that Java writes; behind one of them it has started."""
+    """Return what is shown of Java's chunks; Java has started after chunk `starts_after`."""
     read, write = os.pipe()
     shown, to = os.pipe()
     stderr = Stderr(read, to)
@@ -81,7 +81,7 @@ def test_what_a_signal_raises_waits_until_java_is_known(number: int) -> None:
     def start() -> None:
         with signals_held():
             os.kill(os.getpid(), number)
-            os.kill(os.getpid(), number)  # It is part of the first, as of `timeout`'s.
+            os.kill(os.getpid(), number)  # Part of the first, as with `timeout`.
             passed.append(number)
 
     before = signal.signal(number, stop)
@@ -119,7 +119,7 @@ sys.exit(3)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_java_ends_changes_no_status_and_says_nothing(number: int) -> None:
-    """That takes seconds; a Ctrl-C ended in a traceback, a SIGTERM in a status of its own."""
+    """Java takes seconds to end; a Ctrl-C used to give a traceback, a SIGTERM another status."""
     process = subprocess.Popen([sys.executable, "-c", ENDING], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     assert process.stderr.readline() == "ending\n"

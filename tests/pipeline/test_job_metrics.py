@@ -61,7 +61,7 @@ def test_a_scrape_shows_the_batch_that_is_over_and_what_is_not_read_yet(
     with served(run, 0) as given:
         assert given is not None
         port = given
-        assert scrape(port) == {}  # It has not begun.
+        assert scrape(port) == {}  # The job has not begun.
         archive(spark, settings, run)
         last = scrape(port)
     job = (("job", "archive"),)

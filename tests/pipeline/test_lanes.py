@@ -1,4 +1,4 @@
-"""Tests of what a task sends to a broker that answers as a script says."""
+"""What a task sends to a broker whose answers are scripted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COORDINATES = ("source_topic", "source_broker", "source_queue_id", "source_offse
 
 
 class Broker:
-    """Answers what `code_of` says to each request, once `held` of them wait for an answer."""
+    """Answers each request with the code of `code_of`, once `held` of them wait for an answer."""
 
     def __init__(self, code_of: Callable[[int], int], held: int) -> None:
         self._code_of, self._held = code_of, held
@@ -48,7 +48,7 @@ class Broker:
         self.requests: list[Command] = []
         self.remark = ""
         self.unheard = 0
-        """How many connections it ends first."""
+        """How many connections it closes first without reading anything."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = Thread(target=self._serve)
@@ -99,7 +99,7 @@ def start() -> Iterator[Callable[[Callable[[int], int], int], Broker]]:
     yield begin
     for each in brokers:
         each.unheard = 0
-        connect(each.address, Settings()).close()  # That which was left to the next task.
+        connect(each.address, Settings()).close()  # The one kept for the next task.
         each.join()
 
 
@@ -138,7 +138,7 @@ def test_a_broker_that_stays_busy_is_given_up(
 def test_what_is_refused_for_good_is_told_and_does_not_count_as_stored(
     start: Callable[[Callable[[int], int], int], Broker], pauses: list[float], code: int
 ) -> None:
-    """As by a topic that nobody may write to since the task began."""
+    """Such as sends to a topic that became unwritable after the task began."""
     broker = start(lambda _asked: NO_PERMISSION, 1)
     lane = lane_to(broker)
     try:
@@ -164,7 +164,7 @@ def test_a_broker_that_was_busy_for_long_may_be_so_again(
 def test_in_order_a_queue_has_one_request_and_a_busy_broker_takes_no_later_one_first(
     start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
 ) -> None:
-    """Of two under way it would refuse the first, and take the second."""
+    """With two under way, it would refuse the first and take the second."""
     broker = start(lambda asked: BUSY if asked == 1 else 0, 2)
     lane = Lane(broker.address, Sending(Settings(), retries=3, in_order=True))
     for queue, body in ((0, b"a"), (1, b"x"), (0, b"b"), (0, b"c"), (1, b"y")):
@@ -212,7 +212,7 @@ def test_a_smaller_batch_is_advised_only_where_there_can_be_one(
 def test_what_has_no_room_in_a_frame_is_refused_before_it_ends_the_connection(
     start: Callable[[Callable[[int], int], int], Broker],
 ) -> None:
-    """With it would end what else is under way, which would be sent again, and again with it."""
+    """Other requests under way would end with the connection, and be sent again with this one."""
     broker = start(lambda _asked: 0, 1)
     lane = lane_to(broker)
     too_large = Request(SEND_MESSAGE_V2, "T", 0, "", 0, bytes((15 << 20) + 1))
@@ -256,7 +256,7 @@ class OneQueue(Targets):
         self._one = Target("b", address, 3)
 
     def of(self, topic: str) -> tuple[Target, ...]:
-        """Return it."""
+        """Return the one queue."""
         assert topic == "T"
         return (self._one,)
 
@@ -264,7 +264,7 @@ class OneQueue(Targets):
 def test_a_message_that_fills_more_than_a_batch_travels_as_one_and_not_as_a_batch(
     start: Callable[[Callable[[int], int], int], Broker],
 ) -> None:
-    """A broker of Apache's refuses it as a batch, though it has room for its body."""
+    """Apache's brokers refuse it as a batch, although they have room for its body."""
     broker = start(lambda _asked: 0, 1)
     names = ("body", "tag", "properties", "flag")
     bodies = [b"small", b"x" * 1000, b"also small"]
@@ -293,7 +293,7 @@ def test_a_message_that_fills_more_than_a_batch_travels_as_one_and_not_as_a_batc
 
 
 class ManyQueues(OneQueue):
-    """A topic with forty."""
+    """Targets of a topic with forty queues."""
 
     def of(self, topic: str) -> tuple[Target, ...]:
         (one,) = super().of(topic)
@@ -303,7 +303,7 @@ class ManyQueues(OneQueue):
 def test_what_waits_for_more_of_its_queue_does_not_fill_the_memory(
     start: Callable[[Callable[[int], int], int], Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a topic with thousands of queues no request would be full for gigabytes."""
+    """With thousands of queues, gigabytes would be held before any request is full."""
     monkeypatch.setattr(sending, "_HELD_MAX", 4_000)
     broker, names = start(lambda _asked: 0, 1), ("body", "sharding_key")
     bodies = [b"%04d" % number for number in range(1_000)]
@@ -330,7 +330,7 @@ def test_two_rows_of_one_message_are_refused_where_one_of_them_would_be_stored(
     is_ours: bool,
     delay_level: int,
 ) -> None:
-    """A broker of Apache's stores what it is sent."""
+    """Apache's brokers store whatever they are sent."""
     monkeypatch.setattr(Lane, "speaks_cometmq", is_ours)
     broker, names = start(lambda _asked: 0, 1), ("body", *COORDINATES, "delay_level")
     columns: list[pa.Array] = [
@@ -361,7 +361,7 @@ def test_two_rows_of_one_message_are_refused_where_one_of_them_would_be_stored(
 def test_a_broker_of_ours_can_store_once_and_one_that_is_away_has_its_say_later(
     start: Callable[[Callable[[int], int], int], Broker],
 ) -> None:
-    """One of Apache's is refused, see the tests with a live one."""
+    """A broker of Apache's is refused: see the tests with a live one."""
     broker = start(lambda _: 0, 1)
     require_cometmq(["127.0.0.1:1", broker.address], Settings())
     assert broker.asked == 1
@@ -370,7 +370,7 @@ def test_a_broker_of_ours_can_store_once_and_one_that_is_away_has_its_say_later(
 def test_a_connection_that_is_made_anew_while_sends_wait_says_what_the_broker_speaks(
     rocketmq_session: Running,
 ) -> None:
-    """To the first request alone. Taken for Apache's, it would store twice what comes again."""
+    """Only its first answer says so. Taken for Apache's, it would store a repeated send twice."""
     rocketmq_session.admin.create_topic("anew", queues=1)
     lane = Lane(rocketmq_session.broker, Sending(Settings()))
     assert lane.speaks_cometmq
@@ -394,7 +394,7 @@ def test_a_broker_that_is_away_when_a_task_begins_is_waited_for(pauses: list[flo
 def test_what_is_left_of_a_batch_is_asked_for_anew_where_its_connection_breaks(
     start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
 ) -> None:
-    """It may be stored by now, and would be there twice, sent as it is."""
+    """The rest may be stored by now; if it were sent as it is, it would be there twice."""
     broker = start(lambda _asked: BUSY, 1)
     broker.unheard = 1
     lane = lane_to(broker)
@@ -414,7 +414,7 @@ def test_what_is_left_of_a_batch_is_asked_for_anew_where_its_connection_breaks(
 def test_a_broker_that_ends_connections_unheard_is_waited_for(
     start: Callable[[Callable[[int], int], int], Broker], pauses: list[float], ended: int
 ) -> None:
-    """As what stands in front of one that is just starting does: it takes connections itself."""
+    """As a proxy before a broker that is just starting does: it accepts connections itself."""
     broker = start(lambda _asked: 0, 1)
     broker.unheard = ended
     lane = lane_to(broker)
@@ -422,7 +422,7 @@ def test_a_broker_that_ends_connections_unheard_is_waited_for(
         with pytest.raises(ConnectionLostError):
             assert lane.speaks_cometmq
         lane.close()
-        lane = lane_to(broker)  # Of another task, to which no broken connection is left.
+        lane = lane_to(broker)  # Of another task, with no broken connection.
     assert lane.speaks_cometmq
     assert pauses == [0.2, 0.4, 0.8][:ended]
     assert broker.asked == 1

@@ -1,4 +1,4 @@
-"""The page of `latency`: what is on it, and what cannot be."""
+"""The page of `latency`: what is on it, and what must not be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTILE = "<script src='http://h/x'>\"&"
 
 
 class Seen(HTMLParser):
-    """Which elements a page has, with what in them."""
+    """The elements of a page, with their attributes and texts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Seen(HTMLParser):
             self.texts.append((self.open[-1], data))
 
     def of(self, tag: str) -> list[str]:
-        """The texts of elements of a kind."""
+        """Return the texts in the elements of a tag."""
         return [text for name, text in self.texts if name == tag]
 
 
@@ -118,7 +118,7 @@ def test_clocks_are_a_section_only_where_they_differ() -> None:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process whose clock is nine hours ahead of UTC."""
+    """A process in a time zone nine hours ahead of UTC."""
     with monkeypatch.context() as patched:
         patched.setenv("TZ", "Asia/Tokyo")
         time.tzset()
@@ -128,6 +128,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_times_are_those_of_utc_wherever_the_job_runs() -> None:
-    """Spark gives them as the clock on the wall has them, without a zone."""
+    """Spark gives them as local times, without a zone."""
     found = seen({"buckets": [{"bucket": datetime(2026, 11, 24, 17, 5)}]})
     assert found.of("td") == ["2026-11-24 08:05:00"]

@@ -1,4 +1,4 @@
-"""Which paths are this machine's, told without Spark."""
+"""Which paths are on this machine, found out without Spark."""
 
 from __future__ import annotations
 

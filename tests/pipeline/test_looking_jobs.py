@@ -1,4 +1,4 @@
-"""The jobs `dlq` and `latency`: what they find, and what is sent again once."""
+"""The jobs `dlq` and `latency`: what they find, and that dead letters are sent again only once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def gave_up(tables: Tables, topic: str) -> str:
 
 
 def queues_of(offsets: dict[str, dict[str, dict[str, list[int]]]]) -> list[list[int]]:
-    """Return from where to where queues were read."""
+    """Return the first offset and the end of what was read of each queue."""
     brokers = [each for of_topic in offsets.values() for each in of_topic.values()]
     return [ends for queues in brokers for ends in queues.values()]
 
@@ -109,7 +109,7 @@ def test_what_is_chosen_is_sent_again_once(tables: Tables, died: str, tmp_path: 
         report = looked(tables, died, **where, rate=1000)
         assert (report.details["redriven"], report.details["earlier"]) == (redriven, earlier)
     one, _ = receipts.read_text().splitlines()
-    receipts.write_text(f"{one}\n{one[:20]}")  # It was killed as it wrote.
+    receipts.write_text(f"{one}\n{one[:20]}")  # The job was killed as it wrote.
     where["redrive"] = "key IN ('o-0', 'o-2', 'o-3')"
     report = looked(tables, died, **where)
     assert (report.details["redriven"], report.details["earlier"]) == (1, 2)
@@ -145,7 +145,7 @@ def test_what_died_at_another_time_is_neither_shown_nor_sent(tables: Tables) -> 
 
 
 def test_of_sql_that_is_wrong_nothing_is_read(tables: Tables, died: str) -> None:
-    """Else it would not count as wrong usage, for the job had begun."""
+    """Otherwise it would not count as wrong usage, as the job would have begun."""
     run = Run()
     with pytest.raises(OptionError, match=r"redrive: .*nope"):
         looked(tables, died, run, redrive="nope = 1")
@@ -179,7 +179,7 @@ def redriven_by_the_client(tables: Tables, group: str, to: Literal["group", "top
 
 
 def until_indexed(tables: Tables, group: str, count: int) -> None:
-    """Wait until the broker's index knows of so many that they were sent again."""
+    """Wait until the broker's index knows `count` dead letters as sent again."""
     deadline = monotonic() + 20
     with SyncClient(tables.cluster.nameserver) as mq:
         while mq.admin.dead_letters.redrive(group, dry_run=True).earlier < count:
@@ -218,8 +218,8 @@ def test_what_a_command_redrove_the_job_does_not_send_again(
     assert (report.details["redriven"], report.details["earlier"]) == (3, 1)
     told = [each for each in news if "redriven" in each]
     assert told[-1] == {"redriven": 3, "earlier": 1, "of": 4}
-    assert len(told) < 4  # A line a second, and the last one: not one a message.
-    # What went to the group went to another topic than receipts would say.
+    assert len(told) < 4  # A line a second and a last one, not one for each message.
+    # A message for the group goes to another topic than the one that a receipt would name.
     assert len(receipts.read_text().splitlines()) == (3 if to == "group" else 4)
     bodies = [each.body for each in tables.cluster.sent(topic, count=7)]
     assert bodies.count(BODIES[2]) == (1 if to == "group" else 2)
@@ -229,7 +229,7 @@ def test_what_a_command_redrove_the_job_does_not_send_again(
 
 
 def send_of_id(tables: Tables, topic: str, message_id: str, body: bytes) -> None:
-    """Send a message as a producer does that chose its id."""
+    """Send a message with an id that the producer chose."""
     address = tables.cluster.broker
     properties = f"UNIQ_KEY\x01{message_id}\x02KEYS\x01{body.decode()}\x02"
     fields = {"a": "shop", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "h": "0"}
@@ -242,7 +242,7 @@ def send_of_id(tables: Tables, topic: str, message_id: str, body: bytes) -> None
 
 
 def test_two_dead_letters_of_one_id_are_two(tables: Tables, tmp_path: Path) -> None:
-    """As a message that was sent twice makes them."""
+    """As after a message was sent twice."""
     group, topic, receipts = "twins", "twins-in", tmp_path / "receipts.jsonl"
     tables.cluster.admin.create_topic(topic, queues=1)
     tables.cluster.admin.create_group(group, max_retries=0)
@@ -316,7 +316,7 @@ def test_a_redrive_ends_when_it_is_asked_to_and_goes_on(tables: Tables) -> None:
 def test_a_redrive_whose_broker_goes_away_says_so(
     tables: Tables, died: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended in a traceback, as what nobody thought of does."""
+    """It used to end in a traceback, like an error that nobody foresaw."""
 
     def gone(_nameserver: str, config: ClientConfig) -> SyncClient:
         return SyncClient("127.0.0.1:1", replace(config, timeout=1))
@@ -343,7 +343,7 @@ def test_dead_letters_that_a_broker_does_not_take_back_are_a_failure(tables: Tab
 def test_a_file_that_cannot_be_made_is_told_before_anything_is_read(
     tables: Tables, died: str
 ) -> None:
-    """Of a folder that takes no files, whatever its permissions say."""
+    """In a folder that takes no files, whatever its permissions say."""
     run, nowhere = Run(), "/proc/nowhere"
     with pytest.raises(OptionError, match=f"^receipts: {nowhere}: "):
         looked(tables, died, run, redrive="true", receipts=nowhere)
@@ -364,7 +364,7 @@ def test_sends_go_on_where_they_were_stopped(tables: Tables, died: str) -> None:
 def test_dead_letters_that_go_before_they_are_copied_do_not_count_as_sent(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """They are thrown away here, and others have their places; at a rate, hours may go by."""
+    """Here they are purged and others take their places; with a rate, hours may pass."""
     group, receipts = gave_up(tables, "thrown"), tmp_path / "receipts.jsonl"
 
     def throw_away(news: Mapping[str, Any]) -> None:
@@ -440,7 +440,7 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     assert found["rows"] == 20
     (total,) = found["total"]
     assert (total["topic"], total["count"], total["negative"]) == ("timed", 20, 0)
-    # Of an hour, for tests of the sink let a minute of the broker's clock pass in an instant.
+    # Up to an hour: tests of the sink let a minute of the broker's clock pass in an instant.
     assert 0 <= total["p50_ms"] <= total["p99_ms"] <= total["max_ms"] < 3_600_000
     assert [each["host"] for each in found["hosts"]] == ["127.0.0.1"]
     assert sum(each["count"] for each in found["queues"]) == 20
@@ -456,13 +456,13 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     later = (now + timedelta(days=1)).isoformat()
     assert measured(tables, topic="timed", since=later, tables=str(tmp_path))["rows"] == 0
     assert tables.spark.read.parquet(str(tmp_path / "queues")).count() == 0
-    assert not (tmp_path / "lag").exists()  # It is of an earlier run.
+    assert not (tmp_path / "lag").exists()  # It was of an earlier run.
     of_none = measured(tables, topic="timed", since=later, groups="behind")
     assert (of_none["rows"], [each["waits_since"] for each in of_none["lag"]]) == (0, waits)
 
 
 def with_a_group(tables: Tables, topic: str, group: str, *at: int) -> tuple[Cluster, Survey]:
-    """Have a group that read each queue of a topic so far; return what is there."""
+    """Let a group have read each queue of a topic up to `at`; return the cluster and its survey."""
     tables.cluster.admin.create_group(group)
     options = read_options({"nameserver": tables.cluster.nameserver, "topic": topic})
     cluster = options.cluster()
@@ -472,7 +472,7 @@ def with_a_group(tables: Tables, topic: str, group: str, *at: int) -> tuple[Clus
 
 
 def survey_is(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, survey: Survey) -> None:
-    """Let the job find what was there at an earlier time."""
+    """Let the job find the survey of an earlier time."""
 
     def surveyed(_: LatencySettings) -> tuple[Cluster, Survey]:
         return cluster, survey
@@ -484,10 +484,10 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables.fill("behind-by-two", 6)
-    # One is behind the end, as of a topic that was made anew.
+    # The first is after the queue's end, as with a topic that was recreated.
     cluster, survey = with_a_group(tables, "behind-by-two", "nearly", 7, 2)
     first, second = sorted(survey.queues)
-    tables.fill("behind-by-two", 2, first=6)  # One behind the end of each.
+    tables.fill("behind-by-two", 2, first=6)  # One after each end surveyed.
     frames: list[DataFrame] = []
 
     def recorded(*given: Any, **more: Any) -> DataFrame:
@@ -504,7 +504,7 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
 
 
 def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: Tables) -> None:
-    """As that of a topic which was deleted and recreated."""
+    """Such as a group of a topic that was deleted and recreated."""
     tables.fill("made-shorter", 4)
     _, survey = with_a_group(tables, "made-shorter", "ahead", 7, 1)
     first, second = sorted(survey.queues)
@@ -602,7 +602,7 @@ def test_a_broker_that_a_store_does_not_name_has_no_name_in_the_report_either() 
 
 
 def test_a_host_whose_clock_is_ahead_is_told(tables: Tables, tmp_path: Path) -> None:
-    """What it sends seems to be the quickest, so it is not among the slowest that are shown."""
+    """Its messages seem to be the quickest, so it is not among the slowest hosts shown."""
     places = write_log(tmp_path, [b"x" * 200] * 12)
     for number, place in enumerate(places):
         host = bytes((10, 0, 0, number % 3)) + (9).to_bytes(4, "big")
@@ -619,7 +619,7 @@ def test_a_host_whose_clock_is_ahead_is_told(tables: Tables, tmp_path: Path) -> 
 
 
 def test_one_message_of_very_many_tells_of_a_clock(tables: Tables, tmp_path: Path) -> None:
-    """Its share is rounded to nothing."""
+    """Even though its share is rounded to zero."""
     size = 1 << 22
     first, *_ = write_log(tmp_path, [b"x"] * 20_001, size=size)
     change(tmp_path, first + 40, (9).to_bytes(8, "big"), size=size)  # Stored at 2.

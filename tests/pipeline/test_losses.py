@@ -1,4 +1,4 @@
-"""What expires between the planning of a batch and its reading is counted, once."""
+"""Messages that expire between the planning of a batch and its reading are counted, once."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def listening(losses: Losses) -> Listener:
 def test_what_a_task_passed_over_is_counted_once_however_often_it_ran() -> None:
     losses = Losses()
     listener = listening(losses)
-    assert listener.host == "127.0.0.1"  # Nobody else's tasks can read from there.
+    assert listener.host == "127.0.0.1"  # Only tasks of this machine can read from there.
     for part, lost in ((PART, 7), (PART, 7), (PART._replace(first=50), 2)):
         tell(listener, part, lost)
     assert losses.taken() == 9
     assert losses.taken() == 0
-    tell(listening(losses), PART, 3)  # Of the next batch.
+    tell(listening(losses), PART, 3)  # In the next batch.
     assert losses.taken() == 3
 
 
@@ -51,9 +51,9 @@ def test_what_no_batch_tells_of_is_given_to_the_job_that_asks_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cometmq.pipeline.losses._notes", [])
-    assert untold() == 0  # No stream was started that would say.
+    assert untold() == 0  # No stream was started yet.
     losses = Losses(note_here())
-    assert untold() == 0  # It has planned nothing.
+    assert untold() == 0  # The stream has planned nothing yet.
     tell(listening(losses), PART, 7)
     assert (Path(note_here()).stat().st_mode & 0o077) == 0
     assert (untold(), untold(), losses.taken()) == (7, 0, 0)
@@ -66,7 +66,7 @@ def test_what_no_batch_tells_of_is_given_to_the_job_that_asks_once(
     assert untold() == 0
     Path(note_here()).write_text("torn [")
     assert (untold(), losses.taken()) == (0, 3)
-    Losses(str(tmp_path / "none" / "note")).listener([BROKER])  # Which is no reason to end.
+    Losses(str(tmp_path / "none" / "note")).listener([BROKER])  # It goes on without a note.
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_is_no_report_counts_nothing_and_keeps_nobody_out(said: str | bytes
     losses = Losses()
     listener = listening(losses)
     with socket.create_connection(listener[:2]) as stranger:
-        with suppress(OSError):  # It may be sent away before it has said all.
+        with suppress(OSError):  # It may be cut off before it has said all.
             stranger.sendall(said if isinstance(said, bytes) else said.encode() + b"\n")
             stranger.shutdown(socket.SHUT_WR)
         tell(listener, PART, 1)
@@ -99,7 +99,7 @@ def test_a_task_that_cannot_tell_says_so_in_its_log(caplog: pytest.LogCaptureFix
     tell(nobody, PART, 5)
     assert losses.taken() == 0
     with socket.create_server(nobody[:2]) as server:
-        tell(nobody, PART, 6)  # Which waits for nobody once more.
+        tell(nobody, PART, 6)  # Not waited for once more.
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()
@@ -131,13 +131,13 @@ def aging() -> Iterator[Cluster]:
 
 
 def expire(cluster: Cluster) -> int:
-    """Have the broker delete what it can of its log; return the first offset that is left."""
+    """Let the broker delete what it can of its log; return the first offset that is left."""
     log = Path(cluster._servers._folder.name, "store", "commitlog")  # pyright: ignore[reportPrivateUsage]  # No verb has it.
     asked = Asked([cluster.nameserver], Settings(timeout=5.0))
     cluster.clock.jump(80 * 3600)
-    assert asked.ask(cluster.broker, 329, {}).code == 0  # Whatever the hour is.
+    assert asked.ask(cluster.broker, 329, {}).code == 0  # Delete now, whatever the hour.
     deadline = time.monotonic() + 60
-    # The last one with messages stays, and one that was made ahead.
+    # The last file with messages stays, and one that was made ahead.
     while len(list(log.iterdir())) > 2 or not (first := first_offset(asked)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -184,7 +184,7 @@ def test_what_expires_behind_the_planning_is_counted_or_ends_the_stream(
             run_batches(frame, batch, settings, run, report)
         return
     run_batches(frame, batch, settings, run, report)
-    assert rows == [200 - first, 0]  # The second one is what tells of it.
+    assert rows == [200 - first, 0]  # The second batch reports the loss.
     assert report.details["lost"] == first
     shown = {each.name: each.samples[0].value for each in JobMetrics(run).collect()}
     assert shown["cometmq_pipeline_lost"] == first
