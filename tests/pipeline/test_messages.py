@@ -1,4 +1,4 @@
-"""Rows made messages, without Spark: what a broker reads in a batch is what the rows say."""
+"""Rows turned into messages, without Spark: a broker reads in a batch what the rows say."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_tells_rows_apart_has_the_types_of_the_source(
 
 
 def field(name: str, kind: str) -> SimpleNamespace:
-    """Return what Spark would give of a column; there may be none where this is tested."""
+    """Return a column as Spark would describe it; Spark may be missing where this is tested."""
     data_type = SimpleNamespace(simpleString=lambda: kind)
     return SimpleNamespace(name=name, dataType=data_type, metadata={})
 
@@ -131,7 +131,7 @@ def test_a_broker_reads_what_the_rows_say(rows: list[dict[str, Any]], start: int
 
 
 def test_texts_may_have_offsets_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark hands them over so when it is told to (`useLargeVarTypes`)."""
+    """Spark hands them over like this if it is told to (`useLargeVarTypes`)."""
     text = pa.large_string()
     large = {pa.string(): text, pa.binary(): pa.large_binary(), PROPERTIES: pa.map_(text, text)}
     row: dict[str, Any] = {"body": b"x", "key": "k", "sharding_key": "s", "to_topic": "T"}
@@ -270,7 +270,7 @@ def test_a_sharding_key_of_a_column_takes_the_place_of_the_one_that_was_read() -
 
 
 def test_a_sharding_key_chooses_one_queue_whichever_others_come_with_it() -> None:
-    """Also where the hashes of all of a record batch have more than 63 bits."""
+    """Also if the hashes of all keys of a record batch have more than 63 bits."""
     keys = [f"key-{number}" for number in range(64)]
     together = messages([{"body": b"x", "sharding_key": key} for key in keys])
     assert together.spreads.tolist() == [spread_of(key.encode()) for key in keys]
@@ -314,7 +314,7 @@ ONE: dict[str, Any] = {"to": "T", "topic": "S", "broker": "a", "queue": 0, "offs
 
 
 def ids_of(sink: str, at_ms: int | None, *rows: dict[str, Any]) -> Identities:
-    """Return who rows like `ONE` are, that say when all of their messages were stored, or none."""
+    """Return the ids of rows like `ONE`; all their messages were stored at `at_ms`, if known."""
     columns = {name: [{**ONE, **row}[name] for row in rows] for name in ONE}
     to, *places = (pa.array(each) for each in columns.values())
     times = None if at_ms is None else pa.array([at_ms * 1000] * len(rows), pa.int64())
@@ -323,7 +323,7 @@ def ids_of(sink: str, at_ms: int | None, *rows: dict[str, Any]) -> Identities:
 
 @pytest.mark.parametrize("at_ms", [None, 1_700_000_000_000], ids=["untimed", "timed"])
 def test_each_part_of_where_a_message_was_tells_it_from_others(at_ms: int | None) -> None:
-    """Where nothing else differs, and in one batch of rows, of which runs are known together."""
+    """Even if nothing else differs, and in one batch of rows, whose runs get ids together."""
     others: list[dict[str, Any]] = [
         {"to": "U"},
         {"topic": "R"},
@@ -340,7 +340,7 @@ def test_each_part_of_where_a_message_was_tells_it_from_others(at_ms: int | None
     pairs = [ids_of("sink", at_ms, rows[0], each).ids[1].tobytes() for each in others]
     assert pairs == ids[1:]
     assert ids_of("another", at_ms, {}).ids[0].tobytes() not in ids
-    # A queue's messages stay together, and those of two brokers, or topics, need not.
+    # A queue's messages stay together; those of two brokers or topics need not.
     spreads = made.spreads.tolist()
     assert spreads[0] == spreads[1] == spreads[5] == spreads[6]
     assert len(set(spreads)) == 5
@@ -357,7 +357,7 @@ def test_each_part_of_where_a_message_was_tells_it_from_others(at_ms: int | None
 def test_who_a_row_is_stays_what_it_was_in_earlier_versions(
     at_ms: int | None, host: str, unique_id: str
 ) -> None:
-    """What a stream had sent when it was stopped would be sent again by another version."""
+    """Otherwise another version would send again what a stream had sent when it was stopped."""
     places = [pa.array([value]) for value in ("S", "a", 0, 7)]
     times = None if at_ms is None else pa.array([at_ms * 1000], pa.int64())
     for hosts in [pa.array([host])] if host else [None, pa.array([""]), pa.nulls(1, pa.string())]:
@@ -373,7 +373,7 @@ def test_what_a_key_makes_of_a_row_stays_what_it_was_in_earlier_versions() -> No
 
 
 def test_times_count_in_milliseconds_and_apart_from_offsets() -> None:
-    """A producer counts up: behind a time, an offset alone would pass for one that came before."""
+    """A producer counts up: after an id with a time, one with an offset alone would look older."""
     at_ms = 1_700_000_000_000
     timed, later = (ids_of("sink", each, {}).ids[0].tobytes() for each in (at_ms, at_ms + 1))
     untimed = ids_of("sink", None, {}).ids[0].tobytes()
@@ -453,7 +453,7 @@ def test_two_rows_of_one_message_are_told() -> None:
 
 
 def test_two_rows_of_one_message_are_told_however_many_are_between_them() -> None:
-    """Also in another record batch of the task; as far as it remembers."""
+    """Also in another record batch of the task, as far back as the task remembers."""
     names = ("body", *COORDINATES)
     form = RowForm(names, "T", "", COORDINATES, "")
 
@@ -485,14 +485,14 @@ def test_two_rows_of_one_message_are_told_however_many_are_between_them() -> Non
 
 
 def test_one_row_of_many_that_is_there_twice_costs_little() -> None:
-    """Where brokers store both, each record batch may have one: here 20,000 rows of one stretch."""
+    """If brokers store both, each record batch may have one: here 20,000 rows of one stretch."""
     count = 20_000
     places = [pa.array(["S"] * count), pa.array(["b"] * count), pa.array([0] * count, pa.int32())]
     places += [pa.array([7] * count, pa.int64())]
     times = pa.array([1000 * min(each, count - 2) for each in range(count)], pa.int64())
     began = time.process_time()
     assert CoordinateIds("sink").of(places, "T", times).twins is not None
-    assert time.process_time() - began < 1  # It was four seconds.
+    assert time.process_time() - began < 1  # It used to take four seconds.
 
 
 @pytest.mark.parametrize("count", [10, 100_000])
@@ -510,7 +510,7 @@ def test_messages_of_which_two_tasks_sent_rows_are_known_by_few_marks(count: int
 
 
 def test_two_rows_of_one_place_and_two_times_are_two() -> None:
-    """Of a topic that was deleted and recreated, in one store."""
+    """As in one store after a topic was deleted and recreated."""
     places = [pa.array(["S"] * 2), pa.array(["b"] * 2), pa.array([0] * 2, pa.int32())]
     places += [pa.array([7, 7], pa.int64())]
     times = pa.array([1_700_000_000_000_000, 1_700_000_005_000_000], pa.int64())
@@ -523,7 +523,7 @@ def test_two_rows_of_one_place_and_two_times_are_two() -> None:
 
 
 def test_messages_of_two_clusters_with_brokers_of_one_name_are_told_by_their_addresses() -> None:
-    """Be it that they were stored at the same place and in the same millisecond."""
+    """Even if they were stored at the same place and in the same millisecond."""
     known = {**place(7), "source_host": "10.0.0.1:10911"}
     rows = [known, {**known, "source_host": "10.0.0.2:10911"}, {**known, "source_host": None}]
     made = messages(rows)

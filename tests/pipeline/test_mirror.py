@@ -1,4 +1,4 @@
-"""The job `mirror`."""
+"""The job `mirror`: each message is copied once, in its order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 
 def copying(topic: str, tables: Tables, checkpoint: Path, **more: Any) -> MirrorSettings:
-    """Return what copies a topic within the cluster."""
+    """Return settings that copy a topic within the cluster."""
     return MirrorSettings(
         nameserver=tables.cluster.nameserver,
         to_nameserver=tables.cluster.nameserver,
@@ -38,7 +38,7 @@ def copying(topic: str, tables: Tables, checkpoint: Path, **more: Any) -> Mirror
 def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_path: Path) -> None:
     tables.cluster.send("mirrored", b"0", key="k", tag="t", properties={"a": "b"})
     settings = copying("mirrored", tables, tmp_path)
-    with ThreadPoolExecutor(1) as another_thread:  # Which has no session of Spark's yet.
+    with ThreadPoolExecutor(1) as another_thread:  # It has no session of Spark's.
         assert another_thread.submit(mirror, tables.spark, settings).result().rows == 1
     for path in (tmp_path / "commits").iterdir():
         path.unlink()
@@ -64,7 +64,7 @@ def test_a_pattern_that_fits_no_topic_is_told(tables: Tables, tmp_path: Path) ->
 def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """It has no hand in its batches, so what Spark notes of them may be lost with them."""
+    """The job takes no part in its batches, so a power cut may lose what Spark notes of one."""
     tables.fill("mirrored-cut", 60)
     settings = copying("mirrored-cut", tables, tmp_path, max_rows=20)
     assert mirror(tables.spark, settings).batches == [0, 1, 2]
@@ -100,7 +100,7 @@ def test_a_mirror_waits_again_for_a_python_process_that_is_late(
 def test_a_mirror_takes_nothing_from_a_checkpoint_of_another_job(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """That could not go back: it would do again, and otherwise, what it has done."""
+    """The other job could not go back: it would do again, differently, what it has done."""
     tables.fill("mirrored-wrongly", 3)
     archiving = ArchiveSettings(
         nameserver=tables.cluster.nameserver,
@@ -132,7 +132,7 @@ def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
 
 
 def test_messages_of_one_queue_are_mirrored_in_their_order(tables: Tables, tmp_path: Path) -> None:
-    """A read cuts a long queue into tasks; from the second batch on they begin at one time."""
+    """A read cuts a long queue into tasks; from the second batch on they start at the same time."""
     topic, batch = "mirrored-in-order", 2 * WORTH_A_TASK
     for each in (topic, f"copy-of-{topic}"):
         tables.cluster.admin.create_topic(each, queues=1)

@@ -1,4 +1,4 @@
-"""Positions in checkpoints, and those that people write."""
+"""Positions in checkpoints, and positions that people write."""
 
 from __future__ import annotations
 

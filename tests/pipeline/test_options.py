@@ -1,4 +1,4 @@
-"""Options as Spark gives them: their names in small letters, everything a text."""
+"""Options as Spark gives them: names in lower case, and every value a text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_other_names_of_an_option_mean_the_same() -> None:
 
 
 def test_without_any_option_it_is_said_of_which_there_are_none() -> None:
-    """A table that was made with columns is read with none."""
+    """A table that was created with columns is read without options."""
     with pytest.raises(OptionError, match="A CREATE TABLE has none: Spark forgets"):
         read_options({})
 
@@ -55,7 +55,7 @@ def test_without_any_option_it_is_said_of_which_there_are_none() -> None:
 )
 def test_every_option_stands_in_its_page(kind: type[ReadOptions], page: str) -> None:
     text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text()
-    of_our_own = {"lossesNote", "againNote", "runs", "blocks"}  # What jobs say, and users need not.
+    of_our_own = {"lossesNote", "againNote", "runs", "blocks"}  # Set by jobs, not by users.
     names = {camel(each.name) for each in fields(kind)} - of_our_own
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
@@ -209,7 +209,7 @@ NUMBERS = [
 
 
 def refusals(kind: type, name: str) -> dict[str, str]:
-    """Return what is said of what cannot be, by what is given."""
+    """Return the error for each value that is refused, by the value."""
     read, others = READERS[kind]
     said: dict[str, str] = {}
     for text in ("0", "-1", "", "many", "1.5.2", "nan", "1e3", "1m1", "9" * 20):
@@ -242,7 +242,7 @@ def test_what_spark_passes_on_of_its_own_is_passed_over() -> None:
 
 
 def test_a_number_that_is_too_large_is_not_told_as_none() -> None:
-    """As what stands for no limit elsewhere: here 0 does."""
+    """Such a number stands for no limit elsewhere; here 0 does."""
     options = {**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": str((1 << 63) - 1)}
     with pytest.raises(OptionError, match=r"maxOffsetsPerTrigger: '9\d+' has more than 15 digits"):
         read_options(options)

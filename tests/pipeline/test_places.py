@@ -1,4 +1,4 @@
-"""Where jobs find messages."""
+"""How jobs read where they find messages: in a topic, an archive or a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of queues made tasks."""
+"""How ranges of queues are divided into tasks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ADDRESSES = {"a": "127.0.0.1:1"}
 
 
 def wanted(*rows: int) -> list[Piece]:
-    """Queues of so many messages, of whose bytes nobody tells."""
+    """Return queues of so many messages, whose bytes are guessed."""
     return guessed({Queue("T", "a", i): Bounds(100, 100 + each) for i, each in enumerate(rows)})
 
 
 def pieces(*rows_and_sizes: tuple[int, int]) -> list[Piece]:
-    """One queue, in pieces of so many messages of so many bytes each."""
+    """Return one queue, in pieces of so many messages of so many bytes each."""
     found: list[Piece] = []
     first = 0
     for rows, size in rows_and_sizes:
@@ -58,7 +58,7 @@ def test_long_queues_are_cut_where_the_sink_can_tell_what_it_has_seen() -> None:
 
 
 def test_short_tasks_are_cut_evenly() -> None:
-    """Multiples of a stretch would make them unlike."""
+    """Cuts at multiples of a stretch would make them unequal."""
     assert [rows(task) for task in plan(wanted(10_000), ADDRESSES, options())] == [5_000, 5_000]
 
 
