@@ -1,4 +1,4 @@
-"""The job `reconcile`: what differs is found, and nothing else is said to."""
+"""The job `reconcile`: it finds what differs, and reports nothing else."""
 
 from __future__ import annotations
 

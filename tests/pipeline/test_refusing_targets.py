@@ -1,4 +1,4 @@
-"""A job whose first batch cannot be written has failed, and goes on when it can be."""
+"""A job whose first batch cannot be written fails, and goes on once it can be written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SQL = "SELECT topic, broker, queue_id, queue_offset, store_time, body FROM messa
 def transformed(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Result]:
-    """Runs the command `transform`, in the Spark that is there, from one topic into another."""
+    """Run the command `transform`, in the Spark of the tests, from one topic into another."""
 
     def in_this_spark(job: Job, settings: object, run: Run, *_: object) -> Report:
         return job.function(tables.spark, settings, run)

@@ -1,4 +1,4 @@
-"""The job `replay`."""
+"""The job `replay` from an archive: each message is sent once, and as fast as was asked for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def archived(tables: Tables, tmp_path: Path) -> str:
 
 
 def another_is_made_at(archived: str) -> None:
-    """Let an archive be that of another stream, as one is that was deleted and recreated."""
+    """Make an archive look like another stream's, as if it was deleted and recreated."""
     manifest = Path(archived) / "_manifests" / "000000.json"
     said = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**said, "query_id": "another"}))
@@ -64,7 +64,7 @@ def test_an_archive_is_replayed_once_however_often_and_its_path_is_written(
     assert replay(tables.spark, replaying(tables, archived, **given)).rows == 20
     assert replay(tables.spark, replaying(tables, f"{archived}/", **given)).rows == 0
     notes = tmp_path / "to-replayed-once.json"
-    notes.write_text(notes.read_text().replace(archived, f"{archived}/"))  # As it was noted once.
+    notes.write_text(notes.read_text().replace(archived, f"{archived}/"))  # As it used to be noted.
     assert replay(tables.spark, replaying(tables, archived, **given)).rows == 0
     assert tables.bodies("replayed-once") == numbers(0, 20)
     another_is_made_at(archived)
@@ -106,9 +106,9 @@ def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_pat
 
 
 def test_messages_that_were_there_before_are_told(tables: Tables, archived: str) -> None:
-    """Those of a second cluster, whose brokers are called and addressed alike, may pass for them.
+    """Those of a second cluster whose brokers have the same names and addresses may pass for them.
 
-    One that was stored at the same place and in the same millisecond does, in replays of one name.
+    In replays of one name, a message does if its place and store millisecond are the same as well.
     """
     topic = Path(archived).parent.name.replace("_", "-") + "-told"
     first = replay(tables.spark, replaying(tables, archived, to_topic=topic, where="queue_id < 2"))
@@ -120,7 +120,7 @@ def test_messages_that_were_there_before_are_told(tables: Tables, archived: str)
     assert (report.rows, report.details["there_before"]) == (20, first.rows)
     assert told == [found_there(first.rows, f"to-{topic}")]
     assert tables.bodies(topic) == numbers(0, 20)
-    # With a name of its own nothing passes for what another one has sent.
+    # With its own name, a replay takes nothing for sent that another one has sent.
     own = replay(tables.spark, replace(settings, name="south"))
     assert (own.rows, "there_before" in own.details) == (20, False)
     assert len(tables.bodies(topic)) == 40
@@ -129,7 +129,7 @@ def test_messages_that_were_there_before_are_told(tables: Tables, archived: str)
 def test_an_archive_of_a_cluster_whose_broker_is_called_alike_hides_nothing(
     tables: Tables, archived: str
 ) -> None:
-    """Though both were filled at once: the addresses of their brokers are not the same."""
+    """Even if both were filled at once: their brokers have different addresses."""
     other = f"{archived}-of-the-south"
     copytree(archived, other)
     for path in Path(other).rglob("*.parquet"):
@@ -184,7 +184,7 @@ def test_a_damaged_file_is_told_though_spark_is_to_pass_over_such(
 ) -> None:
     for path in Path(archived).glob("batch=000001/**/*.parquet"):
         data = path.read_bytes()
-        half = len(data) // 2  # How many rows there are stands at its end.
+        half = len(data) // 2  # The file's end says how many rows there are.
         path.write_bytes(data[:4] + bytes(half) + data[4 + half :])
         path.with_name(f".{path.name}.crc").unlink()
     setting = "spark.sql.files.ignoreCorruptFiles"
@@ -232,7 +232,7 @@ def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once
     assert 0 < report.details["rows_per_second"] <= 20
     rows = tables.read("replayed-slowly").orderBy("store_time").collect()
     begin = rows[0]["store_time"]
-    for index, row in enumerate(rows):  # What a second has may come in its first moment.
+    for index, row in enumerate(rows):  # A second's share may come in its first moment.
         waited = (row["store_time"] - begin).total_seconds()
         assert waited >= (index + 1 - 2 * settings.rate) / settings.rate
     queues: dict[int, list[int]] = {}
@@ -245,7 +245,7 @@ def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once
 def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
     tables: Tables, archived_at_once: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an archive whose messages are said to have been stored half a second apart."""
+    """The messages of each queue in the archive count as stored half a second apart."""
     monkeypatch.setattr("cometmq.pipeline.jobs.replay._AT", "(60 + queue_offset) * 500000")
     news: list[int] = []
     pauses: list[float] = []
@@ -253,7 +253,7 @@ def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
     monkeypatch.setattr(run, "pause", pauses.append)
     settings = replaying(tables, archived_at_once, to_topic="replayed-at-speed", speed="2x")
     assert replay(tables.spark, settings, run).rows == 60
-    assert news == [12] * 5  # Three queues of twenty, four of each in two seconds of then.
+    assert news == [12] * 5  # Four of each of three queues: two seconds of then.
     assert tables.bodies("replayed-at-speed") == numbers(0, 60)
 
 
@@ -261,7 +261,7 @@ def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
 def test_messages_of_which_nobody_knows_when_they_were_stored_go_without_waiting(
     tables: Tables, archived_at_once: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would be of 1970, and what comes behind them decades later."""
+    """They would count as stored in 1970, and the messages after them as decades later."""
     batch = tmp_path / "archive" / "batch=000000"
     rows = tables.spark.read.parquet(str(batch)).withColumn(
         "store_time",
@@ -291,10 +291,10 @@ def test_a_tempo_waits_as_long_as_lies_between_pieces_or_a_part_of_it(
     assert tempo.second_us == 10_000_000
     for stored_us in (5_000_000, 25_000_000, 65_000_000):
         assert tempo.wait(stored_us)
-    now = 103.0  # It took longer than it should have: what comes next makes up for it.
+    now = 103.0  # A piece took longer than it should have: the next one makes up for it.
     assert tempo.wait(75_000_000)
     assert tempo.wait(37_000_000_000)
-    assert tempo.wait(0)  # Nobody knows when.
+    assert tempo.wait(0)  # Stored at an unknown time.
     assert pauses == [0.0, 2.0, 6.0, 4.0, pytest.approx(3696.5)]
     run.stop()
     assert not tempo.wait(0)
@@ -372,7 +372,7 @@ def test_a_replay_into_its_own_source_is_refused(
 def test_a_topic_that_an_archive_knows_nothing_of_is_refused(
     tables: Tables, archived: str, tmp_path: Path
 ) -> None:
-    """Mistyped, it was all noted as done, with nothing sent."""
+    """If it was mistyped, everything used to be noted as done, with nothing sent."""
     with pytest.raises(OptionError, match=f"topic: {archived} has no message of topic mistyped"):
         replay(tables.spark, replaying(tables, archived, to_topic="T", topic="mistyped"))
     assert not Path(archived, "_replays").exists()

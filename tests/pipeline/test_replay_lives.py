@@ -1,4 +1,4 @@
-"""Topics that were made anew: neither `replay` nor `dlq` takes one life for the other."""
+"""Recreated topics: neither `replay` nor `dlq` takes one life of a topic for another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> Iterator[Tables]:
-    """A broker of this module's own, whose store can be looked at."""
+    """This module's own broker, whose store can be looked at."""
     with Cluster() as cluster:
         yield Tables(spark, cluster)
 
@@ -53,7 +53,7 @@ def live_once(tables: Tables, topic: str, to: Path) -> None:
 
 
 def live_again(tables: Tables, topic: str, to: Path) -> None:
-    """Delete it, make it anew, and archive its second life: twelve."""
+    """Delete and recreate the topic, and archive its second life: twelve messages."""
     tables.cluster.admin.delete_topic(topic)
     tables.fill(topic, 12, first=100)
     archive(tables.spark, archiving(tables, topic, to))
@@ -110,7 +110,7 @@ def test_both_lives_in_one_file_of_a_log_are_replayed_in_their_order(
 
 
 def of_earlier_version(monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
-    """Have messages known by their places alone, or without what is unknown."""
+    """Let messages be identified by their places alone, or without the columns `unknown`."""
     rows = module._Replaying._rows  # pyright: ignore[reportPrivateUsage]  # What an earlier version did.
 
     def without(self: Any, frame: DataFrame) -> DataFrame:
@@ -123,7 +123,7 @@ def of_earlier_version(monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
 def begun_earlier(
     tables: Tables, archived: Path, to_topic: str, patch: pytest.MonkeyPatch, *unknown: str
 ) -> tuple[Path, dict[str, Any]]:
-    """Replay an archive as an earlier version did; return the notes as if it was killed first."""
+    """Replay as an earlier version did; return the path of the notes, and notes as of a kill."""
     with patch.context() as earlier:
         of_earlier_version(earlier, *unknown)
         replayed(tables, f"archive:{archived}", to_topic=to_topic)
@@ -165,7 +165,7 @@ def test_what_was_sent_before_the_address_of_the_broker_told_is_not_sent_again(
 
 
 def write_life(store: Path, number: int, numbers: range, store_ms: int) -> None:
-    """Write a file of a log of which nothing is there in front: a life of a topic from 0 on."""
+    """Write a file of a log, one life of a topic: its offsets from 0 on, all stored at once."""
     data = bytearray()
     for offset, each in enumerate(numbers):
         place = number * SIZE + len(data)
@@ -180,7 +180,7 @@ def write_life(store: Path, number: int, numbers: range, store_ms: int) -> None:
 def test_what_an_earlier_version_sent_of_a_life_that_expired_hides_nothing_of_the_next_one(
     tables: Tables, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only when it was stored tells that they are others: of the first life nothing is left."""
+    """Only their store times tell the messages apart: nothing is left of the first life."""
     given: dict[str, Any] = {"broker": "b", "to_topic": topic, "checkpoint": str(tmp_path / "cp")}
     write_life(tmp_path / "store", 0, range(10), 2)
     with monkeypatch.context() as patch:
@@ -201,7 +201,7 @@ def test_what_an_earlier_version_sent_of_a_life_that_expired_hides_nothing_of_th
 def test_notes_of_a_topic_that_was_made_anew_are_not_gone_by(
     tables: Tables, topic: str, tmp_path: Path, others: int
 ) -> None:
-    """However many messages of others it has."""
+    """However many messages of others the new topic has."""
     live_once(tables, topic, tmp_path)
     to = f"{topic}-again"
     given: dict[str, Any] = {"to_topic": to}
@@ -229,7 +229,7 @@ def test_a_topic_that_is_made_anew_while_it_is_written_to_is_told_and_the_next_r
     to = f"{topic}-again"
 
     def make_anew(news: Mapping[str, Any]) -> None:
-        if news.get("total") == 22:  # Behind the first part its first messages are noted.
+        if news.get("total") == 22:  # After the first part its first messages are noted.
             tables.cluster.admin.delete_topic(to)
             tables.cluster.admin.create_topic(to, queues=2)
 
@@ -241,7 +241,7 @@ def test_a_topic_that_is_made_anew_while_it_is_written_to_is_told_and_the_next_r
 
 
 def gave_up(tables: Tables, topic: str, body: bytes) -> None:
-    """Have a group give up a message."""
+    """Send a message, and let a group give it up."""
     group = f"giving-up-{topic}"
     tables.cluster.admin.create_group(group, max_retries=0)
     with SyncClient(tables.cluster.nameserver) as mq:

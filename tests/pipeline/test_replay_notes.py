@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("no_connection_is_kept")
 
 
 def written(cluster: Cluster, topic: str, *, queues: int = 2) -> Target:
-    """Return a topic with a message in each of its queues."""
+    """Create a topic, send a message to each of its queues, and return it as a target."""
     cluster.admin.create_topic(topic, queues=queues)
     for queue in cluster.client.queues(topic):
         cluster.send(topic, b"x", queue=queue)

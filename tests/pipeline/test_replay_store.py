@@ -1,4 +1,4 @@
-"""The job `replay` from the files of a store: each message once, be it from there or an archive."""
+"""The job `replay` from a store's files: each message once, be it from there or an archive."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 @pytest.fixture(scope="module")
 def live(spark: SparkSession) -> Iterator[Tables]:
-    """A broker of this module's own, whose store can be looked at."""
+    """This module's own broker, whose store can be looked at."""
     with Cluster() as cluster:
         yield Tables(spark, cluster)
 
@@ -86,7 +86,7 @@ def test_a_topic_of_a_live_store_is_replayed_once_and_what_came_since_by_the_nex
 def test_what_a_store_gave_an_archive_does_not_give_again(
     live: Tables, topic: str, tmp_path: Path
 ) -> None:
-    """And a run that lost its notes gives nothing twice, either."""
+    """Nor does a run that lost its notes send anything twice."""
     to = f"{topic}-again"
     for checkpoint in ("one", "two"):
         settings = replaying(live, store_of(live), tmp_path / checkpoint, topic=topic, to_topic=to)
@@ -111,7 +111,7 @@ def test_a_replay_that_was_stopped_inside_a_file_of_the_log_goes_on_there(
     stopping = Run(progress=lambda news: stopping.stop() if news["total"] == 20 else None)
     slowly = replaying(live, store_of(live), tmp_path / "cp", topic=topic, to_topic=to, rate=10)
     assert replay(live.spark, slowly, stopping).rows == 20
-    live.fill(topic, 3, first=40)  # Behind what was begun, and no part of it.
+    live.fill(topic, 3, first=40)  # After what was begun, and no part of it.
     rest = replaying(live, store_of(live), tmp_path / "cp", topic=topic, to_topic=to)
     report = replay(live.spark, rest)
     assert (report.rows, len(report.batches)) == (23, 2)
@@ -179,7 +179,7 @@ def test_damage_is_named_with_its_place_or_passed_over(live: Tables, tmp_path: P
     with pytest.raises(Exception, match="no sound record") as caught:
         replay(live.spark, settings, run)
     assert f"no sound record at {places[first]}" in str(ours(caught.value))
-    assert run.report_so_far("replay").rows == first  # Of the file in front of it.
+    assert run.report_so_far("replay").rows == first  # Those of the file before it.
     skipping = replaying(
         live,
         tmp_path / "store",
@@ -229,7 +229,7 @@ def test_what_expired_between_two_runs_is_told(live: Tables, tmp_path: Path) -> 
 def test_what_expires_while_a_replay_runs_is_told_and_does_not_count_as_sent(
     live: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file goes between the look at what is in it and the sending, the next one before both."""
+    """One file goes after the look into it and before its sending, the next one before both."""
     places = write_log(tmp_path / "store", [b"%d" % number for number in range(150)])
     log = sorted((tmp_path / "store" / "commitlog").iterdir())
     given = replaying(live, tmp_path / "store", tmp_path / "cp", to_topic="expiring")

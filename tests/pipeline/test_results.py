@@ -154,7 +154,7 @@ def test_jobs_refuse_such_folders_before_spark_is_started(
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may do everything may make no folder here either, and no mode says so."""
+    """Not even root can make a folder there, although no mode says so."""
     write_log(tmp_path, [b"x"])
     monkeypatch.setattr("cometmq.pipeline.jobs.audit.look", pytest.fail)
     with pytest.raises(OptionError, match=r"^path: /proc/found: nothing can be written there"):
@@ -193,7 +193,7 @@ def write(into: Results, frame: DataFrame, table: str = "") -> None:
 
 
 def fail_behind(into: Results, frame: DataFrame, table: str) -> None:
-    """Write a table, and be ended by what comes next, as by a disk that is full."""
+    """Write a table, and fail after that, as on a full disk."""
     into.write(frame, table)
     assert sum(each.is_file() for each in Path(into.path, "_staging").rglob("part-*"))
     raise ZeroDivisionError
@@ -216,7 +216,7 @@ def test_what_an_earlier_run_wrote_stays_where_a_later_one_fails(
 def test_a_run_goes_on_where_one_was_killed_as_it_put_the_new_in_its_place(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    """Whatever is removed or moved last: what the next run does then is of no account."""
+    """Whichever removal or move the kill prevents, and even if the next run fails."""
     left = sys.maxsize
 
     def counted(function: Callable[..., None]) -> Callable[..., None]:
@@ -233,7 +233,7 @@ def test_a_run_goes_on_where_one_was_killed_as_it_put_the_new_in_its_place(
         monkeypatch.setattr(Folder, name, counted(getattr(Folder, name)))
     into = results(tmp_path / "found", tables=("total", "hosts") if table else ())
     folder = tmp_path / "found" / table
-    killed_at, is_killed = 1, True  # The first is what an earlier kill left.
+    killed_at, is_killed = 1, True  # The first removes what an earlier kill left.
     while is_killed:
         killed_at += 1
         write(into, spark.range(2, numPartitions=2), table)
@@ -282,10 +282,10 @@ def test_a_later_run_replaces_what_an_earlier_one_wrote(
             into.write(spark.range(count), table)
         assert spark.read.parquet(str(folder)).count() == count
         assert (folder / "_SUCCESS").exists()
-        (folder / "_temporary").mkdir()  # As of a run that was killed.
+        (folder / "_temporary").mkdir()  # As a killed run leaves it.
         (tmp_path / "found" / "_staging" / "older").mkdir(parents=True)
     with into.held(spark, Run()):
-        (folder / "thesis.txt").touch()  # Since it was looked at.
+        (folder / "thesis.txt").touch()  # After the folder was looked at.
         into.write(spark.range(1), table)
     assert (folder / "thesis.txt").exists()
     assert not (tmp_path / "found" / "_staging").exists()
