@@ -1,4 +1,4 @@
-"""What the garbage collection behind each task finds."""
+"""What the garbage collection after each task finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`df.write.format("cometmq")` against a broker; what is promised of streams is in test_traps."""
+"""`df.write.format("cometmq")` against a broker; what streams are promised is in test_traps."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_write_in_foreach_batch_knows_a_repeated_batch_by_its_sink_id(
         writing = stream.foreachBatch(put)
         writing.option("checkpointLocation", str(tmp_path))
         writing.trigger(availableNow=True).start().awaitTermination()
-        for note in (tmp_path / "commits").iterdir():  # As if the driver died in front of it.
+        for note in (tmp_path / "commits").iterdir():  # As if the driver died before it.
             note.unlink()
 
     with pytest.raises(StreamingQueryException, match="sinkId: is required with delivery=idem"):
@@ -178,7 +178,7 @@ def test_a_message_that_goes_to_two_topics_is_stored_in_both(tables: Tables) -> 
 
 
 def test_two_rows_of_a_message_need_a_key_that_tells_them_apart(tables: Tables) -> None:
-    """Without, only the first would be stored: the other looks as if it were sent again."""
+    """Without one, only the first would be stored: the other looks like the first sent again."""
     tables.fill("burst", 4)
     rows = tables.read("burst").selectExpr(
         "topic", "broker", "queue_id", "queue_offset", "explode(array('1', '2')) AS body"
@@ -196,7 +196,7 @@ def test_two_rows_of_a_message_need_a_key_that_tells_them_apart(tables: Tables) 
 def test_two_rows_of_a_message_are_found_however_far_apart_they_are(
     tables: Tables, tmp_path: Path, how: str
 ) -> None:
-    """Sorted, one task has them, in several record batches; of a union two tasks have one each."""
+    """Sorted, one task has both, in several record batches; in a union, two tasks have one each."""
     topic = f"apart-{how}"
     tables.fill(topic, 40)
     if how == "stream":
@@ -275,7 +275,7 @@ def raising(error: Exception) -> Callable[..., None]:
 def test_a_name_server_that_is_away_for_a_moment_is_waited_for(
     rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    """As by reading: it may be started again together with its broker."""
+    """As with reads: it may be restarting together with its broker."""
     rocketmq_session.admin.create_topic("waited-for", queues=1)
     route, tries = Asked.route, count(1)
 
@@ -291,7 +291,7 @@ def test_a_name_server_that_is_away_for_a_moment_is_waited_for(
     if failures > 3:
         with pytest.raises(ConnectionLostError):
             BatchWriter(options, schema)
-        # Made also to end a batch that failed by that: Spark would hide why.
+        # Spark makes one also to end a batch that failed like this; an error would hide why.
         monkeypatch.setattr(Asked, "route", raising(ConnectionLostError("away")))
         StreamWriter(options, schema)
         monkeypatch.setattr(Asked, "route", raising(OptionError("wrong")))
@@ -305,7 +305,7 @@ def test_a_name_server_that_is_away_for_a_moment_is_waited_for(
 def test_a_name_server_that_knows_no_broker_yet_is_asked_again(
     rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch, topic: str
 ) -> None:
-    """As one that was started again: the topic may be there."""
+    """Such as one that was just restarted: the topic may exist."""
     rocketmq_session.admin.create_topic("there-behind-a-start", queues=1)
     route, brokers, looks = Asked.route, Asked.brokers, count(1)
     until = {"looks": 2}
@@ -329,7 +329,7 @@ def test_a_name_server_that_knows_no_broker_yet_is_asked_again(
 def test_a_topic_whose_broker_registers_between_two_questions_is_not_made_anew(
     rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would have another number of queues, and what is in those behind would be out of reach."""
+    """It would have another number of queues, and messages beyond them would be out of reach."""
     rocketmq_session.admin.create_topic("registered-late", queues=7)
     route, looks = Asked.route, count(1)
 
@@ -344,7 +344,7 @@ def test_a_topic_whose_broker_registers_between_two_questions_is_not_made_anew(
 def test_a_broker_that_was_told_to_make_no_topics_makes_none_for_the_sink(
     rocketmq_session: Cluster,
 ) -> None:
-    """It keeps the template of the time before."""
+    """It still has the template topic from before."""
     targets = Targets(Asked([rocketmq_session.nameserver], Settings()))
     assert targets.of("made-by-itself")
     admin = rocketmq_session.admin

@@ -49,7 +49,7 @@ def test_a_topic_is_read_as_it_was_sent(tables: Tables) -> None:
 
 
 def test_large_messages_are_more_tasks_and_read_whole(tables: Tables, tmp_path: Path) -> None:
-    """They are counted by their bytes, in streams as well."""
+    """Tasks are planned by bytes, in streams as well."""
     tables.cluster.admin.create_topic("huge", queues=2)
     queues = sorted(tables.cluster.client.queues("huge"), key=lambda each: each.id)
     for index in range(24):  # Nothing that could be compressed.
@@ -88,7 +88,7 @@ def test_only_the_columns_of_a_users_schema_are_made(tables: Tables) -> None:
 
 
 def test_a_schema_with_not_null_is_refused_in_words(tables: Tables) -> None:
-    """Spark would say at the first row that schemas differ."""
+    """Spark would only say at the first row that schemas differ."""
     tables.fill("not-null", 1)
     with pytest.raises(PySparkException, match="schema: column topic is NOT NULL, which a source"):
         tables.read("not-null", schema="topic STRING NOT NULL").collect()
@@ -129,7 +129,7 @@ def test_a_batch_can_begin_and_end_at_times(tables: Tables) -> None:
 
 
 def test_each_message_of_a_topic_of_batch_queues_is_a_row(tables: Tables) -> None:
-    """Their records are batches, in which a read may begin and end."""
+    """Their records are batches, and a read may begin and end inside one."""
     admin, client = tables.cluster.admin, tables.cluster.client
     admin.create_topic("whole-batches", queues=1, attributes={"queue.type": "BatchCQ"})
     for first in (0, 4, 8):
@@ -163,7 +163,7 @@ def test_the_broker_filters_by_tags_and_by_sql(tables: Tables) -> None:
 
 
 def test_tags_are_compared_and_not_only_their_hashes(tables: Tables) -> None:
-    """`Aa` and `BB` have one hash, by which brokers choose."""
+    """`Aa` and `BB` have the same hash, by which brokers choose."""
     for index, tag in enumerate(("Aa", "BB", "AaAa", "BBBB", "Aa", "C#")):
         tables.cluster.send("alike", str(index).encode(), tag=tag)
     assert tables.bodies("alike", filter="Aa") == ["0", "4"]
@@ -234,7 +234,7 @@ def test_what_cannot_be_read_is_said(tables: Tables, options: dict[str, str], sa
 def test_an_answer_that_is_no_records_is_told_with_its_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As Apache's broker gives records out that its disk has damaged."""
+    """Such as records that the disk has damaged: Apache's broker hands them out."""
 
     def torn(*_: object) -> list[Chunk]:
         return [Chunk(b"x" * 200, Queue("T", "broker-a", 3), 0, 9)]

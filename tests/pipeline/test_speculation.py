@@ -1,6 +1,6 @@
-"""A second attempt of a task that is slow, which Spark starts beside the first (speculation).
+"""A second attempt of a slow task, which Spark starts beside the first (speculation).
 
-It wants executors on hosts of other names: Spark starts none on a host that has one already.
+It needs executors on hosts with different names: Spark starts none on the host of the first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS = 4_000
 WRITES = ("batch", "stream")
 DELIVERIES = ("idempotent", "at-least-once")
 
-# Two attempts of one task send at the same time, behind rows that the first has sent alone.
+# Two attempts of one task send at the same time, after rows that the first has sent alone.
 DRIVER = """
 import os, sys, time
 from cometmq.client import SyncClient
@@ -118,7 +118,7 @@ spark.stop()
 
 
 def of_second_attempts(folder: Path) -> list[str]:
-    """Return how second attempts ended, by Spark's log of events."""
+    """Return how second attempts ended, according to Spark's event log."""
     ends: list[str] = []
     for path in folder.rglob("*"):
         for line in path.read_text().splitlines() if path.is_file() else ():

@@ -43,7 +43,7 @@ for name in ("msgspec", "msgpack", "anyio", "click", "rich", "trio", "orjson"):
     sys.modules[name] = None
 """
 
-# In the folders of the workers, and not in the driver's own.
+# In the workers' folders, not in the driver's.
 POOR_PYTHON = """#!/bin/sh
 case "$PWD" in */work-[01]/*) PYTHONPATH="$PYTHONPATH:{poor}"; export PYTHONPATH;; esac
 exec "{python}" "$@"
@@ -98,7 +98,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 def run(command: list[str], executors_python: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that starts Spark; who looks at its status says what is wrong."""
+    """Run a program that starts Spark; the caller looks at its status."""
     return subprocess.run(
         command,
         capture_output=True,
@@ -116,7 +116,7 @@ def run(command: list[str], executors_python: str) -> subprocess.CompletedProces
 
 
 def run_driver(tmp_path: Path, session: str, command: list[str], *arguments: str) -> str:
-    """Run the driver, with executors that have nothing; return what it says."""
+    """Run the driver, with executors that have nothing but the wheel; return what it prints."""
     (tmp_path / "driver.py").write_text(session + DRIVER)
     (tmp_path / "sitecustomize.py").write_text(POOR)
     python = tmp_path / "python"
@@ -138,7 +138,7 @@ def test_a_cluster_whose_executors_have_only_the_wheel(
 def test_a_program_of_spark_submit_that_takes_the_wheel_along(
     master: str, rocketmq_session: Cluster, tmp_path: Path
 ) -> None:
-    """As `docs/pipeline.md` says it is done by hand."""
+    """The way to do it by hand, as in `docs/pipeline.md`."""
     wheel = write_wheel(str(tmp_path))
     command = [SUBMIT, "--master", master, "--py-files", wheel]
     for setting in (
@@ -164,7 +164,7 @@ def test_a_program_of_spark_submit_that_takes_the_wheel_along(
 def test_what_is_wrong_is_in_the_last_lines_of_spark_submit(
     rocketmq_session: Cluster, tmp_path: Path, how: str, said: str
 ) -> None:
-    """On its stdout: it puts a program's stderr there."""
+    """On its stdout, where `spark-submit` puts a program's stderr."""
     (tmp_path / "mistaken.py").write_text(MISTAKEN)
     command = [SUBMIT, "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
     command += ["--py-files", write_wheel(str(tmp_path)), str(tmp_path / "mistaken.py")]
@@ -181,13 +181,13 @@ def test_the_wheel_has_an_entry_for_each_folder(tmp_path: Path) -> None:
     with ZipFile(write_wheel(str(tmp_path))) as wheel:
         names = set(wheel.namelist())
     assert {"cometmq/", "cometmq/pipeline/", "cometmq/pipeline/records/"} <= names
-    # Of both formats: Spark finds them by these.
+    # Spark finds both formats by these.
     assert {"pyspark_cometmq/__init__.py", "pyspark_cometmq_store/__init__.py"} <= names
     assert not any(name.startswith("cometmq/proto") for name in names)
 
 
 def test_a_session_that_was_made_otherwise_finds_both_formats() -> None:
-    """Spark imports what is called `pyspark_…`, and takes one format from each."""
+    """Spark imports packages named `pyspark_…`, and takes one format from each."""
     names = [each.name for each in iter_modules() if each.name.startswith("pyspark_cometmq")]
     assert {import_module(name).DefaultSource.name() for name in names} == {
         "cometmq",

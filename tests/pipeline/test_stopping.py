@@ -1,4 +1,4 @@
-"""A job that is asked to end, as a terminal and a service manager ask: its whole process group."""
+"""Stopping jobs as terminals and service managers do: by a signal to the whole process group."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ with stopped_by_signals(run):
 
 
 class Context:
-    """As much of a session as is asked to cancel what it is at."""
+    """As much of a session as it takes to cancel what it is doing."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -76,7 +76,7 @@ class Context:
 
 
 class Busy:
-    """A stream with one batch behind another, by a clock that goes on while it is waited for."""
+    """A stream with one batch after another, by a clock that goes on while it is waited for."""
 
     BATCH: Final = 0.93
 
@@ -150,7 +150,7 @@ def test_a_second_request_ends_the_process_at_once(number: int) -> None:
     assert asked.stdout.readline() == "ready\n"
     for _ in range(3):
         asked.send_signal(number)
-    asked.stdin.write("\n")  # Behind a second it says what it was asked.
+    asked.stdin.write("\n")  # A second later it says what it was asked.
     asked.stdin.flush()
     assert asked.stdout.readline() == "True\n"
     asked.send_signal(number)
@@ -166,7 +166,7 @@ def test_what_a_session_does_at_an_interrupt_is_undone() -> None:
 
 
 def test_what_a_session_would_do_at_an_interrupt_it_does_at_no_moment() -> None:
-    """A Ctrl-C behind the making of Spark's context ended in tracebacks of its own."""
+    """A Ctrl-C right after the making of Spark's context used to end in tracebacks."""
     taking = pytest.importorskip("pyspark.core.context")
     before = signal.getsignal(signal.SIGINT)
     with interrupts_kept():
@@ -239,7 +239,7 @@ def test_a_signal_to_the_group_lets_the_batch_end_and_the_job_goes_on(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Those of the toy."""
+    """The settings of the toy job."""
 
     what: str = setting("What.")
 
@@ -259,11 +259,11 @@ class Session:
     sparkContext = Context(Run())  # noqa: N815  # Spark's name
 
     def stop(self) -> None:
-        """It has nothing."""
+        """Do nothing."""
 
 
 def toy_in(session: Callable[[], object], monkeypatch: pytest.MonkeyPatch, job: Job) -> Result:
-    """What the command of the toy says, when Spark is started so."""
+    """Run a job's command with `session` in the place of Spark's start."""
 
     def opened(_conf: object, *, apart: bool) -> object:
         assert apart
@@ -293,13 +293,13 @@ def test_a_job_without_batches_that_was_stopped_has_failed(
 
 
 def interrupted() -> object:
-    """A Ctrl-C comes while Spark is started."""
+    """Send a Ctrl-C while Spark starts."""
     os.kill(os.getpid(), signal.SIGINT)
     pytest.fail("it went on")
 
 
 def interrupted_late() -> object:
-    """It comes when Spark has its own handler already."""
+    """Raise what a Ctrl-C raises once Spark has its own handler."""
     raise KeyboardInterrupt
 
 
@@ -338,7 +338,7 @@ class Ending(Session):
     """A session whose Java ends while it is asked to stop."""
 
     def stop(self) -> None:
-        """Nobody answers."""
+        """Fail, as nobody answers."""
         raise ConnectionRefusedError
 
 
@@ -346,7 +346,7 @@ class Ending(Session):
 def test_a_java_that_ends_once_all_is_done_fails_no_job(
     monkeypatch: pytest.MonkeyPatch, ended: str, status: int
 ) -> None:
-    """It was a traceback, and a status 3 of a job that had done all."""
+    """It used to be a traceback and status 3, of a job that had done everything."""
 
     def idle(spark: object, settings: Settings, run: Run) -> Report:
         assert isinstance(spark, Ending)
@@ -378,7 +378,7 @@ def test_spark_is_started_so_that_no_file_here_hides_a_module_of_pythons(
 
 
 def test_no_folder_for_tables_is_made_where_a_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark makes `spark-warehouse` in the working directory, unless it is told of another."""
+    """Spark makes `spark-warehouse` in the working directory, unless it is told another folder."""
     seen: list[str] = []
 
     def opened(conf: dict[str, str], *, apart: bool) -> Session:
@@ -416,7 +416,7 @@ def test_a_signal_while_nobody_answers_ends_a_job_with_a_report(
             stderr=subprocess.STDOUT,
             text=True,
         )
-        peer, _ = silent.accept()  # It asks, and waits.
+        peer, _ = silent.accept()  # The job asks, and waits.
         with peer:
             assert peer.recv(1)
             job.send_signal(number)
@@ -450,10 +450,10 @@ def test_a_signal_while_java_starts_leaves_no_java_and_no_words_of_it(
         text=True,
         env={**os.environ, "SPARK_HOME": str(tmp_path)},
     )
-    java = int(started.read_text())  # The shell makes room for it.
+    java = int(started.read_text())  # The shell's process becomes Java.
     job.send_signal(number)
     try:
-        said, told = job.communicate(timeout=120)  # Java has both streams, too, while it is there.
+        said, told = job.communicate(timeout=120)  # Java holds both streams, too, while it runs.
     except subprocess.TimeoutExpired:
         os.kill(java, signal.SIGKILL)
         raise

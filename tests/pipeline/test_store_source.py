@@ -115,7 +115,7 @@ def test_what_conditions_leave_is_what_spark_would_leave(
 def test_a_store_that_is_asked_by_several_conditions_has_all_rows_of_each(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark keeps what is planned with the frame, for queries whose conditions it cannot offer."""
+    """Spark keeps the planned read with the frame, for queries whose conditions it cannot offer."""
     frame = read(spark, unpack("clean", tmp_path))
     every = frame.count()
     assert 0 < frame.where("physical_offset < 1000").count() < every
@@ -175,7 +175,7 @@ def test_a_file_that_its_broker_removes_while_the_store_is_read_is_told(
 
 @pytest.mark.parametrize("away", [".", "commitlog"])
 def test_a_machine_that_does_not_see_the_store_is_named(tmp_path: Path, away: str) -> None:
-    """As an executor on another one, where nothing is mounted; no broker has removed anything."""
+    """Such as an executor's, where nothing is mounted; no broker has removed anything."""
     root = unpack("clean", tmp_path)
     options = store_options({"path": str(root)})
     reader = StoreReader(options, StructType().add("topic", "string"))

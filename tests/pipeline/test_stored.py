@@ -1,4 +1,4 @@
-"""What a task does not send, because an earlier run stored it, though the broker forgot who did."""
+"""A task does not send what an earlier run stored, even if the broker has forgotten who sent it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS = Settings(timeout=5.0)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A broker that remembers little."""
+    """A broker that remembers the senders of few messages."""
     with Cluster(idempotent_messages_max=REMEMBERED) as found:
         yield found
     for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
@@ -59,7 +59,7 @@ def send(
     stored_ms: int = 0,
     delay_level: int = 0,
 ) -> Sent:
-    """Send messages of one queue as a task does, those of `chosen` shards at least."""
+    """Send messages of one queue as a task does; if given, only those of the `chosen` shards."""
     rows = [(each, each % shards if shards else 0) for each in offsets]
     rows = [(offset, shard) for offset, shard in rows if chosen is None or shard in chosen]
     arrays = {
@@ -89,20 +89,20 @@ def send(
 
 
 def forget(cluster: Cluster) -> None:
-    """Make the broker forget who sent, as it does in 15 minutes."""
+    """Make the broker forget who sent what, as it does after 15 minutes."""
     for offset in (0, STRETCH):
         send(cluster, "others", range(offset, offset + REMEMBERED), sink=token_hex())
 
 
 def counts(cluster: Cluster, topic: str) -> Counter[int]:
-    """How often each body is there."""
+    """Return how often each body is there."""
     return Counter(int(each.body) for each in cluster.sent(topic))
 
 
 def test_a_broker_that_forgot_and_is_not_asked_stores_a_message_twice(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the other tests would prove nothing."""
+    """Otherwise the other tests would prove nothing."""
 
     def nothing(*_: object) -> dict[str, int]:
         return {}
@@ -173,7 +173,7 @@ def test_what_is_new_is_asked_for_a_few_times(
 
 
 def test_what_a_broker_cannot_tell_by_its_memory_it_tells_by_its_index(cluster: Cluster) -> None:
-    """As of a stretch whose later part is in the tail of the log that a start has read."""
+    """As with a stretch whose later part is in the tail of the log that a start has read."""
     send(cluster, "untold", range(200, 350))
     again = send(cluster, "untold", range(350))
     assert again.again == 150
@@ -215,7 +215,7 @@ def test_a_topic_that_may_only_be_written_is_asked_all_the_same(cluster: Cluster
 def test_a_broker_that_does_not_say_fails_the_task(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To take that for no would store messages twice."""
+    """Taking that for a no would store messages twice."""
     monkeypatch.setattr("cometmq.pipeline.stored.FIND_UNIQUE_KEYS", 31999)
     with pytest.raises(RefusedError, match="code 3"):
         send(cluster, "silent", range(5))
@@ -244,7 +244,7 @@ def test_a_batch_is_not_lost_when_it_cannot_be_asked_what_is_stored_of_it(
     find = Stored.find
 
     def lost(self: Stored, address: str, topic: str, ids: Sequence[str]) -> dict[str, int]:
-        if len(ids) == 200 and not failures:  # The batch, and not the looks in front of it.
+        if len(ids) == 200 and not failures:  # The batch, not the looks before it.
             failures.append(address)
             raise ConnectionLostError("it broke")
         return find(self, address, topic, ids)
@@ -258,7 +258,7 @@ def test_a_batch_is_not_lost_when_it_cannot_be_asked_what_is_stored_of_it(
 def test_what_it_told_is_asked_again_when_the_connection_breaks(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else what was stored before the answer got lost would be stored twice."""
+    """Otherwise what was stored before the answer got lost would be stored twice."""
     send(cluster, "lost", range(200, 350))
     plain: list[Request] = []
     make, receive = lanes._frame, Wire.receive  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
@@ -309,7 +309,7 @@ def test_what_was_sent_by_rows_without_times_is_not_sent_again_by_rows_with_them
 def test_what_was_sent_without_times_of_another_life_of_a_topic_is_no_copy(
     cluster: Cluster,
 ) -> None:
-    """Of the topic that was made anew an earlier version sent what was behind the old one's end."""
+    """Of a recreated topic, an earlier version sent the messages after the old topic's end."""
     send(cluster, "lives", range(300))
     send(cluster, "lives", range(300, 305))
     forget(cluster)
@@ -323,7 +323,7 @@ def test_what_was_sent_without_times_of_another_life_of_a_topic_is_no_copy(
 def test_a_delayed_message_that_a_broker_cannot_tell_of_is_told_by_its_index_once_it_has_come(
     cluster: Cluster,
 ) -> None:
-    """Until then nobody knows whether it is to come: to send it again would be a guess."""
+    """Until then nobody knows whether it will come: to send it again would be a guess."""
     assert send(cluster, "to-come", range(300), delay_level=1).rows == 300
     assert cluster.sent("to-come") == []
     with pytest.raises(SinkError, match=r"can no longer tell .* delayed message to topic to-come"):

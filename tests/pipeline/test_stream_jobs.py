@@ -1,4 +1,4 @@
-"""The jobs `transform` and `aggregate`, and what all share that read a stream."""
+"""The jobs `transform` and `aggregate`, and what all jobs that read a stream share."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def transforming(tables: Tables, checkpoint: Path, **more: Any) -> TransformSett
 
 
 def test_a_beginning_that_is_not_there_is_a_mistake(tables: Tables, tmp_path: Path) -> None:
-    """Of a stream that has not begun nothing is lost."""
+    """A stream that has not begun has lost nothing."""
     tables.fill("not-there", 3)
     sql = f"SELECT {KEPT}, store_time, body FROM messages"
     given = {"topic": "not-there", "to_topic": "not-there-out", "sql": sql}
@@ -449,7 +449,7 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     assert windows(Run(progress=told.append)) == (0, 2)
     assert told[-1]["waiting"].startswith("no windows ended; 2 stay open until a message comes")
     copytree(settings.checkpoint, tmp_path / "copy")
-    send("12:30:00")  # Ends the first two windows, in the batch behind its own.
+    send("12:30:00")  # Ends the first two windows, in the batch after its own.
     assert windows() == (0, 3)
     send("12:40:00")
     assert windows() == (2, 2)
@@ -468,7 +468,7 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     older = replace(settings, checkpoint=str(tmp_path / "copy"))
     with pytest.raises(OptionError, match=r"perhaps an old copy, only \d+ batches are done"):
         aggregate(tables.spark, older)
-    rmtree(settings.to)  # As where its disk is not mounted.
+    rmtree(settings.to)  # As if its disk is not mounted.
     with pytest.raises(OptionError, match=r"\d+ batches are done, whose results"):
         aggregate(tables.spark, settings)
 
@@ -479,7 +479,7 @@ def test_a_checkpoint_that_another_job_began_is_refused(
     tmp_path: Path,
     dry_run: bool,  # A parameter of the test.
 ) -> None:
-    """What that has read would count as read, and be missed."""
+    """What the other job has read would count as read, and be missed."""
     topic = f"claimed-{dry_run}".lower()
     tables.fill(topic, 3)
     given: dict[str, Any] = {
@@ -506,7 +506,7 @@ def test_a_checkpoint_that_another_job_began_is_refused(
 def test_a_backlog_in_several_batches_makes_nothing_late(
     spark: SparkSession, rocketmq: Cluster, tmp_path: Path
 ) -> None:
-    """By backlog a young queue is read ahead, and what the old one has would be late."""
+    """Batches shared by backlog read a young queue ahead, and the old one's rest would be late."""
     tables = Tables(spark, rocketmq)
     for first in (0, 20, 40):
         tables.fill("grown", 20, queues=1, first=first)
@@ -543,7 +543,7 @@ def test_what_came_too_late_is_told(tables: Tables, tmp_path: Path) -> None:
     )
     send(10, 50)
     assert "late" not in aggregate(tables.spark, settings).details
-    send(55)  # Late is what is behind the watermark of the batch before the last.
+    send(55)  # Late is what is older than the watermark of the batch before the last.
     aggregate(tables.spark, settings)
     send(11, 56)
     told: list[Mapping[str, Any]] = []
@@ -554,7 +554,7 @@ def test_what_came_too_late_is_told(tables: Tables, tmp_path: Path) -> None:
 
 
 def repeatable(tables: Tables, checkpoint: Path, topic: str, key: str = "") -> Callable[[], None]:
-    """Fill a topic, and return what aggregates it into TOPIC-out, each time by the same batch."""
+    """Fill a topic; return a function that aggregates it into TOPIC-out, always as batch 0."""
     tables.fill(topic, 3)
     settings = AggregateSettings(
         nameserver=tables.cluster.nameserver,
@@ -577,7 +577,7 @@ def repeatable(tables: Tables, checkpoint: Path, topic: str, key: str = "") -> C
 def test_a_batch_that_is_repeated_has_the_same_time_and_a_key_may_have_it(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """Spark notes it: else the results would be there twice."""
+    """Spark notes the time: otherwise the results would be there twice."""
     run_batch = repeatable(tables, tmp_path, "at-what-time", "cast(current_timestamp() AS string)")
     for _ in range(2):
         run_batch()
@@ -758,7 +758,7 @@ def test_what_spark_does_not_begin_binds_no_checkpoint(tables: Tables, tmp_path:
     for torn in (
         (),
         ("offsets/0", "commits/0", "metadata"),
-    ):  # A power cut leaves what it reckoned.
+    ):  # A power cut leaves the note of the settings.
         for note in torn:
             (tmp_path / note).write_bytes(b"")
         with pytest.raises(OptionError, match=r"^aggregations: was 'count' when"):
