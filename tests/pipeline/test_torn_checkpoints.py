@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(Folder):
-    """A folder without Spark, with these notes; the text of one that is empty is too."""
+    """A folder without Spark, with notes of these numbers; one with a `-` holds only zeros."""
 
     def __init__(self, path: Path, ends: str, done: str) -> None:
         self.path = str(path)
@@ -48,7 +48,7 @@ class Checkpoint(Folder):
 
 
 def mended(checkpoint: Checkpoint, **how: bool) -> list[str]:
-    """Return what it says behind the name of each note."""
+    """Mend a checkpoint, and return what is said about each note."""
     said: list[Mapping[str, Any]] = []
     mend(checkpoint, Run(progress=said.append), **how)
     texts = [each["warning"].removeprefix(f"{checkpoint.path}/") for each in said]
@@ -83,7 +83,7 @@ def test_notes_of_what_was_under_way_are_forgotten(
 def test_half_a_note_goes_where_the_stream_begins_for_spark_would_not_begin_it(
     tmp_path: Path, notes: str, is_left: bool
 ) -> None:
-    """As a full disk leaves it, or a kill; beside others Spark passes over it."""
+    """A full disk or a kill leaves it; if there are other notes, Spark passes over it."""
     checkpoint = Checkpoint(tmp_path, notes, "")
     halves = [tmp_path / "offsets" / name for name in (".0.09980b3a.tmp", "..0.09980b3a.tmp.crc")]
     for half in halves:

@@ -1,4 +1,4 @@
-"""The SQL of `transform`: functions of Python in it, and what is not taken."""
+"""The SQL of `transform`: Python functions in it, what is refused, and recreated topics."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_sql_calls_functions_of_python(tables: Tables, functions: str, tmp_path:
         udf=tuple(f"{functions}:{name}" for name in ("gross", "whole", "halves")),
         sql=f"SELECT {KEPT}, {body} AS body FROM messages",
     )
-    # What the caller has is there again, and nothing else.
+    # Afterwards the caller's names are there again, and nothing else.
     tables.spark.range(3).createOrReplaceTempView("messages")
     before = names_in(tables.spark)
     assert transform(tables.spark, settings).rows == 10
@@ -261,7 +261,7 @@ def test_sql_may_look_into_tables_that_do_not_stream(tables: Tables, tmp_path: P
 def test_sql_that_would_choose_other_rows_the_next_time_is_refused(
     tables: Tables, tmp_path: Path, sql: str, why: str
 ) -> None:
-    """A batch that is repeated would send another part of them, or to another place."""
+    """A batch that is repeated would send other rows, or send them to another place."""
     tables.fill("chosen-in", 1)
     settings = transforming(tables, tmp_path, topic="chosen-in", to_topic="chosen-out", sql=sql)
     with pytest.raises(OptionError, match=f"^sql: .*{re.escape(why)} changes when a batch is"):
@@ -288,7 +288,7 @@ TIMED = f"SELECT {KEPT}, store_time, body FROM messages"
 
 
 def made_anew(tables: Tables, checkpoint: Path, topic: str) -> dict[str, Any]:
-    """Send a topic's four rows without their time, and make it anew with six; return settings."""
+    """Send a topic's four rows without their time, and recreate it with six; return settings."""
     given: dict[str, Any] = {"topic": topic, "to_topic": f"{topic}-out"}
     tables.fill(topic, 4)
     transform(tables.spark, transforming(tables, checkpoint, sql=UNTIMED, **given))
@@ -300,7 +300,7 @@ def made_anew(tables: Tables, checkpoint: Path, topic: str) -> dict[str, Any]:
 def test_a_topic_made_anew_is_sent_by_sql_that_says_the_time_since_then_alone(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """What was sent without it from the same places would pass for the new topic's messages."""
+    """Rows sent without the time from the same places would pass for the new topic's messages."""
     given = made_anew(tables, tmp_path, "transformed-anew")
     settings = transforming(tables, tmp_path, sql=TIMED, fail_on_data_loss=False, **given)
     assert transform(tables.spark, settings).details["written"] == {"transformed-anew-out": 6}
@@ -314,9 +314,9 @@ def test_a_topic_made_anew_is_sent_by_sql_that_says_the_time_since_then_alone(
 def test_a_batch_of_a_topic_made_anew_that_sent_nothing_is_sent_when_it_is_repeated(
     tables: Tables, tmp_path: Path, lost: tuple[str, ...]
 ) -> None:
-    """Its rows passed for those that were sent without their time from the old topic's places.
+    """Its rows used to pass for those that were sent without a time from the old topic's places.
 
-    So does a stream that begins anew in a checkpoint from which the ends of batches were removed.
+    A stream that starts over, because its batches' ends were removed, must send it, too.
     """
     topic = f"failed-anew-{len(lost)}"
     given = {**made_anew(tables, tmp_path, topic), "fail_on_data_loss": False}
@@ -332,7 +332,7 @@ def test_a_batch_of_a_topic_made_anew_that_sent_nothing_is_sent_when_it_is_repea
 def test_behind_a_topic_made_anew_sql_goes_on_with_the_time_alone(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """Once the loss is behind, the option goes again, and what comes has old places still."""
+    """After the loss, the option is left out again, but new messages still have old places."""
     given = made_anew(tables, tmp_path, "behind-anew")
     told = transforming(tables, tmp_path, sql=TIMED, fail_on_data_loss=False, **given)
     tables.cluster.admin.delete_topic("behind-anew")
@@ -353,7 +353,7 @@ def test_behind_a_topic_made_anew_sql_goes_on_with_the_time_alone(
 def test_a_run_that_ends_in_front_of_its_batches_notes_no_time(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """What is sent without it then would be refused later, or pass for unsent and come twice."""
+    """Otherwise rows sent without it would be refused later, or pass for unsent and come twice."""
     tables.fill("ended-early", 4)
     given: dict[str, Any] = {"topic": "ended-early", "to_topic": "ended-early-out"}
     run = Run()
@@ -370,7 +370,7 @@ def test_a_run_that_ends_in_front_of_its_batches_notes_no_time(
 
 
 def stopped(run_of: TransformSettings, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop a run as its first batch begins: Spark has noted where that ends."""
+    """Stop a run as its first batch begins, when Spark has already noted where the batch ends."""
     run = Run()
     begin_batch = run.begin_batch
 

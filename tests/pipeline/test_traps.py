@@ -1,6 +1,6 @@
-"""What Spark does otherwise than one would think: each of it cost somebody messages once.
+"""What Spark does differently from what one would expect: each trap cost somebody messages once.
 
-Those that are about offsets ask the reader itself, as Spark's process does; the others run queries.
+Tests about offsets call the reader itself, as Spark's process does; the others run queries.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def reader(tables: Tables, topic: str = "", **options: Any) -> TopicStreamReader
 
 
 def bodies(stream: TopicStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
-    """What a batch reads, as Spark's executors would."""
+    """Return the bodies that a batch reads, as Spark's executors would."""
     batches = [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
     return sorted((row["body"].decode() for b in batches for row in b.to_pylist()), key=int)
 
 
 def through_json(offset: dict[str, Any]) -> dict[str, Any]:
-    """What becomes of an offset in the checkpoint."""
+    """Return an offset as it comes back from the checkpoint."""
     said: dict[str, Any] = json.loads(json.dumps(offset))
     return said
 
@@ -197,7 +197,7 @@ def test_trap_6_and_8_a_task_that_fails_and_runs_again_stores_its_rows_once(
 
 
 def failing_once(flag: str, after: int) -> Callable[[Any], Any]:
-    """Pass rows one by one, and fail once behind some: the sink has sent what it was given."""
+    """Pass rows one by one, and fail once after some: the sink has sent what it was given."""
 
     def passed(batches: Any) -> Any:
         from pathlib import Path
@@ -240,7 +240,7 @@ def test_trap_8_a_batch_that_is_replayed_is_stored_once(tables: Tables, tmp_path
     frame = tables.stream("trap8b", startingOffsets="earliest", maxOffsetsPerTrigger=10)
     tables.copy(frame, tmp_path, "trap8b-out")
     commits = sorted((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    commits[-1].unlink()  # As a driver leaves it that died between the sends and their commit.
+    commits[-1].unlink()  # As if the driver died between the sends and their commit.
     (tmp_path / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
     again = tables.copy(frame, tmp_path, "trap8b-out")
     assert [p["numInputRows"] for p in again.recentProgress if p["numInputRows"]] == [10]
@@ -268,7 +268,7 @@ def test_trap_9_a_session_without_pushdown_reads_all_the_same(tables: Tables) ->
     tables.spark.conf.set(PUSHDOWN, False)
     try:
         assert tables.read("trap9").where("queue_offset = 1").count() == 2
-        # Nor do jobs ask for it in the session of a caller that has it off.
+        # Nor do jobs ask for pushdown if the caller's session has it off.
         options = taking_conditions(tables.spark)
         assert tables.read("trap9", **options).where("queue_offset = 1").count() == 2
     finally:
@@ -276,7 +276,7 @@ def test_trap_9_a_session_without_pushdown_reads_all_the_same(tables: Tables) ->
 
 
 def test_a_frame_that_is_asked_by_several_conditions_has_all_rows_of_each(tables: Tables) -> None:
-    """Spark keeps what is planned with the frame, for queries whose conditions it cannot offer."""
+    """Spark keeps the planned read with the frame, for queries whose conditions it cannot offer."""
     tables.fill("asked-again", 20)
     frame = tables.read("asked-again")
     assert frame.where("queue_offset = 1").count() == 2
@@ -333,7 +333,7 @@ def test_trap_14_a_connection_is_of_the_process_that_made_it(
 
 
 def test_trap_16_record_batches_are_of_so_many_rows_and_no_more(tables: Tables) -> None:
-    """The trap says 2,048. Of 14 and more columns, up to four times as many are quicker."""
+    """The trap says 2,048. With 14 and more columns, up to four times as many are quicker."""
     rows = tables.spark.range(20_000).selectExpr(
         "cast(id AS string) AS body", "'a' AS sharding_key"
     )
@@ -376,7 +376,7 @@ def test_a_batch_has_no_more_messages_than_the_limit(tables: Tables) -> None:
 def test_a_queue_that_is_read_ahead_makes_no_message_of_others_late(
     spark: SparkSession, rocketmq: Cluster
 ) -> None:
-    """A watermark follows the youngest message of a batch: by backlog a young queue's."""
+    """A watermark follows the youngest message of a batch; shared by backlog, a young queue's."""
     tables = Tables(spark, rocketmq)
     tables.fill("grown", 20, queues=1)
     for first in (20, 30):
@@ -396,7 +396,7 @@ def test_a_queue_that_is_read_ahead_makes_no_message_of_others_late(
             start = end
         return found
 
-    assert max(batches()[0]) >= 40  # Stored when the last was; most of the others are to come.
+    assert max(batches()[0]) >= 40  # Among the last stored; most of the others are still to come.
     aligned = batches(alignByTime=True)
     assert [number for batch in aligned for number in batch] == list(range(60))
     assert max(map(len, aligned)) <= 20
@@ -404,7 +404,7 @@ def test_a_queue_that_is_read_ahead_makes_no_message_of_others_late(
 
 def test_expired_messages_are_data_loss_unless_told_otherwise(tables: Tables) -> None:
     tables.fill("expired", 4, queues=1)
-    gone = {"queues": {"expired": {"broker-a": {"0": 9}}}}  # Its topic was made anew since.
+    gone = {"queues": {"expired": {"broker-a": {"0": 9}}}}  # Its topic was recreated since.
     with pytest.raises(DataLossError, match="expired/broker-a/0: was read up to 9, but ends at 4"):
         reader(tables, "expired").latestOffset(gone, ALL)
     going_on = reader(tables, "expired", failOnDataLoss=False)
@@ -425,7 +425,7 @@ def test_a_topic_that_is_deleted_ends_the_stream_with_its_name(tables: Tables) -
 def test_a_topic_of_a_broker_that_has_not_registered_yet_waits(
     tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A name server that has just started knows brokers one by one, half a minute long."""
+    """A name server that has just started learns of brokers one by one, for half a minute."""
     tables.fill("half", 2)
     stream = reader(tables, "half")
     read = {
@@ -446,7 +446,7 @@ def test_a_topic_of_a_broker_that_has_not_registered_yet_waits(
 def test_a_broker_that_registers_while_a_stream_looks_has_not_lost_its_topics(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was killed with its name server: that knew nobody when it was asked for the first one."""
+    """It was killed with its name server, which knew nobody when asked about the first topic."""
     tables.fill("asked-early", 2)
     tables.fill("asked-late", 2)
     stream = reader(tables, "asked-early,asked-late", startingOffsets="earliest")
@@ -461,7 +461,7 @@ def test_a_broker_that_registers_while_a_stream_looks_has_not_lost_its_topics(
 
 
 def first_at(stream: TopicStreamReader, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is in front of an offset have expired, of each queue."""
+    """Pretend that everything before an offset has expired, in each queue."""
     status = stream._cluster._status  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
 
     def expired(*args: Any) -> dict[Queue, Bounds]:
@@ -511,7 +511,7 @@ def test_a_topic_that_is_read_no_more_is_not_told_as_deleted(
 def test_a_topic_that_is_named_later_and_is_not_there_is_told(
     tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may be made later, or be misspelt."""
+    """It may be created later, or be misspelt."""
     tables.fill("there", 2)
     first = reader(tables, "there", startingOffsets="earliest")
     end = through_json(first.latestOffset(first.initialOffset(), ALL))
@@ -520,7 +520,7 @@ def test_a_topic_that_is_named_later_and_is_not_there_is_told(
 
 
 def test_what_goes_on_is_told_once(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
-    """And not each time that a stream looks, several times a second; again when it comes again."""
+    """Not each time that a stream looks, several times a second; but again if it happens again."""
     told = "data loss: topic told-once no longer exists"
     tables.fill("told-once", 2)
     stream = reader(tables, "told-once", startingOffsets="earliest", failOnDataLoss=False)
@@ -549,7 +549,7 @@ def test_a_deleted_topic_that_comes_back_is_read_from_its_beginning(tables: Tabl
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
 def test_what_was_told_once_as_lost_fails_no_later_run(tables: Tables, is_made_anew: bool) -> None:
-    """Who had it told by one run with `failOnDataLoss=false` can go back to failing."""
+    """After one run with `failOnDataLoss=false` has told it, users can go back to failing."""
     topic = f"told-as-lost-{is_made_anew}"
     tables.fill(topic, 6, queues=1)
     tables.fill(f"{topic}-kept", 2, queues=1)
@@ -596,7 +596,7 @@ def test_a_topic_that_was_made_anew_without_messages_is_noticed_by_a_start(table
 def test_a_topic_of_which_all_had_expired_is_known_for_another_one(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it was there to be noted but where it stood."""
+    """Nothing of the topic could be noted except where its queues stood."""
     tables.fill("all-expired", 9, queues=2)
     where = {"queues": {"all-expired": {"broker-a": {"0": 5, "1": 5}}}}
     stream = reader(tables, "all-expired", startingOffsets="earliest")
@@ -636,7 +636,7 @@ def test_a_topic_of_which_all_had_expired_may_be_made_anew_without_messages(
 
 
 def made_anew(tables: Tables, topic: str, count: int, *, queues: int = 1) -> None:
-    """Delete a topic, and make one of its name with so many messages."""
+    """Delete a topic, and create one of the same name with `count` messages."""
     tables.cluster.admin.delete_topic(topic)
     tables.fill(topic, count, queues=queues, first=100)
 
@@ -650,7 +650,7 @@ def test_a_topic_that_was_made_anew_and_has_more_messages_is_noticed(
     stream = reader(tables, topic, startingOffsets="earliest")
     end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
     made_anew(tables, topic, 20, queues=queues)
-    for again in (stream, reader(tables, topic)):  # As it runs, and started again.
+    for again in (stream, reader(tables, topic)):  # The running stream, and a restarted one.
         with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
             again.latestOffset(end, ALL)
     going_on = reader(tables, topic, failOnDataLoss=False)
@@ -666,7 +666,7 @@ def test_a_topic_that_was_made_anew_and_has_more_messages_is_noticed(
 def test_a_topic_that_was_made_anew_and_has_fewer_messages_is_read_once(
     tables: Tables, queues: int
 ) -> None:
-    """The checkpoint has its own first message then, and no more that of the one before."""
+    """The checkpoint then has the new topic's first message, and no longer the old one's."""
     topic = f"anew-fewer-{queues}"
     tables.fill(topic, 8, queues=queues)
     stream = reader(tables, topic, startingOffsets="earliest", failOnDataLoss=False)
@@ -685,7 +685,7 @@ def test_a_topic_that_was_made_anew_and_has_fewer_messages_is_read_once(
 def test_a_topic_that_was_made_anew_is_noticed_where_its_noted_queue_stays_empty(
     tables: Tables,
 ) -> None:
-    """The other queue has more than was read of the one before it, which would look like news."""
+    """The other queue has more than was read of the old topic's, which would look like news."""
     topic = "anew-elsewhere"
     tables.fill(topic, 8, queues=2)
     stream = reader(tables, topic, startingOffsets="earliest", failOnDataLoss=False)
@@ -721,11 +721,11 @@ def test_a_topic_that_was_made_anew_without_the_queue_that_was_noted_is_noticed(
             again.latestOffset(end, ALL)
     reader(tables, topic, failOnDataLoss=False).latestOffset(end, ALL)
     assert "was deleted and recreated" in caplog.text
-    assert "not read: " not in caplog.text  # That its broker does not allow it is not so.
+    assert "not read: " not in caplog.text  # Its broker does not forbid it.
 
 
 def test_a_topic_that_was_made_anew_and_gets_back_its_queues_is_read_whole(tables: Tables) -> None:
-    """The place up to where such a queue was read is that of another one."""
+    """The place up to which such a queue was read is one in the old topic's queue."""
     topic = "anew-widened"
     tables.fill(topic, 8, queues=2)
     stream = reader(tables, topic, startingOffsets="earliest", failOnDataLoss=False)
@@ -742,7 +742,7 @@ def test_a_topic_that_was_made_anew_and_gets_back_its_queues_is_read_whole(table
 def test_a_topic_that_was_made_anew_and_has_as_many_messages_is_noticed_by_a_start(
     tables: Tables,
 ) -> None:
-    """What runs once a day would read them a day late, or behind yet another life never."""
+    """A daily job would read them a day late, or never if the topic is recreated once more."""
     topic = "anew-as-many"
     tables.fill(topic, 8, queues=2)
     stream = reader(tables, topic, startingOffsets="earliest")
@@ -767,7 +767,7 @@ def test_a_topic_that_was_made_anew_before_the_first_batch_is_noticed(tables: Ta
 
 
 def begun(tables: Tables, topic: str, *, queues: int = 2) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A batch that was planned, of which nobody knows whether it was written."""
+    """Return the start and end of a batch that was planned, and perhaps written."""
     tables.fill(topic, 8, queues=queues)
     stream = reader(tables, topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     start = through_json(stream.latestOffset(stream.initialOffset(), ReadMaxRows(4)))
@@ -777,7 +777,7 @@ def begun(tables: Tables, topic: str, *, queues: int = 2) -> tuple[dict[str, Any
 def test_a_batch_that_is_read_again_when_its_topic_is_gone_is_passed_over_if_told_so(
     tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else no restart would get beyond it."""
+    """Otherwise no restart would get past it."""
     start, end = begun(tables, "gone-since")
     tables.cluster.admin.delete_topic("gone-since")
     with pytest.raises(DataLossError, match="topic gone-since no longer exists"):
@@ -794,7 +794,7 @@ def test_a_batch_that_is_read_again_when_its_topic_is_gone_is_passed_over_if_tol
 def test_a_first_batch_is_read_again_without_a_topic_that_is_gone_if_told_so(
     tables: Tables,
 ) -> None:
-    """Spark asks where the stream begins then, too, which is nowhere in a topic that is gone."""
+    """Spark then asks again where the stream begins, which is nowhere in a topic that is gone."""
     named = "first-kept,first-gone"
     for topic in named.split(","):
         tables.fill(topic, 3)
@@ -815,7 +815,7 @@ def test_a_first_batch_is_read_again_without_a_topic_that_is_gone_if_told_so(
 def test_a_stream_that_began_and_read_nothing_goes_on_without_its_topic_if_told_so(
     tables: Tables,
 ) -> None:
-    """One of two in a query, whose first batch had rows of the other alone, and is repeated."""
+    """One of two in a query whose first batch had rows of the other only, and is repeated."""
     tables.fill("began-and-gone", 3)
     start = through_json(reader(tables, "began-and-gone").initialOffset())
     tables.cluster.admin.delete_topic("began-and-gone")
@@ -827,7 +827,7 @@ def test_a_stream_that_began_and_read_nothing_goes_on_without_its_topic_if_told_
 def test_a_batch_that_is_read_again_goes_on_without_a_broker_that_lost_its_topic_if_told_so(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its store was emptied, or another took its name; the topic's other brokers have it still."""
+    """Its store was emptied, or another took its name; the topic's other brokers still have it."""
     tables.fill("lacking", 4, queues=1)
     start = {"queues": {"lacking": {"broker-a": {"0": 1}, "broker-b": {"0": 3}}}}
     end = {"queues": {"lacking": {"broker-a": {"0": 2}, "broker-b": {"0": 7}}}}
@@ -848,7 +848,7 @@ def test_a_batch_that_is_read_again_goes_on_without_a_broker_that_lost_its_topic
 def test_a_batch_that_is_read_again_has_no_messages_of_a_topic_that_was_made_anew_since(
     tables: Tables, queues: int
 ) -> None:
-    """They would be read twice, then and from their beginning."""
+    """They would be read twice: in this batch, and again from the new topic's beginning."""
     topic = f"anew-since-{queues}"
     start, end = begun(tables, topic)
     made_anew(tables, topic, 20, queues=queues)
@@ -902,7 +902,7 @@ def test_a_checkpoint_without_first_messages_is_read_and_gets_them(tables: Table
 def test_first_messages_that_expired_are_no_other_topic(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in the moment between what brokers say of offsets and of times."""
+    """Also if they expire between a broker's answers about offsets and about times."""
     tables.fill("expiring", 6, queues=1)
     stream = reader(tables, "expiring", startingOffsets="earliest")
     end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
@@ -938,7 +938,7 @@ def test_a_broker_that_does_not_say_when_its_first_message_was_stored_ends_no_st
 
 
 def test_a_queue_that_is_not_read_for_a_while_goes_on_where_it_was(tables: Tables) -> None:
-    """A topic that has fewer queues keeps what is in the others."""
+    """A topic that is given fewer queues keeps the messages of the others."""
     tables.fill("shrunk", 6, queues=3)
     stream = reader(tables, "shrunk", startingOffsets="earliest", maxOffsetsPerTrigger=3)
     start = stream.initialOffset()
@@ -968,7 +968,7 @@ def test_a_queue_that_nobody_may_read_is_told(
 def test_a_slave_that_is_behind_is_waited_for(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no new queue: its messages would be read again."""
+    """Its queue is not taken for a new one, whose messages would be read again."""
     tables.fill("lagging", 6, queues=1)
     read = {"queues": {"lagging": {"broker-a": {"0": 5}}}}
     stream = reader(tables, "lagging", startingOffsets="earliest")
@@ -1013,7 +1013,7 @@ def test_a_group_that_cannot_be_told_ends_no_stream(
 def test_a_group_is_told_of_a_broker_that_was_away(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it could not be told meanwhile does not count as told."""
+    """What the broker could not be told meanwhile does not count as told."""
     tables.fill("away-untold", 3, queues=1)
     tables.fill("here", 3, queues=1)
     stream = reader(tables, "away-untold,here", startingOffsets="earliest", group="later")
@@ -1037,7 +1037,7 @@ def test_a_group_is_told_of_a_broker_that_was_away(
 def test_a_group_is_told_again_what_a_killed_broker_forgot(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers write offsets down every few seconds; without a new message the lag stayed wrong."""
+    """Brokers save offsets every few seconds; without a new message, the lag used to stay wrong."""
     tables.fill("forgotten", 3, queues=1)
     stream = reader(tables, "forgotten", startingOffsets="earliest", group="told-again")
     end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
@@ -1082,7 +1082,7 @@ def test_a_pattern_may_match_nothing_at_first(tables: Tables) -> None:
 
 
 def test_a_filter_that_cannot_be_read_is_refused_once_there_is_who_can_tell(tables: Tables) -> None:
-    """Brokers of Apache's refuse no pull by it: they give all messages."""
+    """Apache's brokers refuse no pull with such a filter: they give all messages."""
     given = {"nameserver": tables.cluster.nameserver, "topicpattern": "unread-.*", "filter": "n >"}
     stream = TopicStreamReader(read_options(given), BODY)
     start = stream.initialOffset()
@@ -1094,7 +1094,7 @@ def test_a_filter_that_cannot_be_read_is_refused_once_there_is_who_can_tell(tabl
 
 
 def test_a_filter_that_cannot_be_read_is_refused_before_a_batch_is_repeated(tables: Tables) -> None:
-    """One that it was given for the restart."""
+    """The stream was given the filter for its restart."""
     tables.fill("refiltered", 3)
     stream = reader(tables, "refiltered", startingOffsets="earliest")
     start = stream.initialOffset()

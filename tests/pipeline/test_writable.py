@@ -1,4 +1,4 @@
-"""What a job could not write is told before it works."""
+"""A job that could not write its output says so before it does any work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_file_may_be_there_or_be_made_in_a_folder(tmp_path: Path) -> None:
     ("leads_to", "why"), [("link", "is a link to itself"), ("no/file", "no such folder")]
 )
 def test_a_link_to_where_no_file_can_be_is_refused(tmp_path: Path, leads_to: str, why: str) -> None:
-    """A job told it by a traceback, or when all was done."""
+    """Jobs used to end in a traceback, or to say so only when all was done."""
     link = tmp_path / "link"
     link.symlink_to(tmp_path / leads_to)
     with pytest.raises(OptionError, match=f"^report: {link}: {why}$"):
@@ -55,7 +55,7 @@ def test_a_link_to_where_no_file_can_be_is_refused(tmp_path: Path, leads_to: str
 def test_what_may_not_be_written_to_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tests may be run by who may do everything."""
+    """The tests may be run by root, who may write everywhere."""
 
     def denies(place: Path, mode: int) -> bool:
         return not (mode & os.W_OK and place == tmp_path)
@@ -69,7 +69,7 @@ def test_what_may_not_be_written_to_is_refused(
 def test_what_cannot_even_be_looked_at_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a folder that is closed to us; Python's own `is_dir` says so by an error."""
+    """As in a folder that is closed to us; Python's own `is_dir` raises an error there."""
 
     def denied(place: Path) -> bool:
         raise PermissionError(errno.EACCES, "Permission denied", str(place))
@@ -98,7 +98,7 @@ def test_a_working_directory_that_was_removed_is_no_traceback(
 
 
 def test_a_name_that_is_too_long_is_refused_before_anything_is_done(tmp_path: Path) -> None:
-    """A report was written when all was done, and ended in a traceback with status 1."""
+    """A report is written when all is done, and used to end in a traceback with status 1."""
     path = str(tmp_path / ("n" * 300))
     with pytest.raises(OptionError, match=f"^report: {path}: {path}: File name too long$"):
         require_file("report", path)
@@ -125,7 +125,7 @@ def test_a_pipe_is_not_opened_before_there_is_something_to_write(tmp_path: Path)
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-    os.close(reading)  # Who opens it to write waits now, until somebody reads again.
+    os.close(reading)  # Opening it to write waits now, until somebody reads again.
     try:
         try_file("html", str(pipe))
     finally:
@@ -133,7 +133,7 @@ def test_a_pipe_is_not_opened_before_there_is_something_to_write(tmp_path: Path)
 
 
 def test_a_pipe_is_refused_for_what_is_read_again(tmp_path: Path) -> None:
-    """As `>(gzip > receipts.gz)` of a shell makes one, and `/dev/stdout` may be one."""
+    """A shell's `>(gzip > receipts.gz)` makes one, and `/dev/stdout` may be one."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     require_file("html", str(pipe))
@@ -144,7 +144,7 @@ def test_a_pipe_is_refused_for_what_is_read_again(tmp_path: Path) -> None:
 
 
 def test_receipts_read_nothing_but_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To read a terminal would be to wait for what somebody types."""
+    """Reading a terminal would wait until somebody types something."""
 
     def read(*_: object) -> bytes:
         pytest.fail("read")
@@ -154,7 +154,7 @@ def test_receipts_read_nothing_but_a_file(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_file_that_nobody_can_make_is_refused(tmp_path: Path) -> None:
-    """Permissions do not tell: of a disk that takes none, root may write everywhere."""
+    """Permissions do not tell: root may write everywhere, even on a disk that takes no file."""
     gone = tmp_path / "gone" / "new"
     with pytest.raises(OptionError, match=r"^html: .*/gone/new: cannot be written \(No such"):
         try_file("html", str(gone))
