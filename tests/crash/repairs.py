@@ -18,7 +18,7 @@ from tests.crash.oracle import ROOT
 
 from cometmq.store.checking.verify import verify
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.looking.fillers import FILLER_TOPIC
+from cometmq.store.log.fillers import FILLER_TOPIC
 from cometmq.store.looking.findings import Kind, Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.mending.repair_plan import Plan, make_plan
@@ -78,7 +78,6 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
         _go_on_in_front_of(run, victims[0].physical_offset)
     else:
         _go_on_with(run, _stepped_over(run, victims, steps), safe)
-    run.knows_checked = False  # What takes the place of damage has no checksum of its own.
     run.end_tool("repair", run.rng.choice((Ending.CLOSED, Ending.CLOSED, Ending.POWER_CUT)))
     _check_kept(run, bytes_behind)
 

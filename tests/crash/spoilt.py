@@ -58,7 +58,7 @@ from tests.crash.tending import write_topics
 
 from cometmq.store.checking.verify import verify
 from cometmq.store.errors import PutRefusedError, StoreFilesError
-from cometmq.store.looking.fillers import FILLER_TOPIC
+from cometmq.store.log.fillers import FILLER_TOPIC
 from cometmq.store.looking.findings import Kind, Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.store_reader import StoreReader

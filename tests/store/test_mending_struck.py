@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment
-from tests.store.damaged_stores import contents, flip, overwrite
+from tests.store.damaged_stores import contents, flip, overwrite, verified
 from tests.store.held_stores import BATCHES, CONFIG, MESSAGES, ROOT, Held, repair
 
+from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.crash.disk import Operation, SimulatedFileSystem
 
     from cometmq.proto.message import StoredMessage
@@ -120,6 +124,48 @@ def test_what_stands_for_a_message_tells_of_it(topic: str) -> None:
     assert contents(held.disk, LOG) == contents(whole.disk, LOG)
     held.opened()
     assert held.bodies(topic)[-2:] == [b"one", b""]
+
+
+def test_a_missing_checksum_of_a_record_is_noticed_behind_a_killed_repair_too() -> None:
+    """The records that a repair puts in have none, but every other one still needs its own."""
+    checked = replace(CONFIG, record_crc=True)
+    held = Held()
+    held.stop(clean=True)
+    held.opened(checked)
+    for number in range(20):
+        held.put(b"checked%d" % number)
+    assert held.store.close(held.now_ms)
+    victims = [m for m in messages_of(held) if m.body in {b"checked4", b"checked9"}]
+    damage(held, victims[:1])
+    overwrite_checksum(held, victims[1])
+    held.disk.hook = kill_before_the_log_is_written(held)
+    with pytest.raises(Killed):
+        repair(held, cut=False)
+    held.disk = held.disk.kill()
+    assert held.disk.exists(f"{ROOT}/abort")  # The mark is there.
+    plan = repair(held, cut=False)
+    found = [step.damage.start for step in plan.steps]
+    assert found == [victim.physical_offset for victim in victims]
+    assert verified(held.disk, config=checked).findings == []
+    held.opened(checked)
+    assert held.put(b"next") == MESSAGES + 20
+
+
+def overwrite_checksum(held: Held, victim: StoredMessage) -> None:
+    """Replace the property that is the checksum of a record by other letters."""
+    end = victim.physical_offset + victim.size
+    segment = end - end % CONFIG.segment_size
+    path = f"{LOG}/{segment:020d}"
+    overwrite(held.disk, path, end - segment - RECORD_CRC_SIZE, b"?" * RECORD_CRC_SIZE)
+    held.disk = _synced(held.disk).kill()
+
+
+def kill_before_the_log_is_written(held: Held) -> Callable[[Operation], None]:
+    def kill(operation: Operation) -> None:
+        if operation.path.startswith(LOG) and operation.verb == "write":
+            raise Killed(operation)
+
+    return kill
 
 
 def last_file(held: Held) -> str:

@@ -19,8 +19,8 @@ from tests.store.test_rebuilding import rebuilt
 
 from cometmq.proto.sysflag import TransactionType
 from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.log.fillers import FILLER_TOPIC, is_filler
 from cometmq.store.log.turn import Origin
-from cometmq.store.looking.fillers import FILLER_TOPIC, is_filler
 from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck

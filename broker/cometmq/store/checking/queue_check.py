@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.queue_track import NOTHING, Missed, QueueTrack
 from cometmq.store.checking.wrong_heads import WrongHeads, is_in
+from cometmq.store.log.fillers import is_filler
 from cometmq.store.log.log_scan import NEVER
-from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Finding, Kind
 from cometmq.store.looking.queue_files import AboutQueue
 from cometmq.store.looking.right_heads import Place, placed, said_place

@@ -28,6 +28,7 @@ from cometmq.proto.record import (
     check_record_crc,
 )
 from cometmq.store.disk.names import is_folder_name
+from cometmq.store.log.fillers import is_of_repair
 from cometmq.store.log.turn import BLANK_SIZE
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class LogScan:
 
         From `ours_from` on, every record is our own. Topic and properties, which the body's
         checksum does not cover, have no zero byte in our records, unless a record has a checksum of
-        its own: zeros there were left by a power cut. From `checked_from` on, all have one.
+        its own: zeros there were left by a power cut. From `checked_from` on, all have one, except
+        what a repair put in the place of damaged bytes.
         """
         self.end_offset = start
         """The end of the last sound record, or blank one, so far."""
@@ -248,7 +250,11 @@ class LogScan:
             intact = _is_record_intact(chunk, message.start, message.end)
             if intact is False:
                 self.problem = "the checksum of the record is wrong"
-            elif intact is None and physical_offset >= self._checked_from:
+            elif (
+                intact is None
+                and physical_offset >= self._checked_from
+                and not is_of_repair(message)
+            ):
                 self.problem = "the checksum of the record is missing"
             elif (
                 intact is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.looking.fillers import is_filler, is_of_repair
+from cometmq.store.log.fillers import is_filler, is_of_repair
 from cometmq.store.looking.log_check import Damage, Instead
 from cometmq.store.looking.right_heads import said_place
 from cometmq.store.mending.lost_in_damage import Gap, Gaps

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.proto.record import MAGIC_BLANK, encode_record, record_size
 from cometmq.proto.sysflag import SysFlag, TransactionType
 from cometmq.store.errors import CorruptionError
+from cometmq.store.log.fillers import FILLER_TOPIC, NOBODY
 from cometmq.store.log.turn import BLANK_SIZE
-from cometmq.store.looking.fillers import FILLER_TOPIC, NOBODY
 from cometmq.store.messages.dispatch import BATCH_COUNT_MAX
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from cometmq.store.errors import (
 from cometmq.store.index.index import Index
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import forget_off
+from cometmq.store.log.fillers import is_filler
 from cometmq.store.log.log_scan import NEVER
-from cometmq.store.looking.fillers import is_filler
 from cometmq.store.looking.findings import Progress
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.mending.accepted_gaps import claims_behind_a_kill

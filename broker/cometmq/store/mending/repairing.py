@@ -26,7 +26,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.disk.lock import mark_running
-from cometmq.store.log.log_scan import NEVER
 from cometmq.store.mending.lost_messages import ends_to_keep, keep_entries
 from cometmq.store.mending.placeholders import fill
 from cometmq.store.mending.written_right import accept_blocks, write_places
@@ -127,8 +126,7 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
         synced_offset=_synced_to(store, plan),
         segment_size=store.segments.size,
         ours_from=min(store.start.ours_from, plan.end_offset),
-        # The records that replace damaged bytes have no checksum of their own.
-        checked_from=NEVER if store.start.checked_from == NEVER else plan.end_offset,
+        checked_from=store.start.checked_from,
         queue_file_size=None if sizes is None else sizes.queue_file,
         batch_queue_file_size=None if sizes is None else sizes.batch_queue_file,
         index_shape=sizes.index_shape if sizes is not None and store.is_index_shape_known else None,
