@@ -148,7 +148,7 @@ def test_a_batch_that_is_repeated_is_there_once(
     assert archived.bodies == numbers(0, 25)
 
 
-def crash_once(
+def crash_at(
     monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, behind: bool
 ) -> None:
     """Let a batch fail before its data is written, or after it (`behind`), as a kill does."""
@@ -170,7 +170,7 @@ def test_a_kill_around_the_data_and_a_lost_checkpoint(
 ) -> None:
     archived.send(25)
     with monkeypatch.context() as patched:
-        crash_once(patched, lambda each: each == number, behind=behind)
+        crash_at(patched, lambda each: each == number, behind=behind)
         with pytest.raises(PipelineError, match="killed"):
             archived.run()
     there = 10 * (number + behind)

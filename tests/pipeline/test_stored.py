@@ -72,8 +72,6 @@ def send(
     if stored_ms:
         times = [(stored_ms + offset) * 1000 for offset, _ in rows]
         arrays["store_time"] = pa.array(times, pa.timestamp("us", "UTC"))
-    if delay_level:
-        arrays["delay_level"] = pa.array([delay_level] * len(rows), pa.int32())
     if shards:
         arrays["sharding_key"] = pa.array([f"key-{shard}" for _, shard in rows])
     if delay_level:
