@@ -567,7 +567,7 @@ def test_a_cluster_is_there_when_one_of_its_brokers_answers(
 
 
 def test_nameservers_are_read_and_refused() -> None:
-    assert read_nameservers("a:1; b:2,") == ("a:1", "b:2")
+    assert read_nameservers("a:1; b:2,[::1]:3") == ("a:1", "b:2", "[::1]:3")
     with pytest.raises(OptionError, match="must not be empty"):
         read_nameservers(" ;")
 

@@ -89,6 +89,8 @@ def test_sizes_have_units() -> None:
         ({"nameserver": "127.0.0.1:95412", "topic": "T"}, "'127.0.0.1:95412' is not HOST:PORT"),
         ({"nameserver": "127.0.0.1:0", "topic": "T"}, "'127.0.0.1:0' is not HOST:PORT"),
         ({"nameserver": "http://here:9876", "topic": "T"}, "'http://here:9876' is not HOST:PORT"),
+        ({"nameserver": "here:9876:1", "topic": "T"}, "'here:9876:1' is not HOST:PORT"),
+        ({"nameserver": "::1:9876", "topic": "T"}, "'::1:9876' is not HOST:PORT"),
         (NAMESERVER, "by `topic`"),
         ({**NAMESERVER, "topic": "T", "topicPattern": "T"}, "either by `topic`"),
         ({**NAMESERVER, "topic": " , "}, "names no topic"),

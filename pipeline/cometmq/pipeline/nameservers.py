@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PORT_MAX: Final = 65535
+_HOST: Final = re.compile(r"[^\s:/\[\]@]+|\[[0-9A-Fa-f:.]+(%[^\s\]]+)?\]", re.ASCII)
+"""A name, an IPv4 address, or an IPv6 address in brackets."""
 _SILENT_SECONDS: Final = 60.0
 """For how long a name server that did not answer is asked only if the others do not answer."""
 
@@ -55,10 +57,10 @@ def read_nameservers(text: str, option: str = "nameserver") -> tuple[str, ...]:
     """Read addresses, separated by semicolons or commas; an error names the option."""
     found = tuple(each.strip() for each in re.split("[;,]", text) if each.strip())
     for address in found:
-        host, colon, port = address.rpartition(":")
+        host, _, port = address.rpartition(":")
         is_number = re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) is not None
         is_port = is_number and 0 < int(port) <= _PORT_MAX
-        if not colon or not host or "/" in host or not is_port:
+        if not _HOST.fullmatch(host) or not is_port:
             raise OptionError(f"{option}: {address!r} is not HOST:PORT, such as 127.0.0.1:9876")
     if not found:
         raise OptionError(f"{option}: must not be empty; write HOST:PORT, such as 127.0.0.1:9876")
