@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 START = Path(__file__).parent / "apache" / "start.sh"
 START_SECONDS = 180
-"""The first start of a machine downloads the jars."""
+"""The first start on a machine downloads the jars."""
 STOP_SECONDS = 60
 HEAP = "512m"
 PATIENT = ClientConfig(timeout=15.0)
@@ -30,7 +30,7 @@ FIRST_PORT, LAST_PORT = 32010, 32700
 
 
 def free_ports() -> tuple[int, int]:
-    """A port for a broker, which takes that - 2 and + 1 too, and one for a name server."""
+    """Return a port for a broker, which takes port - 2 and + 1 too, and one for a name server."""
     for broker in range(FIRST_PORT + os.getpid() % 50 * 10, LAST_PORT, 10):
         if all(is_free(port) for port in (broker - 2, broker, broker + 1, broker + 5)):
             return broker, broker + 5
@@ -48,7 +48,7 @@ def is_free(port: int) -> bool:
 
 
 class Process:
-    """A process that is not our child, by a handle that no other process can get meanwhile."""
+    """A process that is not our child, by a handle that never comes to mean another process."""
 
     def __init__(self, pid: int) -> None:
         self._handle = os.pidfd_open(pid)
@@ -95,7 +95,7 @@ class ApacheBroker:
         return f"127.0.0.1:{self.name_server_port}"
 
     def __enter__(self) -> Self:
-        """Start it and wait until it serves, and clients find it."""
+        """Start it, and wait until it serves and clients find it."""
         required("java")
         required("mvn")
         with one_at_a_time():
@@ -134,7 +134,7 @@ class ApacheBroker:
             raise
 
     def _wait_until_it_is_known(self) -> None:
-        """Its name server shows its name a moment behind its start, and then its address."""
+        """A name server shows the broker's name a moment after its start, and then its address."""
         deadline = time.monotonic() + START_SECONDS
         with SyncClient(self.nameserver, self._known_by) as mq:
             while not any(broker.addresses for broker in mq.admin.brokers()):

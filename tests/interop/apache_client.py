@@ -1,4 +1,4 @@
-"""Asks a broker over a plain blocking socket: what is in its store, in every way there is."""
+"""Asks a broker over a plain blocking socket what is in its store, in every possible way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FAR_MS = 1 << 60
 
 
 class BrokerClient:
-    """A client of one broker, one question at a time, except where it says so."""
+    """A client of one broker that asks one question at a time, except by `start`."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
@@ -100,7 +100,7 @@ class BrokerClient:
         return self._asked(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, OffsetResponse).offset
 
     def pull(self, topic: str, queue_id: int, offset: int, subscription: str = "*") -> Command:
-        """Pull up to 32 messages from an offset on, as the answer came."""
+        """Pull up to 32 messages from an offset; return the answer as it came."""
         fields = PullMessage(
             consumer_group="interop_pull",
             topic=topic,

@@ -39,9 +39,9 @@ def one_at_a_time() -> Generator[None]:
 
 
 def class_path(release: str, pom: Path = POM) -> str:
-    """Return where Java finds a release's classes, as Maven says, or said on this machine before.
+    """Return the class path of a release, as Maven says, or as it said on this machine before.
 
-    Maven takes ten seconds for that, and many modules ask.
+    Maven takes ten seconds to answer, and many modules ask.
     """
     asked = hashlib.sha256(f"{release} {pom.read_text()}".encode()).hexdigest()
     output = Path(tempfile.gettempdir(), f"cometmq-class-path-{os.getuid()}-{asked[:16]}")

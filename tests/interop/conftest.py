@@ -1,4 +1,4 @@
-"""What the programs of official clients share: the servers that they talk to."""
+"""Fixtures for the programs of official clients: the servers that they talk to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def java_starts_quickly() -> Iterator[None]:
-    """Leave Java's better compiler out, which takes more of the processor than it saves here."""
+    """Turn off Java's optimizing compiler, which costs more processor time than it saves here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         yield

@@ -1,9 +1,9 @@
 """Apache's black-box suite against Apache's broker and ours: `python -m tests.interop.e2e DIR`.
 
-DIR is a clone of apache/rocketmq-e2e, of which `java/e2e-v4` is run, with the client 4.9.3 that it
-names, six tests at a time, for most of them sleep. The clone stays as it is: a copy gets a lombok
-that JDK 17 can run. Every test that passes against Apache must pass against ours; names of what
-fails on either are printed. One that fails is run again once, as its own build file wants it.
+DIR is a clone of apache/rocketmq-e2e. Its `java/e2e-v4` is run with the client 4.9.3 that it names,
+six tests at a time, as most of them sleep. The clone is not changed: a copy gets a lombok that JDK
+17 can run. Every test that passes against Apache must pass against ours; tests that fail on either
+are printed. A test that fails is run once more, as the suite's own build file says.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PASSED, AGAIN, FAILED, SKIPPED = "passed", "passed when run again", "failed", "s
 
 
 def copied(clone: Path, folder: Path) -> Path:
-    """Copy the suite, and have it built by today's compiler; returns the module's folder."""
+    """Copy the suite so that today's compiler can build it; return the module's folder."""
     java = clone / "java"
     if not (java / "e2e-v4" / "pom.xml").exists():
         raise SystemExit(f"{clone} has no java/e2e-v4: is it a clone of apache/rocketmq-e2e?")
@@ -44,7 +44,7 @@ def copied(clone: Path, folder: Path) -> Path:
 
 @contextmanager
 def server(target: str, folder: Path) -> Generator[str]:
-    """Run a name server and a broker; gives the name server's address."""
+    """Run a name server and a broker; yield the name server's address."""
     if target == "apache":
         with ApacheBroker(folder, {}) as broker:
             yield broker.nameserver
@@ -54,7 +54,7 @@ def server(target: str, folder: Path) -> Generator[str]:
 
 
 def run(suite: Path, nameserver: str, logs: Path, tests: str | None) -> None:
-    """Run the suite once; whether it passes is in its reports."""
+    """Run the suite once; its reports say whether it passed."""
     parallel = "junit.jupiter.execution.parallel.config"
     command = [
         *("mvn", "-B", "-q", "test", "-fae", "-DfailIfNoTests=false"),
@@ -86,7 +86,7 @@ def _outcome(tags: set[str]) -> str:
 
 
 def compared(found: dict[str, dict[str, str]]) -> tuple[list[str], bool]:
-    """Say what differs, or fails, and whether ours passes what Apache's does."""
+    """Say what differs or fails, and whether ours passes every test that Apache's passes."""
     lines: list[str] = []
     is_good = True
     names = {name for results in found.values() for name in results}
@@ -107,7 +107,7 @@ def tell(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the suite against both, or one, and compare."""
+    """Run the suite against both brokers, or one, and compare."""
     parser = argparse.ArgumentParser(prog="python -m tests.interop.e2e", description=__doc__)
     parser.add_argument("clone", type=Path, help="a clone of apache/rocketmq-e2e")
     parser.add_argument("--target", choices=TARGETS, help="only this one")

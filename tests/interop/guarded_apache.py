@@ -1,4 +1,4 @@
-"""A live Apache RocketMQ broker that answers nobody but those who sign."""
+"""The settings of a live Apache RocketMQ broker that answers only clients that sign."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ GUARDED: Final = {
         f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider"
     ),
 }
-"""What such a broker is started with; its name server answers everybody."""
+"""The settings that such a broker starts with; its name server answers everybody."""

@@ -40,7 +40,7 @@ from cometmq.store.queues.consume_queue import Boundary
 FAR_MS = 1 << 60
 TimeAnswers: TypeAlias = dict[tuple[str, int, int, Boundary], int]
 KEYS_MAX = 4
-"""Of one message."""
+"""The most keys of one message."""
 INDEX_FILE_SIZE = 40 + 4 * INDEX_SLOTS + 20 * INDEX_ITEMS
 
 # The bare files, by a reader that shares nothing with the store.
@@ -53,9 +53,9 @@ def log_of(root: Path) -> Log:
 
 
 def found_in_log(root: Path, known: list[Known], unanswered: range = range(0)) -> list[Known]:
-    """Every message of the log, in its order.
+    """Return every message of the log, in its order.
 
-    Each that is known is there once, where it is known to be. Others may be there, also once, if
+    Each known message must be there once, in its known place. Others may be there, also once, if
     their numbers are among those whose sender got no answer.
     """
     expected = {each.number: each for each in known}
@@ -63,7 +63,7 @@ def found_in_log(root: Path, known: list[Known], unanswered: range = range(0)) -
     found: dict[int, Known] = {}
     for record in log_of(root).records:
         if record.topic not in TOPICS and record.topic != SCHEDULE:
-            continue  # What a broker writes for itself.
+            continue  # A broker wrote it for itself.
         number = number_in(record.body, record.properties, record.sys_flag)
         assert number not in found, f"{number} is doubled"
         here = _as_known(record, number)
@@ -145,16 +145,16 @@ def check_index_files(root: Path) -> None:
 
 
 def timed_queues(known: list[Known]) -> list[tuple[str, int]]:
-    """The queues in which Apache's answers to times mean something.
+    """Return the queues in which Apache's answers to times mean something.
 
-    In batch queues its UPPER mostly finds nothing and answers 0, and its LOWER looks at one file:
+    In batch queues its UPPER mostly finds nothing and answers 0. Its LOWER looks at one file only:
     it skips equal times at the end of the file before, and stops at the last record of its own.
     """
     return sorted(queue for queue in queues_of(known) if queue[0] != INNER)
 
 
 def check_index_items(root: Path) -> None:
-    """The index has every key of the log, and none but those; some may be there twice."""
+    """The index has every key of the log and no others; some may be there twice."""
     found: list[tuple[int, int]] = []
     for path in (root / "index").iterdir():
         content = path.read_bytes()
@@ -177,7 +177,7 @@ def check_by_apache(client: BrokerClient, known: list[Known]) -> None:
         each.check(client.view(each.physical_offset))
     for (topic, key), places in _by_key(known).items():
         found = client.query(topic, key, unique=len(key) == 32)
-        # After a kill it indexes again the record on which one file ended and the next began.
+        # After a kill Apache indexes a record twice if one file ended and the next began with it.
         assert sorted(places) == sorted(set(found)), (topic, key)
 
 
@@ -185,7 +185,7 @@ def check_queues_by_apache(client: BrokerClient, known: list[Known]) -> None:
     ends = monotonic() + 20
     for (topic, queue_id), messages in _by_queue(known).items():
         assert client.min_offset(topic, queue_id) == 0
-        # It answers a send before its thread for entries comes to the record.
+        # Apache answers a send before its thread for entries reaches the record.
         while client.max_offset(topic, queue_id) < _end_of(messages) and monotonic() < ends:
             sleep(0.02)
         assert client.max_offset(topic, queue_id) == _end_of(messages)
@@ -286,7 +286,7 @@ def _check_order(found: list[StoredMessage], messages: list[Known]) -> None:
 
 
 def store_times(root: Path, count: int) -> list[int]:
-    """Some times around those of the log's records, and one before and one behind all."""
+    """Return some times around those of the log's records, one before them all and one after."""
     times = sorted({record.store_timestamp for record in log_of(root).records})
     step = max(1, len(times) // count)
     some = times[::step]

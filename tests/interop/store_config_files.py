@@ -1,4 +1,4 @@
-"""The config files of a store, written by our tables, as a broker on it must find them."""
+"""The config files of a store, written by our tables for a broker to find."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cometmq.store.tables import (
 
 GROUP = "io_group"
 COMMITTED = {0: 5, 1: 7, 2: 0, 3: 9}
-"""By queue of the plain topic."""
+"""The committed offsets, by queue of the plain topic."""
 VERSION = {"counter": 3, "stateVersion": 0, "timestamp": 1700000000000}
 
 
@@ -49,7 +49,7 @@ def write_config_files(root: str) -> None:
 
 
 def read_config_file(root: str, name: str) -> dict[str, Any]:
-    """The tree of a file, which must not be a backup."""
+    """Return the tree of a config file, which must not come from its backup."""
     loaded = _file(root, name).load()
     assert not loaded.from_backup
     return loaded.tree

@@ -1,6 +1,6 @@
-"""Messages of every kind, by number: written by us or by Apache, known again wherever they turn up.
+"""Messages of every kind, made from numbers, to be recognized whether we or Apache wrote them.
 
-The number of a message decides all of it, and stands in its body. So a log says by itself which
+A message's number decides all of its content and is in its body. So a log shows by itself which
 messages are in it, in which order, and whether one is lost or doubled.
 """
 
@@ -32,7 +32,7 @@ PLAIN, BATCHES, INNER, TRANSACTIONS = "io_plain", "io_batches", "io_inner", "io_
 LONG = "%RETRY%" + "io_long_group_" * 9 + "_topic"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TOPICS = {PLAIN: 4, BATCHES: 1, INNER: 2, TRANSACTIONS: 1, LONG: 1}
-"""Their numbers of queues."""
+"""The topics, with the number of queues of each."""
 assert len(LONG) > 127
 
 IPV4, IPV6 = pack_host("127.0.0.1", 10911), pack_host("fd00::1:2", 65535)
@@ -49,7 +49,7 @@ APACHE_SETTINGS = {
     "mapperFileSizeBatchConsumeQueue": str(BATCH_QUEUE_FILE_SIZE),
     "maxHashSlotNum": str(INDEX_SLOTS),
     "maxIndexNum": str(INDEX_ITEMS),
-    "timerWheelEnable": "false",  # 38 MB that have no part in this.
+    "timerWheelEnable": "false",  # Its 38 MB are not needed here.
 }
 
 
@@ -116,7 +116,7 @@ def message(number: int) -> Message:
 
 
 class Known(NamedTuple):
-    """A message that is stored: where, and what it must be."""
+    """A stored message: where it is, and what it must be."""
 
     number: int
     topic: str
@@ -133,7 +133,7 @@ class Known(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        """What it is found by; rolled-back messages by nothing."""
+        """The keys that find the message; nothing finds a rolled-back one."""
         if self.sys_flag & 0xC == 0xC:
             return []
         unique = self.properties.get("UNIQ_KEY", "")
@@ -178,7 +178,7 @@ def number_in(body: bytes, properties: dict[str, str], sys_flag: int) -> int:
 
 
 def clock(start_ms: int) -> Iterator[int]:
-    """Times that stand still for some turns and then go on, so that some messages share one."""
+    """Yield times that stay the same for three turns and then go on, so that messages share one."""
     while True:
         for _ in range(3):
             yield start_ms
@@ -215,7 +215,7 @@ def write_prepared(store: MessageStore, number: int, now_ms: int) -> Known:
 
 
 def write(store: MessageStore, first: int, count: int, start_ms: int) -> list[Known]:
-    """Write at least so many messages."""
+    """Write at least `count` messages."""
     written: list[Known] = []
     times = clock(start_ms)
     while len(written) < count:
@@ -317,5 +317,5 @@ def _send_inner_batch(client: BrokerClient, number: int) -> Known:
 
 
 def queues_of(known: Iterable[Known]) -> Counter[tuple[str, int]]:
-    """The queues that have entries, and how many."""
+    """Return the queues that have entries, and how many each has."""
     return Counter((each.topic, each.queue_id) for each in known if each.has_entry)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[2]
 FOREVER = 1_000_000
 PIPE_SIZE = 16_384
-"""How far a writer may be ahead of the one that kills it: some 90 messages on a busy machine, too.
+"""How far a writer may be ahead of its killer: some 90 messages, also on a busy machine.
 
-Apache fills in the keys of ten segments at most after a kill.
+After a kill Apache restores the keys of ten segments at most.
 """
 
 
 JOURNALLED_COUNT = 300
-"""After so many messages entries are in a journal, of which Apache knows nothing."""
+"""After this many messages some entries are in a journal, which Apache does not know."""
 
 
 def now_ms() -> int:
@@ -46,7 +46,7 @@ def open_store(root: Path, **settings: Any) -> MessageStore:
 
 @contextmanager
 def opened(root: Path, **settings: Any) -> Generator[MessageStore]:
-    """A store that is shut down cleanly in the end."""
+    """Open a store, and shut it down cleanly in the end."""
     store = open_store(root, **settings)
     yield store
     assert store.close(now_ms())
@@ -55,13 +55,13 @@ def opened(root: Path, **settings: Any) -> Generator[MessageStore]:
 def write_and_close(
     root: Path, first: int, count: int, *, before_ms: int = 0, **settings: Any
 ) -> list[Known]:
-    """Write at least so many messages, from a number and a time on."""
+    """Write at least `count` messages, from a number and a time on."""
     with opened(root, **settings) as store:
         return write(store, first, count, now_ms() - before_ms)
 
 
 def write_and_be_killed(root: Path, first: int, count: int) -> list[Known]:
-    """Have a process write, and kill it in the middle once it has told of so many messages."""
+    """Have a process write, and kill it midway, once it has reported `count` messages."""
     paths = [str(REPOSITORY), *sys.path]
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.interop.store_sessions", str(root), str(first)],
@@ -90,9 +90,9 @@ def write_and_be_killed(root: Path, first: int, count: int) -> list[Known]:
 
 
 def main() -> None:
-    """Write, and tell of each message once its turn is committed, until killed."""
+    """Write, and report each message once its turn is committed, until killed."""
     root, first = Path(sys.argv[1]), int(sys.argv[2])
-    # So many checkpoints that the kill hits some time behind one of them; some name a journal.
+    # Checkpoints are frequent, so the kill comes some time after one; some name a journal.
     store = open_store(root, checkpoint_bytes=60_000, consume_queue_journal_queues_min=1)
     times = clock(now_ms())
     for _ in range(FOREVER):

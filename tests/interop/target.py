@@ -1,6 +1,6 @@
 """The servers that a program written for RocketMQ talks to: ours, or Apache's to prove the program.
 
-With COMETMQ_INTEROP=apache in the environment (`make interop-apache`) they are Apache's.
+They are Apache's with COMETMQ_INTEROP=apache in the environment (`make interop-apache`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPEAT = "COMETMQ_INTEROP=apache " if ON_APACHE else ""
 
 
 class Target(NamedTuple):
-    """Where clients find them, as `host:port`."""
+    """The addresses of the servers, as `host:port`."""
 
     nameserver: str
     broker: str
@@ -47,7 +47,7 @@ def running_target(folder: Path) -> Generator[Target]:
 
 @contextmanager
 def running_up(folder: Path, broker_port: int = 0) -> Generator[Target]:
-    """`cometmq up` on free ports, or the broker's on this one.
+    """Run `cometmq up` on free ports, or with the broker on `broker_port`.
 
     It must shut down cleanly and have logged no traceback.
     """
