@@ -14,7 +14,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-// delayedByLevel: three levels, sent the longest first; each comes when it is due, and once.
+// delayedByLevel: three levels, sent in any order; each message comes when it is due, and once.
 func delayedByLevel() {
 	topic := fresh("go_delayed")
 	createTopic(topic, 4)
@@ -56,7 +56,7 @@ func delayedByLevel() {
 	}
 }
 
-// retriedUntilConsumed: what fails comes back, with its count; the queue's own goes on meanwhile.
+// retriedUntilConsumed: a failed message comes back, with its count; its queue goes on meanwhile.
 func retriedUntilConsumed() {
 	topic := fresh("go_retried")
 	send(topic, "r", 3)
@@ -94,7 +94,7 @@ func retriedUntilConsumed() {
 	}
 }
 
-// orderedQueuesChangeHands: of two members one leaves; the other goes on, in order, without a gap.
+// orderedQueuesChangeHands: one of two members leaves; the other goes on in order, without a gap.
 func orderedQueuesChangeHands() {
 	topic := fresh("go_hands")
 	createTopic(topic, 4)
@@ -147,8 +147,8 @@ func (d *decider) CheckLocalTransaction(message *primitive.MessageExt) primitive
 	return d.asked
 }
 
-// decided begins transactions of that producer, then one that is committed, behind which nothing
-// of the former can come; gives what a consumer got.
+// decided begins transactions of that producer, then sends a plain message; returns what a consumer
+// gets.
 func decided(name string, deciding *decider, count int) *collector {
 	topic := fresh(name)
 	createTopic(topic, 1)

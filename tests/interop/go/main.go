@@ -1,7 +1,7 @@
-// What a Go program written for RocketMQ does, one scenario a name.
+// What a Go program written for RocketMQ does, as scenarios with names.
 //
 // Arguments: the name server's address, the broker's, then the names of scenarios; none for all;
-// --list lists them. One line of output a scenario: "PASS name" or "FAIL name reason".
+// --list lists them. Each scenario prints one line: "PASS name" or "FAIL name reason".
 package main
 
 import (
@@ -294,7 +294,7 @@ func (r *received) queueCount() int {
 	return len(r.queues)
 }
 
-// untilAll waits for so many, and makes sure that none came twice.
+// untilAll waits for so many messages, and makes sure that none came twice.
 func (r *received) untilAll(count int) {
 	until(fmt.Sprint(count, " messages"), func() bool { return r.count() >= count })
 	all := r.all()
@@ -349,7 +349,7 @@ func consumeShared() {
 	defer one.Shutdown()
 	two := collect("go_shared", "2", topic, everything)
 	defer two.Shutdown()
-	// Rounds of one message a queue, until the members have divided the queues among them.
+	// Rounds of two messages a queue, until the members have divided the queues among them.
 	total := 0
 	until("each has some of the queues", func() bool {
 		total += len(send(topic, fmt.Sprint("S", total, "-"), 16))

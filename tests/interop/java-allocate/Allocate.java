@@ -17,10 +17,11 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsist
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * What Apache's strategies give a member: each line of input is "strategy own members queues rest",
- * lists joined by commas, a queue as broker:id; so is each line of output. The rest is the rooms of
- * the machine rooms, the queues of the config, or the strategy within a room: for that, a queue is in
- * the room of its broker's first letter, a member in that of its last one.
+ * Prints the queues that Apache's strategies give a member. Each line of input is "strategy own
+ * members queues rest", with lists joined by commas and a queue as broker:id; each line of output is
+ * such a list of queues. The rest is the rooms of the machine rooms, the queues of the config, or the
+ * strategy within a room. For that one, a queue is in the room named by its broker's first letter, a
+ * member in the room named by its own last letter.
  */
 public final class Allocate {
     private Allocate() {}

@@ -74,7 +74,7 @@ public final class Evaluate {
         return found;
     }
 
-    /** What a broker gives an expression. */
+    /** The properties, as a broker gives them to an expression. */
     private static final class Context implements EvaluationContext {
         private final Map<String, String> properties;
 

@@ -6,9 +6,9 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
- * A member of a group until its input ends: "OWNS count" whenever the number of its queues of the
- * topic changes, "GOT body" for each message. Arguments: name server, topic, group, and for one that
- * gets everything the address that its client's id is to have.
+ * A member of a group until its input ends. It prints "OWNS count" whenever the number of its queues
+ * of the topic changes, and "GOT body" for each message. Arguments: name server, topic, group, and, if
+ * it is to broadcast, the address for its client's id.
  */
 public final class Member {
     private Member() {}
@@ -32,7 +32,7 @@ public final class Member {
                             }
                             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
                         });
-        consumer.setAwaitTerminationMillisWhenShutdown(20_000); // Then all offsets are noted.
+        consumer.setAwaitTerminationMillisWhenShutdown(20_000); // So that all offsets are noted.
         consumer.start();
         Thread watch = new Thread(() -> watch(consumer, topic));
         watch.setDaemon(true);

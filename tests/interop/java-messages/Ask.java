@@ -17,8 +17,8 @@ import org.apache.rocketmq.common.message.MessageId;
 /**
  * Reads messages, properties and ids with Apache's own classes.
  *
- * <p>A line of input is a question and its bytes in base64. The answer is a line of words, texts
- * and bytes in base64 behind "=", or one that begins with "!" and says what went wrong.
+ * <p>A line of input is a question and its bytes in base64. The answer is a line of words, with
+ * texts and bytes in base64 after "=", or one that begins with "!" and says what went wrong.
  */
 public final class Ask {
     public static void main(String[] arguments) throws Exception {

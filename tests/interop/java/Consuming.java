@@ -70,7 +70,7 @@ final class Consuming {
         return Collections.synchronizedList(new ArrayList<>());
     }
 
-    /** Wait for so many, and make sure that none came twice. */
+    /** Wait for so many messages, and make sure that none came twice. */
     static void untilAll(List<String> received, int count) throws InterruptedException {
         Interop.until(count + " messages", () -> received.size() >= count);
         Interop.equal("each once", count, Set.copyOf(received).size());
@@ -88,7 +88,7 @@ final class Consuming {
         consumer.shutdown();
     }
 
-    /** A consumer gets their messages one by one, whatever the broker keeps them as. */
+    /** A consumer gets the messages of batches one by one, however the broker stores them. */
     private static void innerBatches() throws Exception {
         String topic = Interop.fresh("innerBatches");
         Administration.createTopic(topic, 1, Map.of("+queue.type", "BatchCQ"));
@@ -171,8 +171,8 @@ final class Consuming {
         Interop.equal("queues of the first", 4, first.size());
         Interop.equal("queues of the second", 4, second.size());
         Interop.holds("they share nothing", Collections.disjoint(first, second));
-        // A listener returns before its messages count as consumed: one that left now would have the
-        // other get them again, rightly.
+        // A listener returns before its messages count as consumed: if its consumer left now, the other
+        // would rightly get them again.
         Interop.until("the second counts what it consumed", () -> noted(two, topic) == 100);
         two.shutdown();
         Sending.send(topic, "X", 80);

@@ -7,10 +7,10 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BooleanSupplier;
 
 /**
- * What a program written for RocketMQ does, one scenario a name.
+ * What a program written for RocketMQ does, as scenarios with names.
  *
  * <p>Arguments: the name server's address, then the names of scenarios; none for all; --list instead
- * of an address lists them. One line of output a scenario: "PASS name" or "FAIL name reason".
+ * of an address lists them. Each scenario prints one line: "PASS name" or "FAIL name reason".
  */
 public final class Interop {
     interface Scenario {
@@ -25,10 +25,10 @@ public final class Interop {
     private Interop() {}
 
     public static void main(String[] arguments) {
-        // Members of a group look for changes every 20 s else.
+        // Otherwise members of a group look for changes every 20 s.
         System.setProperty("rocketmq.client.rebalance.waitInterval", "1000");
-        // A second after its start a client sends a heartbeat and, by default, shares queues for the first time. Where
-        // the two meet, the new version of its subscription is not told until the next heartbeat, 30 s later.
+        // A second after its start a client sends a heartbeat and, by default, shares queues for the first time. If
+        // the two coincide, it does not send the new version of its subscription until the next heartbeat, 30 s later.
         System.setProperty("rocketmq.client.rebalance.minInterval", "100");
         Sending.addTo(SCENARIOS);
         Consuming.addTo(SCENARIOS);
@@ -80,7 +80,7 @@ public final class Interop {
         return what + "_" + RUN;
     }
 
-    /** Wait until it holds, or fail saying what did not come to be. */
+    /** Wait until the condition holds, or fail and say what never happened. */
     static void until(String what, BooleanSupplier holds) throws InterruptedException {
         long end = System.currentTimeMillis() + PATIENCE_MS;
         while (!holds.getAsBoolean()) {

@@ -44,7 +44,7 @@ final class Kinds {
         producer.shutdown();
     }
 
-    /** Refuse each message so often, one second later each time; its bodies and retries are noted. */
+    /** Refuse each message so many times, to get it again a second later; note bodies and retries. */
     private static DefaultMQPushConsumer refuse(String group, int times, List<String> seen) throws Exception {
         DefaultMQPushConsumer consumer = Consuming.pushConsumer(group, "");
         consumer.registerMessageListener(

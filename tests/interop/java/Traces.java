@@ -15,8 +15,8 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * Clients that trace what they do; with a line "TRACED what id producer-group consumer-group" for each message, from
- * which a reader of traces can start.
+ * Clients that trace what they do. They print a line "TRACED what id producer-group consumer-group" for each message,
+ * from which a reader of traces can start.
  */
 final class Traces {
     private Traces() {}
