@@ -1,4 +1,4 @@
-"""A broadcast consumer goes on where one of the other language left off: they share a file."""
+"""A broadcast consumer continues where one in the other language left off: they share a file."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_sends_pulls_and_offsets(nameserver: str, loop: str) -> None:
             await mq.send_batch(topic, many)
             reader = mq.reader(topic)
             await reader.assign(start="first")
-            # CometMQ's brokers are asked in bulk; Apache's refuse that, and give 32 at a time.
+            # The client asks CometMQ's brokers in bulk; Apache's refuse that and give 32 at a time.
             read = [each.body for each in await reader.pull(count=1000)]
             assert [body for body in read if body in many] == many
 
@@ -143,7 +143,7 @@ def test_delays_by_level_and_by_time(nameserver: str) -> None:
             assert taken[0].body == b"now"
             late = {m.body: (m.stored_at - m.sent_at).total_seconds() for m in taken}
             assert late[b"level"] >= 0.9
-            assert late[b"time"] >= 0.9  # Cut down to whole seconds by the broker.
+            assert late[b"time"] >= 0.9  # The broker cuts it down to whole seconds.
             assert taken[-1].body == b"at"
 
     play("asyncio", scenario)
@@ -226,7 +226,7 @@ def test_an_ordered_consumer_keeps_the_order_also_of_what_fails(nameserver: str)
             consumer = mq.consume("ordered", group="in-order", start="first", ordered=True)
             seen = await take_in_order(consumer)
             assert seen == {0: list(range(0, 20, 2)), 1: list(range(1, 20, 2))}
-            # The locks are given back: another member has the queues at once.
+            # The locks are released: another member gets the queues at once.
             async with Client(nameserver, PATIENT) as other:
                 await mq.send("ordered", b"after", sharding_key="0")
                 next_one = other.consume("ordered", group="in-order", ordered=True)
@@ -345,7 +345,7 @@ def test_groups_offsets_and_messages_are_administered(nameserver: str) -> None:
             with anyio.fail_after(30):
                 while not (found := await admin.find_messages("administered", "o-18")):
                     await anyio.lowlevel.checkpoint()
-            # The index knows whole seconds since the first message, so it takes this for earlier.
+            # The index counts whole seconds from its first message, so there this one is earlier.
             since = found[0].stored_at
             assert len(await admin.find_messages("administered", "o-18", since=since)) == 1
             await admin.delete_group("administrated")

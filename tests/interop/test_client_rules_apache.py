@@ -31,7 +31,7 @@ EXPIRES_SOON = {
     "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
 }
 EXPIRED_SECONDS = 180
-"""Apache's broker looks for what has expired from its second minute on."""
+"""Apache's broker looks for expired segments from its second minute on."""
 
 
 def check(broker: ApacheBroker, *, is_young: bool) -> None:

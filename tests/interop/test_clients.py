@@ -134,7 +134,7 @@ def go_outcomes(go: Sequence[str], target: Target) -> dict[str, str]:
 
 
 def outcomes(command: Sequence[str]) -> dict[str, str]:
-    """Play all scenarios: what came of each by name, "PASS" or "FAIL and why"."""
+    """Play all scenarios; return by name how each ended: "PASS", or "FAIL" and why."""
     played = subprocess.run(
         command, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
     )
@@ -159,7 +159,7 @@ def test_a_go_program_does_its_work(name: str, go_outcomes: dict[str, str]) -> N
 
 
 def test_cometmq_shows_what_java_clients_traced(java: Sequence[str], target: Target) -> None:
-    """Sent, refused once and consumed, delayed, and of a transaction."""
+    """A message that is refused once and then consumed, a delayed one, one of a transaction."""
     command = [*java, target.nameserver, "traces_are_written"]
     played = subprocess.run(
         command, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
@@ -177,7 +177,7 @@ def test_cometmq_shows_what_java_clients_traced(java: Sequence[str], target: Tar
     ):
         identifier, producing, _ = traced[what]
         expected = sorted([("sent", producing, "ok", 1), *middle])
-        deadline = time.monotonic() + PATIENCE_SECONDS  # The index comes a moment later.
+        deadline = time.monotonic() + PATIENCE_SECONDS  # The index is written a moment later.
         found: list[tuple[str, str, str, int]] = []
         while found != expected and time.monotonic() < deadline:
             steps = terminal.json("message", "trace", identifier)

@@ -1,4 +1,4 @@
-"""What is made of the reports of Apache's black-box suite; the suite itself takes `make e2e`."""
+"""How the reports of Apache's black-box suite are read; `make e2e` runs the suite itself."""
 
 from __future__ import annotations
 

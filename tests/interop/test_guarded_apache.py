@@ -1,4 +1,4 @@
-"""The client and the commands with a live Apache RocketMQ that answers those alone who sign."""
+"""The client and the commands with a live Apache RocketMQ that answers only clients that sign."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_who_signs_sends_consumes_and_administers(broker: ApacheBroker) -> None:
             await mq.admin.create_topic("guarded", queues=1)
             await mq.send("guarded", b"one", key="k", tag="paid")
             async with mq.transaction("guarded", b"half"):
-                pass  # Left well, it is committed.
+                pass  # Left without an error, it is committed.
             found: list[bytes] = []
             async with mq.consume("guarded", group="guarding", start="first") as messages:
                 async for message in messages:

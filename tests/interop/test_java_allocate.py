@@ -65,7 +65,7 @@ def case(chance: random.Random) -> Case:
         rule = ByNearbyRoom(lambda queue: queue.broker[0], lambda member: member[-1], within)
         return Case(name, rule, chance.choice(members), members, queues, within)
     if name == "CONFIG":
-        own_id = members[0]  # Who is on no list may not consume here; Apache's does not look.
+        own_id = members[0]  # A member on no list gets nothing here; Apache's does not check.
         mine = chance.sample(queues, chance.randint(1, len(queues)))
         return Case(name, ByConfig(mine), own_id, members, queues, shown(mine))
     if name == "ROOMS":

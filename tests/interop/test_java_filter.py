@@ -1,7 +1,7 @@
-"""Apache's own classes refuse the expressions that we refuse, and find in all others what we do.
+"""Apache's own classes refuse the expressions that we refuse, and evaluate all others as we do.
 
 The same seed gives the same expressions; `python -m tests.interop.test_java_filter` writes down a
-part of what Apache's classes say of them, for the tests that have no Java.
+part of what Apache's classes answer, for the tests that run without Java.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_apache_finds_in_every_expression_what_we_find(release: str) -> None:
 
 
 def write_corpus() -> None:
-    """Write down what the newest release finds."""
+    """Write down what the newest release answers."""
     asked = cases(KEPT)
     answers = apaches(class_path(RELEASES[-1]), asked)
     with CORPUS.open("w", encoding="utf-8") as file:

@@ -83,13 +83,13 @@ NOT_IN_BOTH_RELEASES = {
     ),
 }
 
-# What a release reads and does not keep, member by member.
+# The members that a release reads but does not keep.
 DROPPED_BY_EACH = {
-    # Java makes these of the time stamps.
+    # Java derives these from the timestamps.
     "ConsumeTimeSpans.consume_time_span_set.consume_time_stamp_str",
     "ConsumeTimeSpans.consume_time_span_set.max_time_stamp_str",
     "ConsumeTimeSpans.consume_time_span_set.min_time_stamp_str",
-    # Written by the broker's class, read by one that lacks it.
+    # Written by the broker's class, read by one without this member.
     "ConsumerOffsets.group_topic_map",
 }
 DROPPED = {
@@ -106,7 +106,7 @@ Run: TypeAlias = "Callable[[Sequence[tuple[type[Body] | str, bytes]]], list[byte
 
 @pytest.fixture(scope="module", params=RELEASES)
 def java(request: pytest.FixtureRequest) -> tuple[str, Run]:
-    """A release, and what reads and writes bodies with its classes."""
+    """A release, and a function that reads and writes bodies with its classes."""
     release: str = request.param
     classes = class_path(release)
 
@@ -128,7 +128,7 @@ def test_every_body_of_the_tables_is_tried() -> None:
 def test_apache_reads_what_we_write_and_loses_nothing(java: tuple[str, Run]) -> None:
     release, run = java
     values = [sample(body) for body in CLASSES if body is not bodies.ConsumerOffsets]
-    # See there: 5.5.0 cannot skip the table.
+    # 5.5.0 cannot skip the table, as a test below shows.
     offsets = sample(bodies.ConsumerOffsets)
     values.append(msgspec.structs.replace(offsets, pull_offset_table=None))
     texts = [(type(value), value.encode()) for value in values]
@@ -196,7 +196,7 @@ def test_apache_reads_and_writes_compressed_registrations_as_we_do(java: tuple[s
 
 
 def test_a_slave_of_5_5_0_cannot_skip_the_pull_offsets(java: tuple[str, Run]) -> None:
-    """The reason why `pull_offset_table` is to be left out; if this fails, it need not be."""
+    """This is why `pull_offset_table` is left out; if the test fails, it need not be."""
     release, run = java
     offsets = bodies.ConsumerOffsets(pull_offset_table={"T@g": {0: 1}})
     (answer,) = run([(bodies.ConsumerOffsets, offsets.encode())])
@@ -204,14 +204,14 @@ def test_a_slave_of_5_5_0_cannot_skip_the_pull_offsets(java: tuple[str, Run]) ->
 
 
 def lost_members(ours: Body, theirs: Body) -> set[str]:
-    """Members with another value; the order of lists does not count, for some are sets in Java."""
+    """Return members whose values differ; list order does not count, as some are sets in Java."""
     name = type(ours).__name__
     lost = Counter(leaves(ours, name)) - Counter(leaves(theirs, name))
     return {path for path, _ in lost}
 
 
 def leaves(value: object, path: str, key: str = "") -> Iterator[tuple[str, str]]:
-    """The scalars of a body with the member that they stand in, below which keys of maps."""
+    """Yield each scalar of a body: the path of its member, then its map keys and value."""
     match value:
         case Body():
             for field in msgspec.structs.fields(value):

@@ -1,4 +1,4 @@
-"""Apache's own classes read the messages, properties and ids that we write as we do."""
+"""Apache's own classes read the messages, properties and ids that we write, just as we do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`cometmq dlq`, `transaction`, `message trace` and `settings` against a broker: ours, Apache's.
+"""`cometmq dlq`, `transaction`, `message trace` and `settings` against our broker or Apache's.
 
-What these commands do is tested in `tests/admin`; here, that Apache's broker understands them too.
+`tests/admin` tests what these commands do; this, that Apache's broker understands them too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 60
 
 
 def until(what: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-    """Ask until the answer is as it should be, and give it."""
+    """Ask until the answer is as it should be, and return it."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not wanted(found := what()):
         assert time.monotonic() < deadline, found
@@ -122,7 +122,7 @@ def test_settings_are_shown_and_changed(target: Target) -> None:
     assert after["value"] == "24"
     wrong = terminal.run("settings", "set", "fileReservedTme=24", status=1).stderr
     assert "fileReservedTme: it has no such setting; did you mean fileReservedTime?" in wrong
-    # Apache's broker says that it has done this.
+    # Apache's broker claims to have done this.
     assert "'soon'" in terminal.run("settings", "set", "fileReservedTime=soon", status=1).stderr
     fixed = terminal.run("settings", "set", "configBlackList=a", status=1).stderr
     assert "Write it into the broker's file" in fixed

@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 90
 
 
 class Seen:
-    """What members got; changes can be waited for."""
+    """What the members received; a test can wait for a change."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -1,4 +1,4 @@
-"""The commands of Apache's `mqadmin` work, and print what they print of an Apache cluster."""
+"""The commands of Apache's `mqadmin` work, and print what they print about an Apache cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = "GroupOfMqadmin"
 
 
 class Case(NamedTuple):
-    """A command, in which NS and BROKER stand for their addresses, and what it must print."""
+    """A command, with NS and BROKER for their addresses, and what it must print."""
 
     command: str
     wanted: str
@@ -43,7 +43,7 @@ CASES = (
     Case(f"topicRoute -n NS -t {TOPIC}", r'"orderTopicConf": ?"broker-a:3"'),
     Case(f"updateOrderConf -n NS -t {TOPIC} -m delete", r"success"),
     Case(f"topicRoute -n NS -t {TOPIC}", r'"queueDatas"'),
-    # Without a value there, the tool prints the refusal of its own question for it.
+    # If there is no value, the tool asks for it and prints the refusal.
     Case("updateOrderConf -n NS -t OrderedByMqadmin -m put -v broker-a:1", r"success"),
     Case(
         "updateTopic -n NS -b BROKER -t OrderedByMqadmin -r 2 -w 2 -o true",
