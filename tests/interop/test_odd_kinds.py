@@ -1,4 +1,4 @@
-"""Odd delays, halves, ends, replies and returns: ours refuses with Apache's codes, side by side."""
+"""Odd delays, halves, ends, replies and returns: our broker and Apache's answer alike."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Odd:
         return self.client.ask(RequestCode.SEND_MESSAGE_V2, header, b"one")
 
     def counts(self) -> list[int]:
-        """How many messages the topic and the last level have, once all that came is in its queue.
+        """Count the topic's and the last level's messages, once all that came are in their queues.
 
         Apache's broker fills queues a moment later, in the order of the log.
         """
@@ -81,14 +81,14 @@ class Odd:
         return self.client.ask(code, header, body.replace(b"XELAY", b"DELAY"))
 
     def begun(self) -> tuple[int, int]:
-        """A half message's places in the half queue and in the log."""
+        """Send a half message; return its places in the half queue and in the log."""
         said = self.send(half(), PREPARED).read(SendMessageResponse)
         place = decode_offset_id(said.msg_id).physical_offset
         self.until_stored(place)
         return said.queue_offset, place
 
     def until_stored(self, place: int) -> None:
-        """Wait until a half message can be read, which at Apache's takes a moment."""
+        """Wait until a half message can be read, which takes Apache's broker a moment."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             # A stranger changes nothing, and is told whether the message is there.
@@ -109,7 +109,7 @@ class Odd:
         return self.client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
     def place_beside(self, index: int, change: int) -> tuple[int, int]:
-        """The places of a half message, one of them wrong."""
+        """Send a half message; return its places, one of them wrong."""
         places = list(self.begun())
         places[index] += change
         return places[0], places[1]
@@ -146,7 +146,7 @@ ALIKE: dict[str, Callable[[Odd], Command]] = {
     "a reply without a client": lambda odd: odd.reply(marked()),
     "the return of nothing": lambda odd: odd.send_back(NOWHERE),
 }
-"""What both answer with the same code, after which both have as many messages."""
+"""Requests that both answer with the same code, and after which both have as many messages."""
 
 WORDS: Final = {
     "the end of nothing": "Find prepared transaction message failed",
@@ -156,11 +156,11 @@ WORDS: Final = {
     "a reply without a client": "reply message properties[REPLY_TO_CLIENT] is null",
     "the return of nothing": f"look message by offset failed, {NOWHERE}",
 }
-"""Where the words are the same, too."""
+"""The requests whose remarks are the same, too."""
 
 STORED_OTHERWISE: Final = {"a reply without a client", "half by its flags alone"}
-"""Ours keeps no reply that names nobody. What is half of a transaction by its flags alone it
-delivers; Apache stores it where nobody finds it."""
+"""Ours keeps no reply that names no client, and delivers a message that is half by its flags alone;
+Apache stores such a message where nobody finds it."""
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Odd, Odd]]
 
 
 def grown(odd: Odd, done: Callable[[Odd], Command]) -> tuple[Command, list[int]]:
-    """The answer, and how many messages the topic and the last level have more."""
+    """Return the answer, and by how many messages the topic and the last level grew."""
     before = odd.counts()
     answer = done(odd)
     return answer, [after - earlier for after, earlier in zip(odd.counts(), before, strict=True)]
@@ -193,7 +193,7 @@ def test_what_is_odd_ends_as_with_apache(both: tuple[Odd, Odd], name: str) -> No
 
 
 def test_where_apache_stores_a_second_message_ours_stores_one(both: tuple[Odd, Odd]) -> None:
-    """The promised difference: an end counts once, and the other way round is refused."""
+    """The promised difference: an end counts once, and the opposite end is then refused."""
     found: list[list[int]] = []
     for odd in both:
         committed, rolled_back = odd.begun(), odd.begun()

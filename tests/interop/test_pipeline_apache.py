@@ -95,7 +95,7 @@ def write(
 
 
 def indexed(cluster: Cluster, topic: str, count: int) -> Survey:
-    """The bounds of a topic: Apache answers a send before its queues have it."""
+    """Return a topic's bounds once its queues have all messages; Apache answers sends before."""
     deadline = time.monotonic() + 20
     while True:
         found = cluster.bounds([topic])
@@ -124,13 +124,13 @@ def read(
 
 
 def test_a_queue_is_written_in_order_where_that_is_asked_for(cluster: Cluster) -> None:
-    """Batches of one connection are stored by several threads, side by side."""
+    """A broker stores the batches of one connection in several threads, side by side."""
     bodies = write(cluster, "written-in-order", rows(20_000), in_order=True)
     assert read(cluster, "written-in-order", 20_000) == bodies
 
 
 def test_brokers_are_told_by_their_names_and_addresses(cluster: Cluster) -> None:
-    """A mirror knows the cluster that it reads by these, a stream who is away by those."""
+    """A mirror knows its source by the addresses; a stream knows by the names who is there."""
     route = cluster.route("TBW102")
     assert route is not None
     brokers = cluster.brokers()
@@ -144,7 +144,7 @@ def test_what_is_written_in_batches_is_read(cluster: Cluster) -> None:
 
 
 def test_a_message_of_the_largest_size_that_a_broker_takes_is_written(cluster: Cluster) -> None:
-    """A batch of it would be larger than that."""
+    """In a batch it would be larger than that."""
     body = b"x" * (4 << 20)
     batch = pa.record_batch([pa.array([body])], names=["body"])
     form = RowForm(("body",), "spark-largest", "", (), "")
@@ -167,7 +167,7 @@ def test_the_broker_filters(cluster: Cluster) -> None:
 
 
 def test_a_filter_that_cannot_be_read_is_refused(cluster: Cluster) -> None:
-    """Pulled by it, Apache's broker gives all messages."""
+    """Apache's broker answers a pull with such a filter with all messages."""
     write(cluster, "spark-misread", rows(10))
     indexed(cluster, "spark-misread", 10)
     assert len(read(cluster, "spark-misread", 10, "n >", "SQL92")) == 10
@@ -188,7 +188,7 @@ def test_offsets_and_groups(cluster: Cluster) -> None:
 
 
 def test_batches_end_at_one_time_in_all_queues(cluster: Cluster) -> None:
-    """By the offsets of a time that Apache's brokers tell, also in front of and behind all."""
+    """Apache's brokers give the offsets of a time, also of one before or after all messages."""
     for wave in range(1, 5):
         write(cluster, "spark-aligned", rows(20))
         indexed(cluster, "spark-aligned", wave * 20)
@@ -252,7 +252,7 @@ def test_a_mirror_that_would_promise_it_is_refused_before_spark_starts(
 def test_a_wrong_secret_is_refused_before_spark_starts_and_a_user_who_may_write_is_not(
     cluster: Cluster,
 ) -> None:
-    """Jobs that only write ask nothing else; an open broker looks at no secret."""
+    """Jobs that only write ask nothing else; an open broker ignores secrets."""
     another = Cluster(cluster.nameservers, replace(SIGNING, secret_key="another"))
     if cluster.settings != SIGNING:
         another.require()
@@ -264,7 +264,7 @@ def test_a_wrong_secret_is_refused_before_spark_starts_and_a_user_who_may_write_
 
 
 def make_user(cluster: Cluster, name: str, secret: str, resource: str) -> None:
-    """Make one who may do nothing but send there."""
+    """Make a user who may only send to `resource`."""
     (address,) = cluster.brokers().addresses
     user = {"username": name, "password": secret, "userType": "Normal", "userStatus": "enable"}
     allowed = {"resource": resource, "actions": ["Pub"], "sourceIps": [], "decision": "Allow"}

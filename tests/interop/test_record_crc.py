@@ -1,4 +1,4 @@
-"""What an official client shows of the checksum of a whole record, of our broker and Apache's."""
+"""How an official client shows the checksum of a whole record, from our broker and Apache's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_client_sees_the_checksum_among_the_properties_as_it_does_with_apache(
     with ApacheBroker(tmp_path / "apache", {"enabledAppendPropCRC": "true"}) as apache:
         target = Target(apache.nameserver, f"127.0.0.1:{apache.port}")
         theirs = shown(tmp_path / "apache", target)
-    ours.pop("SENT_ONCE")  # Which our client says to brokers of ours only.
+    ours.pop("SENT_ONCE")  # Our client sends it to our brokers only.
     assert sorted(ours) == sorted(theirs)
     for each in (ours, theirs):
         assert re.fullmatch(r"\d{10}", each["__CRC32#"])

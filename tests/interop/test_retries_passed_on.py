@@ -36,16 +36,16 @@ SOON, LATER, MUCH_LATER = 1, 4, 9  # 1 s, 30 s, 5 min.
 
 
 def ours_on(folder: Path, at_ms: int) -> Clocked:
-    """Our broker on the store that Apache's has, too, by a clock of the test's."""
+    """Return our broker on the store that Apache's uses too, with the test's own clock."""
     config = replace(config_of(folder), store_path=str(folder / "store"), store=store_config())
-    # Of the disk it uses what a real one has.
+    # It uses only what a real disk has, too.
     ours = Clocked(cast("SimulatedFileSystem", RealFileSystem()), config)
     ours.now_ms = ours.wired.now_ms = at_ms
     return ours
 
 
 def stored(store: MessageStore, topic: str) -> int:
-    """How many messages were ever put into a topic."""
+    """Count the messages ever put into a topic."""
     queues = store.queues.simple.queues(topic)
     return sum(store.max_offset(topic, queue_id) for queue_id in queues)
 

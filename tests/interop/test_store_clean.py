@@ -55,8 +55,8 @@ def test_a_store_goes_to_apache_and_back_and_forth_without_losing_or_doubling_a_
     root = tmp_path / "store"
     known = write_and_close(root, 0, 700, before_ms=60_000, flush=Flush.SYNC)
     with opened(root) as store:
-        # Apache does not look at the record behind the last one that has an entry; but of a batch
-        # queue's record it knows the start only, and would index what follows it again.
+        # Apache does not look at the record after the last one that has an entry. But of a batch
+        # queue's record it knows only the start, and would index what follows it again.
         known += write(store, 20_000, 1, now_ms())
         known.append(write_prepared(store, 10_000, now_ms()))
         end = store.end_offset

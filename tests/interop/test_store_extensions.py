@@ -1,4 +1,4 @@
-"""What a live Apache 5.5.0 with `enableConsumeQueueExt` writes, we read and append to, and back."""
+"""A store goes from a live Apache 5.5.0 with `enableConsumeQueueExt` to us and back."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tagged(known: list[Known], queue_id: int, tag: str) -> list[int]:
 
 
 def picked_by_us(store: MessageStore, queue_id: int, tag: str) -> int:
-    """How many messages of a queue the store finds to have a tag."""
+    """Count the messages of a queue that the store finds by a tag."""
     wanted = Filter(codes={string_hash(tag)})
     count = offset = 0
     while offset < store.max_offset(PLAIN, queue_id):
@@ -64,7 +64,7 @@ def check_tags(store: MessageStore, known: list[Known]) -> None:
 
 
 def check_entries(root: Path, addresses_min: int) -> None:
-    """Each entry leads to its record, and to its tags code, at once or through the extension."""
+    """Each entry leads to its record, and to its tags code, directly or through the extension."""
     extension = ConsumeQueueExt(RealFileSystem(), str(root))
     addresses = 0
     for (topic, queue_id), entries in consume_queues(log_of(root)).items():

@@ -1,4 +1,4 @@
-"""From one log, a live Apache 5.5.0 and we make the same files."""
+"""A live Apache 5.5.0 and we make the same files from one log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def log_only(source: Path, target: Path, *, abort: bool) -> None:
-    """Copy of a store what cannot be made again."""
+    """Copy the part of a store that cannot be rebuilt."""
     for folder in ("commitlog", "config"):
         shutil.copytree(source / folder, target / folder)
     if abort:
@@ -25,7 +25,7 @@ def log_only(source: Path, target: Path, *, abort: bool) -> None:
 
 
 def files_of(root: Path) -> dict[str, bytes]:
-    """All files that follow from the log; those of the index by their number, not by their time."""
+    """Return all files that follow from the log; those of the index by number, not by time."""
     files = {
         str(path.relative_to(root)): path.read_bytes()
         for kind in ("consumequeue", "batchconsumequeue")

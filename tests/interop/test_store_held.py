@@ -1,4 +1,4 @@
-"""Queues that go on at an offset without a message in the log, as a live Apache takes them."""
+"""Queues whose messages are all gone from the log continue at their offsets under a live Apache."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BATCH = 14
 
 
 def put(root: Path, numbers: list[int], filling: int = 0) -> None:
-    """Put messages, and so many bytes behind them in another queue."""
+    """Put messages, and after them `filling` bytes into another queue."""
     with opened(root) as store:
         for number in numbers:
             sent = message(number)
@@ -83,7 +83,7 @@ def test_a_queue_whose_messages_are_all_gone_goes_on_with_apache_where_it_was(
             items = [BatchItem(b"one"), BatchItem(b"two")]
             assert client.send_batch(INNER, 0, items, {}).queue_offset == ends[INNER, 0]
             ended = time.monotonic() + SECONDS
-            while bounds(client, ends) != [(3, 4), (6, 8)]:  # It makes entries in the background.
+            while bounds(client, ends) != [(3, 4), (6, 8)]:  # Entries are made in the background.
                 assert time.monotonic() < ended
                 time.sleep(0.01)
             assert [each.queue_offset for each in client.pull_all(PLAIN, HELD)] == [3]
@@ -97,5 +97,5 @@ def test_a_queue_whose_messages_are_all_gone_goes_on_with_apache_where_it_was(
 def bounds(
     asked: MessageStore | BrokerClient, queues: Iterable[tuple[str, int]]
 ) -> list[tuple[int, int]]:
-    """The least offset of each queue, and the one behind its last message."""
+    """Return the least offset of each queue, and the one after its last message."""
     return [(asked.min_offset(*queue), asked.max_offset(*queue)) for queue in queues]

@@ -39,9 +39,9 @@ IN_FLIGHT = 400
 
 
 def tear(root: Path) -> int:
-    """Leave a part of a long record behind the end of the log, as a kill within a copy does.
+    """Leave part of a long record after the end of the log, as a kill in the middle of a copy does.
 
-    Returns where it ends.
+    Return where it ends.
     """
     log = log_of(root)
     record = encode_record(
@@ -65,7 +65,7 @@ def tear(root: Path) -> int:
 
 
 def send_and_kill(broker: ApacheBroker, client: BrokerClient, first: int) -> list[Known]:
-    """Send many messages at once, kill the broker when some are answered; those that were."""
+    """Send many messages at once, and kill the broker midway; return the answered ones."""
     for number in range(first, first + IN_FLIGHT):
         sent = sendable(number)._replace(topic=PLAIN, queue_id=number % 4)
         header = send_header(PLAIN, sent.queue_id, sent.properties, flag=number)
@@ -131,7 +131,7 @@ def test_what_apache_leaves_of_a_record_that_a_kill_of_ours_tore_is_cut_and_noth
     root = tmp_path / "store"
     known: list[Known] = []
     while not known or log_of(root).end % SEGMENT_SIZE > SEGMENT_SIZE - 8000:  # Room to tear in.
-        # Few at a time: Apache reads ten segments at most for the keys that it removed.
+        # Few at a time: Apache reads at most ten segments to restore the keys that it removed.
         known += write_and_be_killed(root, len(known), 10 if known else 300)
         known = found_in_log(root, known, range(len(known), len(known) + 20))
     write_config_files(str(root))

@@ -27,16 +27,16 @@ SETTINGS = {
     **APACHE_SETTINGS,
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "5000",
-    # Otherwise Apache asks again about what it was told, and stores it twice.
+    # Otherwise Apache asks again about a decided transaction, and stores it twice.
     "transactionOpBatchInterval": "300",
 }
 PATIENT = ClientConfig(timeout=15, producer_group=SHOP)
 
 
 def shop_on(folder: Path) -> Shop:
-    """Our broker on the store that Apache's has, too."""
+    """Return our broker on the store that Apache's uses too."""
     config = replace(config_of(folder), store_path=str(folder / "store"), store=store_config())
-    # Of the disk it uses what a real one has.
+    # It uses only what a real disk has, too.
     return Shop(cast("SimulatedFileSystem", RealFileSystem()), config)
 
 

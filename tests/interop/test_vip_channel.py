@@ -1,4 +1,4 @@
-"""The broker's second port, its first less two, for Java clients whose VIP channel is on."""
+"""The broker's second port, its first minus two, for Java clients whose VIP channel is on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def connections_to(port: int) -> int:
-    """How many connections a port has, or had a moment ago: the kernel keeps those for a minute."""
+    """Count the connections that a port has or just had: the kernel keeps those for a minute."""
     count = 0
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
@@ -62,4 +62,4 @@ def test_a_java_program_with_its_vip_channel_on_does_its_work(
                 check=False,
             )
             assert f"PASS {scenario}" in played.stdout, played.stdout + played.stderr
-        assert connections_to(port - 2) > before  # Else it was not on.
+        assert connections_to(port - 2) > before  # Otherwise the channel was not on.
