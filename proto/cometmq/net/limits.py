@@ -26,7 +26,9 @@ class Limits:
     """
 
     connections_max: int = _limit(
-        10_000, "connections", "each costs a descriptor; more are closed as soon as they come"
+        10_000,
+        "connections",
+        "each costs a descriptor; further ones are closed as soon as they come",
     )
     frame_size_max: int = _limit(
         FRAME_SIZE_MAX, "bytes", "one request or answer with its length field; Apache's default"
@@ -36,17 +38,21 @@ class Limits:
     )
     fields_max: int = _limit(FIELDS_MAX, "fields", "a header's fields become objects when read")
     receiving_bytes_max: int = _limit(
-        256 * _MIB, "bytes", "unfinished frames of all connections; who goes beyond it is closed"
+        256 * _MIB,
+        "bytes",
+        "unfinished frames of all connections; a connection beyond it is closed",
     )
     in_flight_max: int = _limit(
         32_768,
         "requests",
-        "of one connection, not answered yet; more are refused with code 2. A Java consumer holds"
-        " a pull for each of its queues on one connection",
+        "of one connection, not answered yet; further ones are refused with code 2. A Java"
+        " consumer holds a pull for each of its queues on one connection",
     )
-    pending_max: int = _limit(PENDING_MAX, "requests", "of ours to one peer, not answered yet")
+    pending_max: int = _limit(PENDING_MAX, "requests", "our own to one peer, not answered yet")
     unsent_bytes_pause: int = _limit(
-        256 * _KIB, "bytes", "a peer that leaves as much unread is not read from until it has read"
+        256 * _KIB,
+        "bytes",
+        "a peer that leaves this much unread is not read from until it has read",
     )
     unsent_bytes_max: int = _limit(
         64 * _MIB, "bytes", "what one peer may leave unread; beyond it the connection is dropped"
@@ -57,9 +63,11 @@ class Limits:
     unsent_timeout_ms: int = _limit(
         60_000,
         "milliseconds",
-        "a peer that does not read what it was sent is dropped after once to twice as long, even"
-        " if it goes on asking: what it is sent may hold an expired segment of the log",
+        "a peer that does not read what it was sent is dropped after one to two times this long,"
+        " even if it keeps asking: the unread data may hold an expired segment of the log",
     )
     frame_timeout_ms: int = _limit(
-        60_000, "milliseconds", "from the first bytes of a frame to its last: no slow-loris"
+        60_000,
+        "milliseconds",
+        "from the first bytes of a frame to its last, against slow-loris attacks",
     )
