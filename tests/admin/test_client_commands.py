@@ -569,7 +569,7 @@ def test_a_web_server_is_no_name_server_and_that_is_said_once() -> None:
             timeout=60,
         )
         listening.shutdown(socket.SHUT_RDWR)
-    why = "the connection begins with an HTTP answer: a web server, or a proxy, is there\n"
+    why = "the connection begins with an HTTP answer: a web server or a proxy listens there\n"
     logged, error, hint = ended.stderr.splitlines(keepends=True)
     assert logged == f"{address}: dropped: {why}"
     assert error.endswith(why)

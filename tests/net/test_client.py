@@ -190,7 +190,7 @@ def test_one_connection_too_many_is_a_clear_error(driver: str) -> None:
         raise AssertionError(peer)
 
     def one_too_many(address: Host) -> None:
-        with pytest.raises(ConnectError, match="connections_max are open"):
+        with pytest.raises(ConnectError, match="connections_max connections are open"):
             with_client(driver, address, scenario, limits=Limits(connections_max=0))
 
     with running(driver) as server:

@@ -278,7 +278,7 @@ def test_one_that_asks_on_and_never_reads_is_dropped_after_twice_the_time_at_mos
             ended_ms = now_ms
     assert ended_ms is not None
     assert 1000 <= ended_ms <= 2200
-    assert "what it was sent is unread for unsent_timeout_ms 1000" in caplog.text
+    assert "bytes sent to it were unread for unsent_timeout_ms 1000" in caplog.text
     assert (deaf.ending, slow.ending, quick.ending) == ("aborted", None, None)
 
 

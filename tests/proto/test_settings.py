@@ -74,7 +74,7 @@ def test_sizes_have_units(name: str, size: bool) -> None:
         (None, "none", "an integer or off"),
         (None, True, "an integer or off"),
         ("", 5, "a text"),
-        ("", "\udcff", "a text in UTF-8"),
+        ("", "\udcff", "UTF-8 text"),
         (Colour.RED, "green", "red or blue"),
         ((), "4,x", "an integer"),
         ((), 4, "a list of integers"),

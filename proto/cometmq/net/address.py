@@ -27,15 +27,17 @@ def parse_address(text: str, *, default_port: int | None = None) -> Host:
         if not closed or not _IPV6.fullmatch(host):
             raise _refuse(text, "has no IPv6 address in its brackets")
         if port and not port.startswith(":"):
-            raise _refuse(text, "goes on after the bracket with something else than a port")
+            raise _refuse(text, "has something other than a port after the bracket")
         return Host(host, _port(text, port[1:] if port else None, default_port))
     if found.count(":") > 1:
         if "//" in found:
-            raise _refuse(text, "is a URL; leave out what stands before the host")
-        raise _refuse(text, "has several colons; an IPv6 address goes into brackets: [::1]:9876")
+            raise _refuse(text, "is a URL; remove everything before the host")
+        raise _refuse(text, "has several colons; put an IPv6 address into brackets: [::1]:9876")
     host, colon, port = found.partition(":")
     if not _NAME.fullmatch(host) or not _is_name(host):
-        raise _refuse(text, "has no host" if not host else f"has {host[:_SHOWN_MAX]!r} for a host")
+        raise _refuse(
+            text, "has no host" if not host else f"has an invalid host, {host[:_SHOWN_MAX]!r}"
+        )
     return Host(host, _port(text, port if colon else None, default_port))
 
 
@@ -64,8 +66,8 @@ def exposure(address: str, *, insecure: bool) -> str | None:
     if found.is_loopback or insecure:
         return None
     return (
-        f"others could reach {address}, and there is no authentication yet: use 127.0.0.1, or say"
-        " --insecure (insecure = true) when all who reach it may read and write everything"
+        f"others could reach {address}, and there is no authentication yet: use 127.0.0.1, or give"
+        " --insecure (insecure = true) if everyone who reaches it may read and write everything"
     )
 
 
@@ -84,7 +86,9 @@ def _port(text: str, port: str | None, default: int | None) -> int:
             raise _refuse(text, "has no port")
         return default
     if not _PORT.fullmatch(port) or int(port) > PORT_MAX:
-        raise _refuse(text, f"has {port!r} for a port, which is a number from 0 to {PORT_MAX}")
+        raise _refuse(
+            text, f"has an invalid port, {port!r}: a port is a number from 0 to {PORT_MAX}"
+        )
     return int(port)
 
 

@@ -38,7 +38,9 @@ class Asks:
             try:
                 answered(result)
             except Exception:
-                _log.exception("who asked fails on the answer to %d; this is a bug", opaque)
+                _log.exception(
+                    "the asker failed on the answer to request %d; this is a bug", opaque
+                )
 
     def forget(self, opaque: int) -> None:
         """Remove the callback of this number, if there is one."""

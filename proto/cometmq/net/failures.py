@@ -18,7 +18,7 @@ def failure(request: Command, error: Exception) -> Command:
     return request.answer(
         ResponseCode.SYSTEM_ERROR,
         remark=f"{type(error).__name__} in the handler of request {request.code}:"
-        " an error of the server, its log says more",
+        " an error of the server; its log has the details",
     )
 
 
@@ -53,6 +53,6 @@ def unread(unsent: int, unsent_bytes_max: int) -> str | None:
 def unfinished(size: int, receiving_bytes_max: int) -> str:
     """Return why a peer is dropped: its unfinished frame and those of others are too large."""
     return (
-        f"{size} bytes of an unfinished frame, which with those of others exceed"
-        f" receiving_bytes_max {receiving_bytes_max}"
+        f"{size} bytes of an unfinished frame, which together with those of other connections"
+        f" exceed receiving_bytes_max {receiving_bytes_max}"
     )

@@ -11,8 +11,8 @@ _KINDS = {
     _TLS_HANDSHAKE: "a TLS handshake, and TLS is not set up here: turn it off in the client",
     ord("P"): "a PROXY protocol preamble: turn it off in the load balancer",
     0x0D: "a PROXY protocol preamble, version 2: turn it off in the load balancer",
-    0x15: "an alert of TLS, which is on at the other end only",
-    ord("H"): "an HTTP answer: a web server, or a proxy, is there",
+    0x15: "a TLS alert: only the other end uses TLS",
+    ord("H"): "an HTTP answer: a web server or a proxy listens there",
     ord("G"): "an HTTP request: this port speaks the RocketMQ remoting protocol",
 }
 
@@ -21,4 +21,4 @@ def refusal_of(first: int, frame_size_max: int) -> str | None:
     """Describe a connection that begins with this byte; None if it may be our protocol."""
     if first <= (frame_size_max - 4) >> 24:
         return None
-    return f"the connection begins with {_KINDS.get(first, f'the byte {first:#04x}, no frame')}"
+    return f"the connection begins with {_KINDS.get(first, f'the byte {first:#04x}, not a frame')}"

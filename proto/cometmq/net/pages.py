@@ -109,7 +109,7 @@ async def answer(stream: trio.abc.HalfCloseableStream, pages: Pages) -> None:
         elif path in pages:
             page = await pages[path]()
         else:
-            page = Page([f"there are {', '.join(pages)}\n".encode()], 404)
+            page = Page([f"no such page; there are {', '.join(pages)}\n".encode()], 404)
         await _write(stream, page, with_body=method != b"HEAD")
         await stream.send_eof()
         # Wait until the peer has read everything: closing earlier would cut it off.

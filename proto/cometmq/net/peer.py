@@ -187,7 +187,7 @@ class Peer(Carrier):
         self.host = host
         self.local_port = local_port
         if not self.peers.admit(self):
-            self.closed_because = "connections_max are open"
+            self.closed_because = "connections_max connections are open"
             return False
         self._tell_owner(self.peers.owner.opened)
         return True
@@ -332,7 +332,7 @@ class Peer(Carrier):
         try:
             word(self)
         except Exception:
-            _log.exception("%s: the owner fails on a connection; this is a bug", self.host)
+            _log.exception("%s: the owner failed on a connection; this is a bug", self.host)
 
     def _go_on(self) -> None:
         if self._stalled and not self.is_paused and self.closed_because is None:

@@ -83,7 +83,7 @@ class Peers:
             self.refused_count += 1
             if not self._full:  # One line for each flood.
                 _log.warning(
-                    "connections_max %d reached: %s and those that follow are closed",
+                    "connections_max %d reached: %s and all further connections are closed",
                     self.limits.connections_max,
                     peer.host,
                 )
@@ -178,5 +178,5 @@ class Peers:
                 peer.close(f"no byte for idle_timeout_ms {limits.idle_timeout_ms}")
         elif peer.unread_ms(self.now_ms) >= limits.unsent_timeout_ms:
             peer.drop(
-                f"what it was sent is unread for unsent_timeout_ms {limits.unsent_timeout_ms}"
+                f"bytes sent to it were unread for unsent_timeout_ms {limits.unsent_timeout_ms}"
             )

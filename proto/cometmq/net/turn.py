@@ -70,7 +70,7 @@ class Turn:
                 try:
                     peer.flush()
                 except Exception:
-                    _log.exception("%s: what was to be sent is not bytes; this is a bug", peer.host)
+                    _log.exception("%s: the data to be sent is not bytes; this is a bug", peer.host)
                     peer.drop("its answers could not be written")
 
     def leave(self, peer: Peer) -> None:

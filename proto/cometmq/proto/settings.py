@@ -84,7 +84,7 @@ def _sendable(name: str, text: str) -> str:
         if not name.endswith("_path"):
             text.encode()
     except UnicodeEncodeError:
-        raise SettingError(f"{text[:SHOWN_MAX]!r} is not a text in UTF-8") from None
+        raise SettingError(f"{text[:SHOWN_MAX]!r} is not UTF-8 text") from None
     return text
 
 
@@ -98,7 +98,7 @@ def _refusal(name: str, default: object, value: object) -> SettingError:
     elif isinstance(default, str):
         wanted = "a text"
     else:
-        units = ", or one with KiB, MiB or GiB right behind it" if is_size(name) else ""
+        units = ", or one directly followed by KiB, MiB or GiB" if is_size(name) else ""
         wanted = f"an integer{units}" if default is not None else f"an integer{units} or {_OFF}"
     return SettingError(f"{str(value)[:SHOWN_MAX]!r} is not {wanted}")
 
