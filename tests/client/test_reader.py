@@ -201,7 +201,7 @@ def test_a_message_that_the_disk_damaged_is_told_with_its_place_and_what_to_do(
                     await reader.pull(count=count)
                 text = str(told.value)
                 assert text.startswith(f"{queue}, from offset 1 on: {servers.broker} has no")
-                assert "it goes beyond what is there" in text
+                assert "it runs past the end of the data" in text
                 assert "`cometmq store verify DIR`" in text
                 assert "refuses" not in text
                 assert str(pickle.loads(pickle.dumps(told.value))) == text

@@ -109,7 +109,7 @@ def test_a_changed_byte_makes_a_malformed_or_a_whole_batch_never_anything_else()
 @pytest.mark.parametrize(
     ("at", "field", "problem"),
     [
-        (0, "00000000", "batch item at 0: says 0 bytes, its parts make 29"),
+        (0, "00000000", "batch item at 0: says 0 bytes, but its parts have 29"),
         (0, "0000001e", "says 30 bytes"),
         (16, "80000000", "cut short"),
         (23, "8004", "says 29 bytes"),

@@ -65,7 +65,7 @@ def test_a_send_of_letters_reads_as_a_send_of_names() -> None:
 
 def test_an_extra_may_not_be_a_field_of_the_header() -> None:
     command = Command.request(30, ASKED, extras={"topic": "U"})
-    with pytest.raises(LocalProtocolError, match="'topic' is an extra"):
+    with pytest.raises(LocalProtocolError, match="'topic' is also an extra"):
         _ = command.ext_fields
 
 
@@ -84,7 +84,7 @@ def test_a_field_in_the_array_and_in_the_extras_is_refused_by_all_who_read(
     raw = packed(105, 0, 7, 3, 513, None, items, {"topic": "U"})
     command = MESSAGEPACK.decode(raw, None, 9)
     for read in (command.read, command.ext_fields_as):
-        with pytest.raises(FieldError, match="'topic' is in the array and an extra, too"):
+        with pytest.raises(FieldError, match="'topic' is both in the array and an extra"):
             read(GetRouteInfoByTopic)
 
 
@@ -156,7 +156,7 @@ def test_an_answer_that_says_no_raises_with_its_code_and_its_remark() -> None:
     assert no.expect(ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR) is no
     yes = request.answer(ResponseCode.SUCCESS, OffsetResponse(5))
     assert yes.expect().read(OffsetResponse).offset == 5
-    with pytest.raises(LocalProtocolError, match="no answer"):
+    with pytest.raises(LocalProtocolError, match="not an answer"):
         request.expect()
 
 
@@ -171,7 +171,9 @@ def test_a_field_that_a_refusal_lacks_is_named_with_what_the_refusal_says() -> N
 
 
 def test_an_answer_has_no_answer() -> None:
-    with pytest.raises(LocalProtocolError, match="an answer to an answer: <response 0 SUCCESS"):
+    with pytest.raises(
+        LocalProtocolError, match="an answer cannot be answered: <response 0 SUCCESS"
+    ):
         Command.request(30).answer(0).answer(0)
 
 

@@ -131,7 +131,7 @@ def test_what_follows_a_stream_is_malformed(kind: Compression) -> None:
 
 @KINDS
 def test_what_is_no_such_stream_is_malformed(kind: Compression) -> None:
-    with pytest.raises(MessageError, match=f"body: no .*{kind.name}"):
+    with pytest.raises(MessageError, match=f"body: not an? .*{kind.name}"):
         decompress(b"certainly not compressed", kind | 0x1, 1000)
 
 
@@ -188,7 +188,7 @@ def test_a_body_that_lz4_makes_in_many_steps_keeps_to_the_limit() -> None:
     assert decompress(body, flags, len(plain) + 1) == plain
     with pytest.raises(MessageError, match="more than 7999999 bytes"):
         decompress(body, flags, len(plain) - 1)
-    for bad, problem in ((body[:-1], "cut short"), (body + b"m", "1 bytes behind")):
+    for bad, problem in ((body[:-1], "cut short"), (body + b"m", "1 bytes after")):
         with pytest.raises(MessageError, match=problem):
             decompress(bad, flags, len(plain))
 
@@ -197,5 +197,5 @@ def test_a_small_limit_does_not_let_a_stream_ask_for_a_large_window() -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
     stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     body = stream.compress(b"x") + stream.flush()
-    with pytest.raises(MessageError, match="no whole ZSTD frame"):
+    with pytest.raises(MessageError, match="not a complete ZSTD frame"):
         decompress(body, 0x201, 1 << 20)

@@ -147,7 +147,7 @@ def test_numbers_wrap_and_skip_those_that_are_pending() -> None:
 def test_a_number_cannot_be_pending_twice() -> None:
     connection = Connection()
     connection.send(Command.request(34, opaque=5))
-    with pytest.raises(LocalProtocolError, match="5 is pending"):
+    with pytest.raises(LocalProtocolError, match="5 is already pending"):
         connection.send(Command.request(34, opaque=5))
 
 
@@ -166,7 +166,7 @@ def test_a_request_of_the_connection_is_numbered_and_makes_the_offer() -> None:
 def test_a_number_that_is_pending_is_refused_with_the_way_to_a_free_one() -> None:
     connection = Connection()
     connection.send(Command.request(30))
-    with pytest.raises(LocalProtocolError, match="`new_opaque` gives a free number"):
+    with pytest.raises(LocalProtocolError, match="`new_opaque` returns a free number"):
         connection.send(Command.request(30))
 
 

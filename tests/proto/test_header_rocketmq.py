@@ -84,7 +84,7 @@ def test_a_header_cut_short_is_a_remote_error(size: int) -> None:
         ("0000 00 0000 00000000 00000000 00000000 00000007 0001 61 00000001", "a value of 1"),
         (
             "0000 00 0000 00000000 00000000 00000000 00000007 0001 61 00000001 62",
-            "passes the fields. end",
+            "goes past the end of the fields",
         ),
         ("0000 00 0000 00000000 00000000 00000000 00000007 0001 ff 00000000", "key at 23: .*utf-8"),
         (

@@ -132,7 +132,7 @@ def test_a_start_that_is_nowhere_in_the_buffer_is_malformed(records: int) -> Non
     raw = message().raw * records
     outside = [*range(len(raw), len(raw) + 9), 2**31, 2**63 - 1, 2**63, 2**100]
     for start in [*outside, -1, -len(raw), -len(raw) // records, *(-far for far in outside)]:
-        with pytest.raises(MessageError, match=f"record at {start}: it goes beyond"):
+        with pytest.raises(MessageError, match=f"record at {start}: it runs past"):
             read_message(raw, start)
 
 

@@ -146,7 +146,7 @@ def test_an_address_is_four_or_sixteen_bytes() -> None:
 
 @pytest.mark.parametrize("now_ms", [-(10**18), 253402387200000, 10**18, 2**63, 10**30, -(10**30)])
 def test_a_time_that_no_calendar_has_is_a_value_error(now_ms: int) -> None:
-    with pytest.raises(ValueError, match=f"^{now_ms} ms is no time of a calendar"):
+    with pytest.raises(ValueError, match=f"^{now_ms} ms is not a time of the calendar"):
         unique_id_time_ms(UNIQUE_ID, now_ms)
 
 

@@ -98,7 +98,7 @@ def test_the_messages_before_a_malformed_one_are_read() -> None:
     raw = record(0) + record(1) + b"rest"
     messages = iter(MessageList(raw))
     assert [next(messages).queue_offset, next(messages).queue_offset] == [0, 1]
-    with pytest.raises(MessageError, match=f"record at {len(raw) - 4}: it goes beyond"):
+    with pytest.raises(MessageError, match=f"record at {len(raw) - 4}: it runs past"):
         next(messages)
 
 

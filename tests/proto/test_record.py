@@ -291,14 +291,14 @@ def test_a_changed_byte_makes_a_malformed_or_a_whole_record_never_anything_else(
 @pytest.mark.parametrize(
     ("at", "field", "problem"),
     [
-        (0, "7fffffff", "says 2147483647 bytes, its parts make 139"),
-        (4, "cbd43194", "the filler of a log file's end"),
+        (0, "7fffffff", "says 2147483647 bytes, but its parts have 139"),
+        (4, "cbd43194", "the filler at the end of a log file"),
         (4, "00000000", "magic 0x00000000"),
-        (84, "80000000", "it goes beyond"),
-        (84, "7fffffff", "it goes beyond"),
+        (84, "80000000", "it runs past"),
+        (84, "7fffffff", "it runs past"),
         (93, "80", "topic of 128 bytes"),
         (103, "ffff", "properties of 65535"),
-        (103, "7fff", "its parts make"),
+        (103, "7fff", "its parts have"),
     ],
 )
 def test_what_is_wrong_with_a_record_is_said_and_where(at: int, field: str, problem: str) -> None:

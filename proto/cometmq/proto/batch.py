@@ -77,19 +77,21 @@ def encode_batch(topic: str, items: Iterable[BatchItem], sys_flag: int = 0) -> b
     topic, delayed items, items that differ in waiting for the store, compression, transactions.
     """
     if topic.startswith(RETRY_TOPIC_PREFIX):
-        raise LocalProtocolError(f"batch: to retry topic {topic!r}")
+        raise LocalProtocolError(f"batch: must not go to a retry topic: {topic!r}")
     if sys_flag & (SysFlag.COMPRESSED | TRANSACTION_MASK):
-        raise LocalProtocolError(f"batch: compressed or in a transaction, flags {sys_flag:#x}")
+        raise LocalProtocolError(
+            f"batch: must not be compressed or in a transaction: flags {sys_flag:#x}"
+        )
     items = list(items)
     waits: set[bool] = set()
     for item in items:
         if _find_delay(item.properties) not in (None, b"0"):
-            raise LocalProtocolError("batch: a delayed message")
+            raise LocalProtocolError("batch: must not hold a delayed message")
         waits.add((_find_wait(item.properties) or b"true").lower() == b"true")
     if not items:
         raise LocalProtocolError("batch: no messages")
     if len(waits) > 1:
-        raise LocalProtocolError("batch: some messages wait for the store, some do not")
+        raise LocalProtocolError("batch: some messages wait for the store, others do not")
     return encode_items(items)
 
 
@@ -142,7 +144,7 @@ def split_batch(raw: bytes, more: bytes = b"") -> list[tuple[int, bytes, bytes]]
         end = properties_start + properties_size
         if end - start != size:
             raise MessageError(
-                f"batch item at {start}: says {size} bytes, its parts make {end - start}"
+                f"batch item at {start}: says {size} bytes, but its parts have {end - start}"
             )
         if end > size_all or properties_size > PROPERTIES_SIZE_MAX:
             raise MessageError(f"batch item at {start}: properties of {properties_size} bytes")

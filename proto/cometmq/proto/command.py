@@ -153,7 +153,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         the peer would drop it. The sender checks `is_oneway`. A response has no response.
         """
         if self.flag & RESPONSE_FLAG:
-            raise LocalProtocolError(f"an answer to an answer: {self!r}")
+            raise LocalProtocolError(f"an answer cannot be answered: {self!r}")
         return Command(
             code,
             fields,
@@ -204,7 +204,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         Otherwise raise a RefusedError with the code, its name and the remark.
         """
         if not self.flag & RESPONSE_FLAG:
-            raise LocalProtocolError(f"no answer: {self!r}")
+            raise LocalProtocolError(f"not an answer: {self!r}")
         if self.code in (codes or (_SUCCESS,)):
             return self
         raise self._refusal()
@@ -250,7 +250,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         fields = self.fields
         if isinstance(fields, ReceivedFields) and fields.nameless:
             raise LocalProtocolError(
-                f"command {self.code}: fields that came without names have no form by name"
+                f"command {self.code}: fields that came without names cannot be sent by name"
             )
         try:
             texts = self.ext_fields
@@ -264,7 +264,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         """Refuse extras that are also fields of the header: codecs would differ on which wins."""
         for name in self.extras or ():
             if name in names:
-                raise LocalProtocolError(f"command {self.code}: field {name!r} is an extra, too")
+                raise LocalProtocolError(f"command {self.code}: field {name!r} is also an extra")
 
     def __repr__(self) -> str:
         return describe(self)
@@ -275,7 +275,7 @@ def remark_to_send(command: Command) -> str:
     remark = command.remark
     if isinstance(remark, str):
         return remark
-    raise LocalProtocolError(f"command {command.code}: the remark is no str: {remark!r}")
+    raise LocalProtocolError(f"command {command.code}: the remark is not a str: {remark!r}")
 
 
 def refuse_non_texts(code: int, texts: Mapping[Any, Any]) -> None:

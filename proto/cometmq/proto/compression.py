@@ -48,7 +48,7 @@ def compression_of(sys_flag: int) -> Compression | None:
     try:
         return Compression(kind)
     except ValueError:
-        raise MessageError(f"body: compression type {kind >> 8} is none of 1, 2, 3") from None
+        raise MessageError(f"body: compression type {kind >> 8} is not 1, 2 or 3") from None
 
 
 def compress(body: bytes, kind: Compression, level: int = 5) -> tuple[bytes, int]:
@@ -88,7 +88,7 @@ def _decompress_zlib(body: bytes, size_max: int) -> bytes:
     try:
         plain: bytes = stream.decompress(body, size_max + 1)
     except _zlib.error as error:
-        raise MessageError(f"body: no ZLIB stream: {error}") from None
+        raise MessageError(f"body: not a ZLIB stream: {error}") from None
     return _checked("ZLIB", plain, size_max, stream.eof, stream.unused_data)
 
 
@@ -106,17 +106,17 @@ def _decompress_lz4(body: bytes, size_max: int) -> bytes:
                 break
             body, step = b"", 2 * step
     except RuntimeError as error:
-        raise MessageError(f"body: no LZ4 frame: {error}") from None
+        raise MessageError(f"body: not an LZ4 frame: {error}") from None
     return _checked("LZ4", plain, size_max, stream.eof, stream.unused_data)
 
 
 def _checked(kind: str, plain: bytes, size_max: int, eof: bool, rest: bytes | None) -> bytes:
     if len(plain) > size_max:
-        raise MessageError(f"body: {kind} makes more than {size_max} bytes")
+        raise MessageError(f"body: {kind} inflates to more than {size_max} bytes")
     if not eof:
         raise MessageError(f"body: {kind} stream is cut short")
     if rest:
-        raise MessageError(f"body: {len(rest)} bytes behind the {kind} stream")
+        raise MessageError(f"body: {len(rest)} bytes after the {kind} stream")
     return plain
 
 
@@ -127,13 +127,13 @@ def _decompress_zstd(body: bytes, size_max: int) -> bytes:
     decompressor = zstandard.ZstdDecompressor(max_window_size=window)
     try:
         if zstandard.frame_content_size(body) > size_max:
-            raise MessageError(f"body: ZSTD makes more than {size_max} bytes")
+            raise MessageError(f"body: ZSTD inflates to more than {size_max} bytes")
         plain: bytes = decompressor.decompress(
             body, max_output_size=size_max + 1, allow_extra_data=False
         )
     except zstandard.ZstdError as error:
         raise MessageError(
-            f"body: no whole ZSTD frame of at most {size_max} bytes: {error}"
+            f"body: not a complete ZSTD frame of at most {size_max} bytes: {error}"
         ) from None
     return _checked("ZSTD", plain, size_max, True, None)
 

@@ -299,16 +299,18 @@ class Connection:
         except TypeError:
             are_numbers = False
         if not are_numbers:
-            raise LocalProtocolError(f"code, opaque or version is no i32: {request!r}")
+            raise LocalProtocolError(f"code, opaque or version is not an i32: {request!r}")
         if request.flag & ONEWAY_FLAG:
             return False
         if opaque in self._pending:
             raise LocalProtocolError(
-                f"request {opaque} is pending already; `request` numbers requests by itself,"
-                " and `new_opaque` gives a free number"
+                f"request {opaque} is already pending; `request` numbers requests by itself,"
+                " and `new_opaque` returns a free number"
             )
         if self.is_over:
-            raise LocalProtocolError(f"request {opaque} can get no answer: the connection is over")
+            raise LocalProtocolError(
+                f"request {opaque} cannot get an answer: the connection is over"
+            )
         if len(self._pending) >= self.pending_max:
             raise LocalProtocolError(f"pending_max {self.pending_max} requests wait for answers")
         return True

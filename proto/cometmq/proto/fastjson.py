@@ -95,8 +95,8 @@ def loads(
             pass  # The hand-written parser either reads it or gives a better error.
     if len(text) > by_hand_size_max:
         raise BodyError(
-            f"body of {len(text)} bytes is no standard JSON within the limits of depth and members;"
-            f" other JSON is read up to {by_hand_size_max} bytes"
+            f"body of {len(text)} bytes is not standard JSON within the limits of depth and"
+            f" members; other JSON is read up to {by_hand_size_max} bytes"
         )
     return Parser(_decoded(text), depth_max, members_max).document()
 

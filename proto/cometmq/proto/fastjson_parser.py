@@ -142,9 +142,9 @@ class Parser:
             start = self._at
             members = self._object()
             if any(isinstance(value, dict | list) for value in members.values()):
-                self._fail("an object key has members that are no scalars", start)
+                self._fail("an object key has members that are not scalars", start)
             if not all(isinstance(name, str) for name in members):
-                self._fail("an object key has members whose names are no strings", start)
+                self._fail("an object key has members whose names are not strings", start)
             return ObjectKey(members)
         if first == '"':
             return self._scalar()  # type: ignore[no-any-return]  # A text in quotes gives a str.

@@ -50,7 +50,7 @@ Frame = tuple[int, bytes, bytes | None]
 def frame_head(serialize_type: int, header_size: int, body_size: int) -> bytes:
     """Make the eight bytes before a header."""
     if header_size > HEADER_SIZE_LAYOUT_MAX:
-        raise LocalProtocolError(f"a header of {header_size} bytes: the size has 24 bits")
+        raise LocalProtocolError(f"a header of {header_size} bytes: the size must fit into 24 bits")
     return pack_head(4 + header_size + body_size, serialize_type << 24 | header_size)
 
 

@@ -84,7 +84,7 @@ class ArrayFields(ReceivedFields, msgspec.Struct, frozen=True, gc=False):
             if self.items is None:
                 return from_texts(cls, extras)
             if twice := plan.wire_names & extras.keys():
-                raise FieldError(cls.__name__, min(twice), "is in the array and an extra, too")
+                raise FieldError(cls.__name__, min(twice), "is both in the array and an extra")
         try:
             return cls(*astuple(convert(self.items, plan.array_struct)))
         except REFUSALS:
@@ -115,7 +115,7 @@ class MessagePackCodec:
         extras, fields = found.extras, ArrayFields(found.fields)
         # Checked here and not by its type, because msgspec would copy the list.
         if fields.items is not None and type(fields.items) is not list:
-            raise RemoteProtocolError("MessagePack header: the fields are no array")
+            raise RemoteProtocolError("MessagePack header: the fields are not an array")
         count = len(fields.items or ()) + len(extras or ())
         if count > fields_max:
             raise RemoteProtocolError(

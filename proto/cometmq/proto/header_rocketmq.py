@@ -84,7 +84,8 @@ class RocketmqCodec:
             return b"".join((fixed, remark, _SIZE.pack(len(fields)), fields))
         except StructError as error:
             raise LocalProtocolError(
-                f"command {command.code}, version {command.version} has no ROCKETMQ header: {error}"
+                f"command {command.code}, version {command.version} cannot have a ROCKETMQ header:"
+                f" {error}"
             ) from None
         except (UnicodeEncodeError, AttributeError) as error:
             raise refuse_unsayable(error) from error
@@ -114,7 +115,7 @@ def _pairs(raw: bytes, at: int, size: int, fields_max: int) -> dict[str, str]:
         ) from None
     if at > end:
         raise RemoteProtocolError(
-            f"ROCKETMQ header: the last field passes the fields' end at {end}"
+            f"ROCKETMQ header: the last field goes past the end of the fields at {end}"
         )
     return fields
 

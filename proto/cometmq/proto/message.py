@@ -313,7 +313,7 @@ def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
         topic_end = topic_start + topic_size
         properties_size = buffer[topic_end] << 8 | buffer[topic_end + 1]
     except (struct.error, IndexError, OverflowError):
-        raise MessageError(f"record at {start}: it goes beyond what is there") from None
+        raise MessageError(f"record at {start}: it runs past the end of the data") from None
     end = start + size
     if properties_size > PROPERTIES_SIZE_MAX or topic_size > topic_size_max:
         raise MessageError(
@@ -321,7 +321,7 @@ def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
         )
     if topic_end + 2 + properties_size != end:
         raise MessageError(
-            f"record at {start}: says {size} bytes, its parts make"
+            f"record at {start}: says {size} bytes, but its parts have"
             f" {topic_end + 2 + properties_size - start}"
         )
     if end > len(buffer):
@@ -334,5 +334,7 @@ def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
 
 def _wrong_magic(start: int, magic: int) -> MessageError:
     if magic == MAGIC_BLANK:
-        return MessageError(f"record at {start}: the filler of a log file's end, not a message")
-    return MessageError(f"record at {start}: magic {magic:#010x}")
+        return MessageError(
+            f"record at {start}: the filler at the end of a log file, not a message"
+        )
+    return MessageError(f"record at {start}: unknown magic {magic:#010x}")

@@ -109,7 +109,7 @@ def month_start_ms(now_ms: int, months: int = 0, zone: tzinfo | None = None) -> 
         month = now.year * 12 + now.month - 1 + months
         return int(datetime(month // 12, month % 12 + 1, 1, tzinfo=zone).timestamp() * 1000)
     except (OverflowError, OSError, ValueError) as error:
-        raise ValueError(f"{now_ms} ms is no time of a calendar: {error}") from None
+        raise ValueError(f"{now_ms} ms is not a time of the calendar: {error}") from None
 
 
 def _from_hex(text: str, what: str, *sizes: int) -> bytes:

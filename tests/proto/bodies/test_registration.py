@@ -114,7 +114,10 @@ def test_a_broker_of_5_may_leave_the_attributes_out() -> None:
         (struct.pack(">i", 9) + b"{}", "the data version has 9 bytes, more than"),
         (block(b"{}"), "cut off before the topics, at byte 6"),
         (block(b"[]") + COUNT_0, "DataVersion: Expected `object`"),
-        (block(b"{}") + struct.pack(">i", 2**31 - 1), "2147483647 topics cannot follow, at byte 6"),
+        (
+            block(b"{}") + struct.pack(">i", 2**31 - 1),
+            "2147483647 topics, more than the rest can hold, at byte 6",
+        ),
         (block(b"{}") + COUNT_1 + block(b"T 8 x 6 SINGLE_TAG"), "topic 'T': invalid literal"),
         (block(b"{}") + COUNT_1 + block(b"T 1 1 99999999999"), "topic 'T': .* not a 32-bit number"),
         (block(b"{}") + COUNT_1 + block(b"T 1 1 6 NO_TAG"), "topic 'T': 'NO_TAG'"),

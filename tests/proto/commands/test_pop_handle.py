@@ -90,22 +90,26 @@ def test_order_counts_come_back_as_they_went(counts: dict[PopPlace, int]) -> Non
         (PopHandle.decode, "0 1 2 3 0 b 4", "does not have eight words"),
         (PopHandle.decode, "0 1 2 3 0  4 5", "does not have eight words"),
         (PopHandle.decode, "0 1 2 3 0 b 4 5 6", "does not have eight words"),
-        (PopHandle.decode, "0 1 2 3 4 b 4 5", "has no origin '4'"),
-        (PopHandle.decode, "0 1 2 3 0 b 4 x", "has no number 'x'"),
-        (PopHandle.decode, "0 1 2 3 0 b 4 ", "has no number ''"),
-        (PopHandle.decode, "9223372036854775808 1 2 3 0 b 4 5", "has no number '9223372036854"),
-        (decode_start_offsets, "0 1", "has an item without three words"),
-        (decode_start_offsets, "0 1 2;", "has an item without three words"),
-        (decode_start_offsets, "x 1 2", "has no origin 'x'"),
-        (decode_start_offsets, "0 1 1_0", "has no number '1_0'"),
-        (decode_start_offsets, "0 1 \u0665", "has no number '\u0665'"),
+        (PopHandle.decode, "0 1 2 3 4 b 4 5", "has an invalid origin, '4'"),
+        (PopHandle.decode, "0 1 2 3 0 b 4 x", "has an invalid number, 'x'"),
+        (PopHandle.decode, "0 1 2 3 0 b 4 ", "has an invalid number, ''"),
+        (
+            PopHandle.decode,
+            "9223372036854775808 1 2 3 0 b 4 5",
+            "has an invalid number, '9223372036854",
+        ),
+        (decode_start_offsets, "0 1", "has an item that is not three words"),
+        (decode_start_offsets, "0 1 2;", "has an item that is not three words"),
+        (decode_start_offsets, "x 1 2", "has an invalid origin, 'x'"),
+        (decode_start_offsets, "0 1 1_0", "has an invalid number, '1_0'"),
+        (decode_start_offsets, "0 1 \u0665", "has an invalid number, '\u0665'"),
         (decode_start_offsets, "0 1 2;0 1 3", "names a queue or a message twice"),
-        (decode_message_offsets, "0 1 ", "has no number ''"),
-        (decode_message_offsets, "0 1 2,", "has no number ''"),
+        (decode_message_offsets, "0 1 ", "has an invalid number, ''"),
+        (decode_message_offsets, "0 1 2,", "has an invalid number, ''"),
         (decode_message_offsets, "0 1 2;0 1 3", "names a queue or a message twice"),
-        (decode_order_counts, "0 qo1 2", "has no place 'qo1'"),
-        (decode_order_counts, "0 1%2 2", "has no place '1%2'"),
-        (decode_order_counts, "0 qo%2 2", "has no number ''"),
+        (decode_order_counts, "0 qo1 2", "has an invalid place, 'qo1'"),
+        (decode_order_counts, "0 1%2 2", "has an invalid place, '1%2'"),
+        (decode_order_counts, "0 qo%2 2", "has an invalid number, ''"),
         (decode_order_counts, "0 qo1%2 2;0 qo1%2 3", "names a queue or a message twice"),
     ],
 )
@@ -119,5 +123,5 @@ def test_what_is_no_such_text_is_refused(
 
 @pytest.mark.parametrize("name", ["", "broker a"])
 def test_a_broker_name_that_would_break_the_handle_is_refused(name: str) -> None:
-    with pytest.raises(LocalProtocolError, match="has no text"):
+    with pytest.raises(LocalProtocolError, match="cannot be written as text"):
         PopHandle(0, 1, 2, 3, TOPIC, name, 4, 5).encode()

@@ -52,14 +52,14 @@ def test_a_handle_comes_back_as_it_went(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("zz", "is not base64 of a text"),  # As in the request to the live server.
-        ("A", "is not base64 of a text"),
+        ("zz", "is not base64 of UTF-8 text"),  # As in the request to the live server.
+        ("A", "is not base64 of UTF-8 text"),
         ("", "does not name a message"),
         ("djEg VCA=", "is not base64"),
         ("djEg\n", "is not base64"),
         ("djEgVCBi+/==", "is not base64"),
         ("a=b=", "is not base64"),
-        ("____", "is not base64 of a text"),
+        ("____", "is not base64 of UTF-8 text"),
         (handle_of("v2 T b 5 K"), "does not name a message"),
         (handle_of("v1 T b 5"), "does not name a message"),
         (handle_of("v1 T b 5 K L"), "does not name a message"),
@@ -67,7 +67,7 @@ def test_a_handle_comes_back_as_it_went(
         (handle_of("v1 T b x K"), "does not name a message"),
         (handle_of("v1 T b -5 K"), "does not name a message"),
         (handle_of("v1 T b \u0665 K"), "does not name a message"),
-        (handle_of("v1 T b 9223372036854775808 K"), "has no possible delivery time"),
+        (handle_of("v1 T b 9223372036854775808 K"), "has an impossible delivery time"),
     ],
 )
 def test_what_is_no_handle_is_refused(text: str, problem: str) -> None:
@@ -89,5 +89,5 @@ def test_what_is_no_handle_is_refused(text: str, problem: str) -> None:
     ],
 )
 def test_what_has_no_text_is_refused(handle: RecallHandle) -> None:
-    with pytest.raises(LocalProtocolError, match="has no text"):
+    with pytest.raises(LocalProtocolError, match="cannot be written as text"):
         handle.encode()

@@ -62,5 +62,5 @@ def test_what_is_no_change_is_refused(text: str, problem: str) -> None:
     "changes", [{"": "b"}, {"a": ""}, {"a": "b,c"}, {"a,b": "c"}, {"a=b": None}]
 )
 def test_what_has_no_text_is_refused(changes: dict[str, str | None]) -> None:
-    with pytest.raises(LocalProtocolError, match="has no text"):
+    with pytest.raises(LocalProtocolError, match="cannot be written as text"):
         encode_attributes(changes)

@@ -44,7 +44,7 @@ def decompressed(body: bytes, sys_flag: int, size_max: int) -> bytes:
     except (zlib.error, OSError, ValueError) as error:
         raise BodyError(f"not a whole {kind} stream: {error}") from None
     if len(plain) > size_max:
-        raise BodyError(f"{kind} makes more than {size_max} bytes")
+        raise BodyError(f"{kind} inflates to more than {size_max} bytes")
     return plain
 
 

@@ -189,13 +189,13 @@ class _Inflated:
         count = self._number(what)
         # Each takes at least the four bytes of its length.
         if count * _I32.size > len(self._data) - self._at:
-            self._fail(f"{count} {what} cannot follow", self._at - _I32.size)
+            self._fail(f"{count} {what}, more than the rest can hold", self._at - _I32.size)
         return count
 
     def _block(self, what: str) -> bytes:
         size = self._number(what)
         if size > len(self._data) - self._at:
-            self._fail(f"the {what} has {size} bytes, more than there are", self._at - _I32.size)
+            self._fail(f"the {what} has {size} bytes, more than are left", self._at - _I32.size)
         self._at += size
         return self._data[self._at - size : self._at]
 

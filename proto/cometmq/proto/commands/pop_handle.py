@@ -75,7 +75,7 @@ class PopHandle:
     def encode(self) -> str:
         """Write the handle; the broker name must not be empty or contain a blank."""
         if not self.broker_name or " " in self.broker_name:
-            raise LocalProtocolError(f"{self} has no text")
+            raise LocalProtocolError(f"{self} cannot be written as text")
         return (
             f"{self.start_offset} {self.pop_time} {self.invisible_time} {self.revive_queue_id} "
             f"{self.origin.value} {self.broker_name} {self.queue_id} {self.queue_offset}"
@@ -151,7 +151,7 @@ def decode_order_counts(text: str) -> dict[PopPlace, int]:
     for origin, place, count in _items(text, _COUNTS):
         queue, percent, offset = place.removeprefix("qo").partition("%")
         if place.startswith("qo") != bool(percent):
-            raise _wrong(_COUNTS, f"has no place {place[:40]!r}")
+            raise _wrong(_COUNTS, f"has an invalid place, {place[:40]!r}")
         key = PopPlace(
             origin,
             _number(queue, _COUNTS),
@@ -167,7 +167,7 @@ def _items(text: str, field: str) -> list[tuple[PopOrigin, str, str]]:
     for item in text.split(";") if text else ():
         words = item.split(" ")
         if len(words) != 3:
-            raise _wrong(field, "has an item without three words")
+            raise _wrong(field, "has an item that is not three words")
         items.append((_origin(words[0], field), words[1], words[2]))
     return items
 
@@ -175,13 +175,13 @@ def _items(text: str, field: str) -> list[tuple[PopOrigin, str, str]]:
 def _origin(text: str, field: str) -> PopOrigin:
     origin = _ORIGINS.get(text)
     if origin is None:
-        raise _wrong(field, f"has no origin {text[:40]!r}")
+        raise _wrong(field, f"has an invalid origin, {text[:40]!r}")
     return origin
 
 
 def _number(text: str, field: str) -> int:
     if not _NUMBER.fullmatch(text) or not _I64_MIN <= int(text) <= _I64_MAX:
-        raise _wrong(field, f"has no number {text[:40]!r}")
+        raise _wrong(field, f"has an invalid number, {text[:40]!r}")
     return int(text)
 
 

@@ -54,11 +54,11 @@ class RecallHandle:
         """Write the handle; its words must not be empty or contain a blank."""
         words = f"v1 {self.topic} {self.broker_name} {self.deliver_timestamp} {self.unique_key}"
         if not _WORDS.fullmatch(words) or self.deliver_timestamp > _TIME_MAX:
-            raise LocalProtocolError(f"{self} has no text")
+            raise LocalProtocolError(f"{self} cannot be written as text")
         try:
             return urlsafe_b64encode(words.encode()).decode()
         except UnicodeEncodeError:  # Half of a surrogate pair.
-            raise LocalProtocolError(f"{self!a} has no text") from None
+            raise LocalProtocolError(f"{self!a} cannot be written as text") from None
 
     @classmethod
     def decode(cls, text: str) -> RecallHandle:
@@ -68,7 +68,7 @@ class RecallHandle:
             raise _invalid("does not name a message")
         topic, broker_name, timestamp, unique_key = match.groups()
         if int(timestamp) > _TIME_MAX:
-            raise _invalid("has no possible delivery time")
+            raise _invalid("has an impossible delivery time")
         return cls(topic, broker_name, int(timestamp), unique_key)
 
 
@@ -78,7 +78,7 @@ def _plain(text: str) -> str:
     try:
         return urlsafe_b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4)).decode()
     except ValueError:  # A length that base64 cannot have, or bytes that are not UTF-8.
-        raise _invalid("is not base64 of a text") from None
+        raise _invalid("is not base64 of UTF-8 text") from None
 
 
 def _invalid(problem: str) -> FieldError:

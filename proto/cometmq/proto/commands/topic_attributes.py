@@ -23,7 +23,9 @@ def encode_attributes(changes: Mapping[str, str | None]) -> str:
     items: list[str] = []
     for key, value in changes.items():
         if not key or "," in key or "=" in key or value == "" or "," in (value or ""):
-            raise LocalProtocolError(f"the topic attribute {key!r}: {value!r} has no text")
+            raise LocalProtocolError(
+                f"the topic attribute {key!r}: {value!r} cannot be written as text"
+            )
         items.append(f"-{key}" if value is None else f"+{key}={value}")
     return ",".join(items)
 
