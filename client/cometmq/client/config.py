@@ -40,12 +40,10 @@ class ClientConfig:
     """
 
     timeout: float = _setting(
-        3.0, "seconds", "the deadline of a call with all its retries, unless the call says else"
+        3.0, "seconds", "the deadline of a call with all its retries, unless the call gives its own"
     )
     connect_timeout: float = _setting(3.0, "seconds", "of one attempt to connect")
-    send_attempts: int = _setting(
-        3, "attempts", "of a send; connections that do not come about are not counted"
-    )
+    send_attempts: int = _setting(3, "attempts", "of a send; failures to connect do not count")
     idempotent: bool = _setting(
         True, "flag", "CometMQ's brokers store a message once, however often it must be sent"
     )
@@ -56,17 +54,17 @@ class ClientConfig:
         "", "name", "put before topics and groups as Java's clients do: namespace%topic"
     )
     instance: str = _setting(
-        "", "name", "a part of the client's id; empty is made up, unique for each client"
+        "", "name", "a part of the client's id; if empty, made up and unique for each client"
     )
     body_size_max: int = _setting(4 * _MIB, "bytes", "of a body, or a batch: Apache's default")
     inflated_size_max: int = _setting(
-        64 * _MIB, "bytes", "of a received body after decompression: no bombs"
+        64 * _MIB, "bytes", "of a received body after decompression, against bombs"
     )
     compress_from: int = _setting(
         4 * _KIB, "bytes", "a larger body is compressed with zlib, if it gets smaller; 0 is never"
     )
     template_queue_count: int = _setting(
-        4, "queues", "of a topic that is made by the first send to it"
+        4, "queues", "of a topic that the first send to it creates"
     )
     avoid_slow_brokers: bool = _setting(
         True, "flag", "leave a broker alone for a while after it failed or was slow"
@@ -76,12 +74,14 @@ class ClientConfig:
     reconnect_delay: float = _setting(
         0.1, "seconds", "before the second attempt to connect; doubled for each that follows"
     )
-    reconnect_delay_max: float = _setting(5.0, "seconds", "as far as that is doubled")
+    reconnect_delay_max: float = _setting(
+        5.0, "seconds", "the most that reconnect_delay is doubled to"
+    )
     offer_messagepack: bool = _setting(
         True, "flag", "CometMQ's servers accept the shorter header; Apache's ignore the offer"
     )
     access_key: str = _setting(
-        "", "name", "whose signature is on requests, for clusters of Apache's that want one"
+        "", "name", "whose signature requests carry, for Apache's clusters that require one"
     )
     secret_key: str = _setting("", "secret", "that signs; it is shown nowhere")
     tls: bool = _setting(False, "flag", "connect by TLS")
@@ -89,7 +89,7 @@ class ClientConfig:
         "", "path", "of certificates to trust, as PEM; without any, servers are not verified"
     )
     redelivery_delay: float = _setting(
-        5.0, "seconds", "until a message is delivered again that failed and cannot be sent back"
+        5.0, "seconds", "until a message that failed and cannot be sent back is delivered again"
     )
     broadcast_folder: str = _setting(
         "", "path", "where broadcast consumers keep their offsets; empty is ~/.rocketmq_offsets"
@@ -99,7 +99,7 @@ class ClientConfig:
         False, "flag", "write what is sent and consumed into RMQ_SYS_TRACE_TOPIC, as Java's does"
     )
     hooks: Sequence[Hook] = _setting(
-        (), "hooks", "who is told of each message sent and consumed: OpenTelemetry, or your own"
+        (), "hooks", "told of each message sent and consumed: OpenTelemetry's, or your own"
     )
 
     def __post_init__(self) -> None:
