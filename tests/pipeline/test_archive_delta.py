@@ -148,9 +148,7 @@ def test_a_batch_that_is_repeated_is_there_once(
     assert archived.bodies == numbers(0, 25)
 
 
-def crash_at(
-    monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, behind: bool
-) -> None:
+def crash_at(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, behind: bool) -> None:
     """Let a batch fail before its data is written, or after it (`behind`), as a kill does."""
     append = delta_tables.append_batch
 
