@@ -724,6 +724,47 @@ def test_a_topic_that_was_made_anew_without_the_queue_that_was_noted_is_noticed(
     assert "not read: " not in caplog.text  # Its broker does not forbid it.
 
 
+def test_a_topic_that_was_made_anew_and_hides_the_queue_that_was_noted_is_noticed(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With fewer queues, of which none had a message before, and later with those it had."""
+    topic = "anew-hidden"
+    tables.cluster.admin.create_topic(topic, queues=2)
+    _, high = sorted(tables.cluster.client.queues(topic), key=lambda each: each.id)
+    tables.cluster.client.send_batch(topic, [b"1", b"2"], queue=high)
+    stream = reader(tables, topic, startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    made_anew(tables, topic, 5)
+    for again in (stream, reader(tables, topic)):
+        with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
+            again.latestOffset(end, ALL)
+    going_on = reader(tables, topic, failOnDataLoss=False)
+    following = through_json(going_on.latestOffset(end, ALL))
+    assert bodies(reader(tables, topic), end, following) == numbers(100, 105)
+    tables.cluster.admin.create_topic(topic, queues=2)
+    tables.cluster.client.send_batch(topic, [b"105", b"106", b"107"], queue=high)
+    last = through_json(going_on.latestOffset(following, ALL))
+    assert bodies(reader(tables, topic), following, last) == numbers(105, 108)
+    assert "not read: " not in caplog.text  # That its broker does not allow it is not so.
+
+
+def test_a_topic_of_fewer_queues_that_hides_the_one_that_was_noted_is_the_same(
+    tables: Tables,
+) -> None:
+    topic = "same-hidden"
+    tables.cluster.admin.create_topic(topic, queues=2)
+    low, high = sorted(tables.cluster.client.queues(topic), key=lambda each: each.id)
+    tables.cluster.client.send_batch(topic, [b"1", b"2"], queue=high)
+    stream = reader(tables, topic, startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    tables.cluster.admin.create_topic(topic, queues=1)
+    tables.cluster.client.send_batch(topic, [b"3"], queue=low)
+    for again in (stream, reader(tables, topic)):
+        following = through_json(again.latestOffset(end, ALL))
+        assert bodies(again, end, following) == ["3"]
+        assert list(following["firsts"][topic]["broker-a"]) == ["0"]
+
+
 def test_a_topic_that_was_made_anew_and_gets_back_its_queues_is_read_whole(tables: Tables) -> None:
     """The place up to which such a queue was read is one in the old topic's queue."""
     topic = "anew-widened"

@@ -31,6 +31,7 @@ QUERY_CONSUMER_OFFSET: Final = 14
 UPDATE_CONSUMER_OFFSET: Final = 15
 SEARCH_OFFSET_BY_TIMESTAMP: Final = 29
 GET_MAX_OFFSET: Final = 30
+GET_MIN_OFFSET: Final = 31
 GET_EARLIEST_MSG_STORETIME: Final = 32
 GET_BROKER_RUNTIME_INFO: Final = 28
 GET_ROUTEINFO_BY_TOPIC: Final = 105
@@ -219,12 +220,17 @@ class Cluster:
         self, queues: Iterable[Queue], addresses: Mapping[str, str]
     ) -> dict[Queue, int]:
         """Return when the first message of each queue was stored, in ms; omit empty queues."""
-        code = GET_EARLIEST_MSG_STORETIME
-        return self._numbers(queues, addresses, code, _named, "timestamp")
+        return self._numbers(queues, addresses, GET_EARLIEST_MSG_STORETIME, _named, "timestamp")
 
     def ends(self, queues: Iterable[Queue], addresses: Mapping[str, str]) -> dict[Queue, int]:
         """Return the offset of each queue's next message, even if the queue is not readable."""
         return self._numbers(queues, addresses, GET_MAX_OFFSET, _named)
+
+    def spans(self, queues: Sequence[Queue], addresses: Mapping[str, str]) -> dict[Queue, Bounds]:
+        """Return the bounds of queues, even if they are not readable."""
+        firsts = self._numbers(queues, addresses, GET_MIN_OFFSET, _named)  # None without a file.
+        ends = self.ends(queues, addresses)
+        return {queue: Bounds(firsts.get(queue, 0), end) for queue, end in ends.items()}
 
     def committed(
         self, group: str, queues: Iterable[Queue], addresses: Mapping[str, str]

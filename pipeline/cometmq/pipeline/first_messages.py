@@ -18,6 +18,7 @@ the time: a message at a lower offset that is stored later belongs to another to
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.pipeline.errors import BusyError, ConnectionLostError, RefusedError
@@ -55,6 +56,7 @@ def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue])
     """
     news = list(news)
     try:
+        found = _with_noted(cluster, before, found, news)
         looked = compare(cluster, before, found, news)
     except (ConnectionLostError, RefusedError):
         looked = Looked({}, frozenset())
@@ -68,7 +70,10 @@ def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queu
     stored = cluster.stored_first(queues, found.addresses) if queues else {}
     now = {queue: First(found.queues[queue].first, at) for queue, at in stored.items()}
     doubtful = {each for each in now if each in before and _differ(before[each], now[each])}
-    again = cluster.bounds(sorted({queue.topic for queue in doubtful})) if doubtful else found
+    again = found
+    if doubtful:
+        again = cluster.bounds(sorted({queue.topic for queue in doubtful}))
+        again = _with_noted(cluster, before, again, doubtful)
     for queue in doubtful:
         # It may have expired between the two answers, so that the time is the next message's.
         there = again.queues.get(queue)
@@ -95,6 +100,18 @@ def begins_otherwise(cluster: Cluster, queue: Queue, before: First, found: Surve
         raise
     except RefusedError:
         return False
+
+
+def _with_noted(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue]) -> Survey:
+    """Add noted queues that are not readable now: a topic that has fewer queues still has them.
+
+    Only they show whether it was recreated, if no other queue of its part was noted.
+    """
+    parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
+    hidden = [each for each in before if part_of(each) in parts and each not in found.queues]
+    if not hidden:
+        return found
+    return replace(found, queues={**found.queues, **cluster.spans(hidden, found.addresses)})
 
 
 def part_of(queue: Queue) -> Part:
