@@ -17,7 +17,7 @@ from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.errors import DataLossError, HeldError, OptionError, PipelineError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
-from cometmq.pipeline.jobs.archive_files import batches, read_archive
+from cometmq.pipeline.jobs.archive_files import BatchName, Manifest, batches, read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, UPKEEP, held
@@ -365,6 +365,61 @@ def test_a_checkpoint_that_comes_back_does_not_read_again_what_another_read_of_a
     with pytest.raises(OptionError, match=r"and .* has messages of the new one, which would be"):
         run(tables, "anew-in-turns", tmp_path / "to", **first)
     assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 104)]
+
+
+def test_a_checkpoint_that_comes_back_does_not_read_what_another_read_of_queues_that_are_new_to_it(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """Not of a queue that its topic got since, and not of a topic that its pattern matches, too."""
+    tables.fill("turns-1", 4, queues=1)
+    first, second = (
+        {"checkpoint": str(tmp_path / name), "adopt": True} for name in ("first", "second")
+    )
+    pattern = {"topic_pattern": "turns-.*"}
+    run(tables, "", tmp_path / "to", **first, **pattern)
+    tables.fill("turns-2", 4, queues=1, first=4)
+    run(tables, "turns-2", tmp_path / "to", **second)
+    with pytest.raises(OptionError, match="has queue turns-2/broker-a/0 up to 4, but the check"):
+        run(tables, "", tmp_path / "to", **first, **pattern)
+    assert bodies(tables, tmp_path / "to") == numbers(0, 8)
+    tables.cluster.admin.delete_topic("turns-2")
+    tables.fill("turns-2", 2, queues=1, first=100)
+    run(tables, "", tmp_path / "to", **first, **pattern)
+    assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 102)]
+
+
+def test_a_new_checkpoint_knows_what_the_archive_has_of_a_queue_that_is_hidden_at_the_moment(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("hidden", 8, queues=2)
+    run(tables, "hidden", tmp_path / "to")
+    tables.cluster.admin.create_topic("hidden", queues=1)
+    tables.fill("hidden", 2, first=8)
+    given = {"checkpoint": str(tmp_path / "new"), "adopt": True}
+    assert run(tables, "hidden", tmp_path / "to", **given).rows == 2
+    tables.cluster.admin.create_topic("hidden", queues=2)
+    tables.fill("hidden", 4, first=10)
+    assert run(tables, "hidden", tmp_path / "to", **given).rows == 4
+    assert bodies(tables, tmp_path / "to") == numbers(0, 14)
+
+
+def test_a_new_checkpoint_waits_for_a_broker_that_is_away_unless_it_is_gone_for_good(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what the archive has of that broker would be read again when it comes back."""
+    tables.fill("away", 4)
+    run(tables, "away", tmp_path / "to")
+    ends_of = Manifest.read
+
+    def read(folder: Folder, name: BatchName) -> Manifest:
+        found = ends_of(folder, name)
+        return replace(found, ends={"away": {**found.ends["away"], "broker-z": {"1": 7}}})
+
+    monkeypatch.setattr(Manifest, "read", read)
+    given = {"checkpoint": str(tmp_path / "new"), "adopt": True}
+    with pytest.raises(PipelineError, match="queue away/broker-z/1: the archive has messages of"):
+        run(tables, "away", tmp_path / "to", **given)
+    assert run(tables, "away", tmp_path / "to", **given, fail_on_data_loss=False).rows == 0
 
 
 def test_a_topic_that_was_deleted_since_is_told_as_loss_or_passed_over(

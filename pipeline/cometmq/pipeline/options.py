@@ -135,6 +135,8 @@ class ReadOptions(_Reaching):
     skipped."""
     losses_note: str = ""
     """For jobs: the file in which a stream notes where to ask what it lost; see `losses`."""
+    absent_queues: str = ""
+    """For jobs: where a new stream is in queues that cannot be read at the moment, as JSON."""
     max_offsets_per_trigger: int = 0
     """For a stream: the most messages of a batch; 0 is no limit."""
     align_by_time: bool = False

@@ -16,6 +16,7 @@ broker stays away, its queues stay where they are, and the others continue.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -102,6 +103,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except (OptionError, DataLossError) as error:
                 self._no_beginning = error
                 return StreamOffset({}, is_initial=True).document()
+            if absent := self.options.absent_queues:
+                starts = {**read_stream_offset({"queues": json.loads(absent)}).queues, **starts}
             now = first_messages.look(self._cluster, {}, found, found.queues).now
             self._initial = StreamOffset(starts, is_initial=True, firsts=now).document()
         return self._initial

@@ -135,7 +135,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         if run.dry_run:
             report.details["would_read"] = would_read(spark, prepared)
             return report
-        frame = observed(read_stream(spark, prepared), settings)
+        frame = observed(read_stream(spark, prepared, **archiving.absent), settings)
         if settings.schema:
             frame = with_value(with_text(frame), settings.schema).drop("text")
         archiving.begin()

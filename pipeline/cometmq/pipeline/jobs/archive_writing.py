@@ -11,16 +11,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.first_messages import part_of
-from cometmq.pipeline.jobs.adopting import going_on, made_anew
+from cometmq.pipeline.jobs.adopting import absent_queues, going_on, made_anew
 from cometmq.pipeline.jobs.archive_files import PARTS
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.streams import next_batch, query_id, source_end
+from cometmq.pipeline.jobs.streams import next_batch, query_id, source_end, source_options
 from cometmq.pipeline.jobs.torn_checkpoints import ENDS
-from cometmq.pipeline.offsets import document_of
-from cometmq.pipeline.options import EARLIEST
+from cometmq.pipeline.offsets import document_of, read_stream_offset
+from cometmq.pipeline.options import EARLIEST, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +71,8 @@ class Archiving(ABC):
         """The last batch that existed when this run began."""
         self._first_number = 0
         self._adopted_number: int | None = None
+        self.absent: dict[str, str] = {}
+        """The option of the source for queues that cannot be read at the moment, if there are."""
 
     @abstractmethod
     def last(self) -> Last | None:
@@ -141,19 +143,38 @@ class Archiving(ABC):
         """
         done = next_batch(self.checkpoint) - 1
         said = source_end(self.checkpoint, max(done, 0))
-        at = said["queues"] if done >= 0 else said.get("from", {})
-        for topic, brokers in at.items():
-            for broker, queues in brokers.items():
-                there = reached.get(topic, {}).get(broker, {})
-                for queue_id, offset in queues.items():
-                    if there.get(queue_id, offset) > offset:
-                        raise OptionError(
-                            f"to: {self.settings.to} has queue {topic}/{broker}/{queue_id} up to"
-                            f" {there[queue_id]}, but the checkpoint {self.checkpoint.path} is at"
-                            f" {offset}: messages between would be there twice. Continue with a new"
-                            " --checkpoint and --adopt, which begins where the archive ends"
-                        )
+        position = read_stream_offset(said)
+        at = position.queues if done >= 0 else {**position.queues, **position.begins}
+        there = read_stream_offset({"queues": reached}).queues
+        for queue, offset in sorted(at.items()):
+            if there.get(queue, offset) > offset:
+                raise self._is_behind(queue, there[queue], f"is at {offset}: messages between")
+        self._refuse_unknown({each: end for each, end in there.items() if each not in at})
         self._refuse_again(said, reached)
+
+    def _refuse_unknown(self, there: dict[Queue, int]) -> None:
+        """Refuse a checkpoint that does not know queues that others have archived.
+
+        It would read them, which are new to it, from the start.
+        """
+        options = read_options(source_options(self.settings))
+        new = {queue: end for queue, end in there.items() if end and options.reads(queue.topic)}
+        if not new:
+            return
+        document, last = document_of(new), self.last_messages()
+        starts, _ = going_on(self.settings, document, last)
+        absent, away = absent_queues(self.settings, document, last)
+        if not self.settings.fail_on_data_loss:
+            away.clear()  # For good, whoever says so.
+        if known := sorted({*starts, *absent, *away}):
+            raise self._is_behind(known[0], new[known[0]], "does not know it: its messages")
+
+    def _is_behind(self, queue: Queue, end: int, text: str) -> OptionError:
+        return OptionError(
+            f"to: {self.settings.to} has queue {queue} up to {end}, but the checkpoint"
+            f" {self.checkpoint.path} {text} would be there twice. Continue with a new"
+            " --checkpoint and --adopt, which begins where the archive ends"
+        )
 
     def _refuse_again(self, said: dict[str, Any], reached: dict[str, Any]) -> None:
         """Refuse a checkpoint if another has already archived its recreated topic.
@@ -189,13 +210,28 @@ class Archiving(ABC):
 
     def _going_on(self, last: Last) -> dict[Queue, int]:
         """Return where the archive ends in existing queues, where a new checkpoint continues."""
-        starts, lost = going_on(self.settings, self.reached(last), self.last_messages())
+        reached, last_messages = self.reached(last), self.last_messages()
+        starts, lost = going_on(self.settings, reached, last_messages)
+        absent, away = absent_queues(self.settings, reached, last_messages)
+        if absent:
+            self.absent = {"absentQueues": json.dumps(document_of(absent))}
         if lost and self.settings.fail_on_data_loss:
             raise OptionError(
                 f"{lost[0]}. With --no-fail-on-data-loss it is read from its beginning"
             )
         for each in lost:
             self.run.tell(warning=f"{each}; it is read from its beginning")
+        if away:
+            text = (
+                f"queue {away[0]}: the archive has messages of it, but its broker is away, so that"
+                " they would be there twice if it comes back"
+            )
+            if self.settings.fail_on_data_loss:
+                raise PipelineError(
+                    f"{text}. Start the broker, and then this; if the broker is gone for good, give"
+                    " --no-fail-on-data-loss"
+                )
+            self.run.tell(warning=text)
         return starts
 
     def begin(self) -> None:

@@ -132,14 +132,16 @@ class CopySettings(StreamSettings):
     topic_pattern: str = setting("Read all topics whose whole name matches.", "", metavar="REGEX")
 
 
-def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*") -> DataFrame:
+def read_stream(
+    spark: SparkSession, settings: StreamSettings, columns: str = "*", **more: str
+) -> DataFrame:
     """Return the topics of the settings as a stream, with the named columns or all.
 
     Check them before Spark begins a checkpoint, as it would leave that behind.
     """
     if not _has_begun(Folder(spark, settings.checkpoint_folder).names(ENDS)):
         _look_at_start(settings)
-    reader = spark.readStream.format("cometmq").options(**source_options(settings))
+    reader = spark.readStream.format("cometmq").options(**source_options(settings), **more)
     if not settings.fail_on_data_loss:
         reader = reader.option("lossesNote", note_here())
     frame: DataFrame = reader.option("columns", columns).load()
@@ -171,8 +173,7 @@ def observed(frame: DataFrame, settings: StreamSettings, **sums: str) -> DataFra
 def look_for_topics(settings: StreamSettings) -> None:
     """Check topics and offsets before Spark is started, which takes a while.
 
-    If the stream has begun, or may have, only check that the cluster is there: the source reports
-    what is gone meanwhile.
+    If the stream may have begun, only check that the cluster is there: the source reports losses.
     """
     checkpoint = local_path(settings.checkpoint_folder)
     if checkpoint is not None and not _has_begun(_listed(checkpoint / ENDS)):
@@ -183,8 +184,7 @@ def look_for_topics(settings: StreamSettings) -> None:
 
 def tell_of_no_topic(settings: CopySettings, run: Run) -> None:
     """Warn if no topic matches the pattern; that is no error, as topics may be created later."""
-    options = read_options(source_options(settings))
-    pattern = options.topic_pattern
+    options, pattern = read_options(source_options(settings)), settings.topic_pattern
     if pattern and not options.retried(lambda: options.cluster().topics_like(pattern)):
         run.tell(warning=f"topic-pattern: no topic's whole name matches {pattern!r}")
 
