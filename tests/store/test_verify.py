@@ -31,7 +31,7 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 
 from cometmq.proto.message import StoredMessage
-from cometmq.store.checking import gone_meanwhile
+from cometmq.store.checking import gone_meanwhile, queue_check
 from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
 from cometmq.store.checking.verify import verify
 from cometmq.store.config import StoreConfig
@@ -509,6 +509,43 @@ def test_findings_beyond_the_limit_are_counted() -> None:
     assert len(report.findings) == 3
     assert report.found == 45
     assert not report.is_sound
+
+
+def test_missing_entries_beyond_those_that_are_remembered_are_counted_in_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_check, "MISSED_MAX", 7)
+    disk = small_store()
+    assert "more entries" not in str(verified(disk).notes)
+    overwrite(disk, f"{ROOT}/consumequeue/T/0/{0:020d}", 0, bytes(400))
+    report = verified(disk)
+    assert report.counts[Kind.MISSING_ENTRY] == 7
+    assert (
+        "T queue 0 has 13 more entries that are missing or wrong, behind the first 7: these alone"
+        " are counted as such"
+    ) in report.notes
+
+
+def test_of_a_topic_that_apache_made_again_no_missing_entry_is_told_however_many_there_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_check, "MISSED_MAX", 7)
+    disk = SimulatedFileSystem()
+    store = write_small_store(disk, ROOT, close=False)
+    store.delete_topics(["T"])
+    assert store.close(1)
+    again = open_small_store(disk)
+    again.put("T", 0, b"new", b"", Origin(1, 1, HOST))
+    again.put("T", 1, b"new", b"", Origin(1, 1, HOST))
+    again.commit()
+    again.run_jobs()
+    again.advance()
+    assert again.close(2)
+    for name in ("deleted_topics.json", "queue_ends.json"):
+        disk.remove(f"{ROOT}/{name}")  # Apache leaves none.
+    overwrite(disk, f"{ROOT}/checkpoint", 0, (1).to_bytes(8, "big") + bytes(4088))
+    report = verified(disk)
+    assert (report.findings, str(report.notes).count("more entries")) == ([], 0)
 
 
 def test_expired_records_leave_nothing_to_find() -> None:

@@ -46,7 +46,7 @@ COLLECTED_MAX: Final = 3000 * ENTRY_SIZE
 """Bytes of one queue's entries that are compared at a time."""
 COLLECTED_TOTAL_MAX: Final = 32 << 20
 MISSED_MAX: Final = 200_000
-"""Missed entries of a queue that are remembered; further ones are ignored."""
+"""Missed entries of a queue that are remembered; a note says how many further ones there are."""
 
 
 class QueueCheck:
@@ -151,6 +151,9 @@ class QueueCheck:
                 self._report.unsettled_entries += 1
             elif len(track.missed) < MISSED_MAX:
                 track.missed.append(Missed(index, wanted, there))
+            else:
+                track.unnamed += 1
+                track.unnamed_to = int.from_bytes(wanted[:8], "big")
 
     def _is_extended(self, track: QueueTrack, wanted: bytes, there: bytes) -> bool:
         """Whether an entry differs only by having the address of a unit with the tags code."""
@@ -199,6 +202,16 @@ class QueueCheck:
         for key in self.journal.keys:
             if not key.is_batch:
                 yield key.topic, key.queue_id, f"{self._root}/{key.topic}/{key.queue_id}"
+
+    def notes(self) -> Iterator[str]:
+        """Name the queues of which not all missed entries are findings."""
+        for each in self._tracks.values():
+            if each.unnamed:
+                name = f"{each.queue.topic} queue {each.queue.queue_id}"
+                yield (
+                    f"{name} has {each.unnamed} more entries that are missing or wrong, behind"
+                    f" the first {MISSED_MAX}: these alone are counted as such"
+                )
 
     def gaps(self) -> Iterator[str]:
         """Say which messages the log lacks, unless `heads` found a reason."""

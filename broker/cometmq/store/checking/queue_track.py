@@ -54,6 +54,8 @@ class QueueTrack:
         "ours_from",
         "queue",
         "settled_to",
+        "unnamed",
+        "unnamed_to",
     )
 
     def __init__(self, queue: AboutQueue, ours_from: int) -> None:
@@ -68,6 +70,10 @@ class QueueTrack:
         self.is_mixed = False
         """Whether an entry leads further back in the log than an earlier one."""
         self.missed: list[Missed] = []
+        self.unnamed = 0
+        """How many missed entries there are beyond those that are remembered."""
+        self.unnamed_to = 0
+        """The physical offset of the last record that calls for one of these."""
         self.last = -1
         """The offset of the last record so far."""
         self.jumps: set[int] = set()
@@ -96,6 +102,8 @@ class QueueTrack:
                 for missed in self.missed
                 if missed.index < start or missed.physical_offset >= self.ours_from
             ]
+            if self.unnamed_to < self.ours_from:
+                self.unnamed = 0
         self.is_mixed |= any(start < each for each, _ in self.matched[-1:])
         if self.matched and self.matched[-1][1] == start:
             self.matched[-1] = (self.matched[-1][0], end)

@@ -200,7 +200,7 @@ class _Pass:
         for _, head in sorted(self._queues.heads.found.items()):
             problem = f"a sound record, but not of this message: {head.problem}"
             _find_in_log(store, self._report, head.start, problem)
-        self._report.notes += self._batches.notes()
+        self._report.notes += chain(self._queues.notes(), self._batches.notes())
         gaps = chain(self._queues.gaps(), self._batches.gaps())
         for gap in gaps if not log.damages else ():
             self._report.queues_with_gaps += 1
