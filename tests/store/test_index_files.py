@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,13 +16,18 @@ from tests.store.damaged_stores import (
     contents,
     flip,
     open_small_store,
+    overwrite,
     small_store,
     verified,
 )
+from tests.store.records import HOST
 
+from cometmq.proto.message import read_message
+from cometmq.store.disk.cold import Cold
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.index.index_format import ITEM, ITEM_SIZE, IndexHeader, IndexShape
 from cometmq.store.index.index_off import load_off
+from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.message_store import MessageStore
 from cometmq.store.upkeep.checkpoint import CheckpointFile, load_checkpoint
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 
 OFTEN = replace(SMALL, checkpoint_interval_ms=10_000)
 INDEX = f"{ROOT}/index"
+BEGUN_MS = 1_700_000_000_000
+"""When the first message of the small store was stored."""
 
 
 def killed() -> SimulatedFileSystem:
@@ -281,3 +289,47 @@ def test_of_keys_in_front_of_a_damaged_item_the_records_may_have_expired() -> No
     disk.remove(f"{ROOT}/commitlog/{0:020d}")
     assert open_small_store(disk, config).close(1)
     assert verified(disk, config=config).is_sound
+
+
+@pytest.mark.parametrize("before", [-2, 0], ids=["before its predecessor", "before all"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_files_that_apache_named_while_its_clock_went_back_are_in_the_order_of_the_log(
+    before: int, *, killed: bool
+) -> None:
+    disk = small_store()
+    names = sorted(contents(disk, INDEX))
+    earlier = f"{INDEX}/{int(names[before].rpartition('/')[2]) - 1:017d}"
+    disk.rename(names[-1], earlier)
+    end = verified(disk).end_offset
+    numbers = (*(BEGUN_MS + 39 * 1500,) * 3, end, end, end - 1)
+    overwrite(disk, f"{ROOT}/checkpoint", 0, struct.pack(">6q", *numbers).ljust(4096, b"\0"))
+    disk.remove(f"{ROOT}/queue_ends.json")
+    assert verified(disk).findings == []
+    expected = list(range(40))
+    for number in range(40, 60):
+        store = open_small_store(disk)
+        assert bodies_of_all(store) == expected[::-1]
+        now_ms = BEGUN_MS + number * 1500
+        store.put("T", 0, b"%d" % number, b"KEYS\x01all\x02", Origin(now_ms, now_ms, HOST))
+        store.commit()
+        store.run_jobs()
+        store.advance()
+        expected.append(number)
+        if killed and number % 2:
+            store.queues.write_behind(1 << 60, 1 << 20)
+            disk = disk.kill()
+        else:
+            assert store.close(now_ms)
+            assert verified(disk).findings == []
+
+
+def bodies_of_all(store: MessageStore) -> list[int]:
+    """Return the numbers of the messages with the key that all have, newest first."""
+    found = store.query("T", "all", 1000, begin_ms=0, end_ms=1 << 62, now_ms=1)
+    numbers: list[int] = []
+    for offset in found:
+        record = store.find_record(offset)
+        assert record is not None
+        assert not isinstance(record, Cold)
+        numbers.append((read_message(bytes(record)).store_timestamp - BEGUN_MS) // 1500)
+    return numbers

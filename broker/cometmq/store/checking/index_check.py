@@ -52,7 +52,7 @@ class IndexCheck:
         self._noted: list[Noted] = []
         shape = store.config.index_shape
         folder = f"{store.root}/{INDEX_FOLDER}"
-        self._files = list(read_headers(store.filesystem, folder, shape))
+        self._files = read_headers(store.filesystem, folder, shape)
         self._items = IndexItems(store.filesystem, self._files, shape)
         self._extras: list[tuple[str, int, int, int]] = []
         """Items without a record: path, number, hash and physical offset."""

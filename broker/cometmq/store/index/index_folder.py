@@ -9,7 +9,7 @@ from cometmq.store.disk.names import has_place_of, in_place_of, is_index_file
 from cometmq.store.disk.open_files import OpenFiles
 from cometmq.store.disk.unsynced import Unsynced
 from cometmq.store.errors import MOUNT, StoreFormatError
-from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader, index_name
+from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader, index_name, log_order
 
 if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import File, FileSystem
@@ -59,9 +59,9 @@ class IndexFolder:
         """Make the file that follows the last one."""
         name, header = index_name(now_ms), IndexHeader()
         if self.files:
-            last = self.files[-1]
-            name = max(name, f"{int(last.name) + 1:017d}")
-            header = last.header.successor()
+            last_name = max(known.name for known in self.files)
+            name = max(name, f"{int(last_name) + 1:017d}")
+            header = self.files[-1].header.successor()
         known = KnownFile(name, header)
         if not self._filesystem.exists(self.root):
             self._filesystem.make_directories(self.root)
@@ -185,7 +185,7 @@ def _load_files(
         if entry.size > shape.file_size or (clean and entry.size != shape.file_size):
             raise wrong_size(path, entry.size, shape)
         files.append(KnownFile(entry.name, read_header(filesystem, path)))
-    return files
+    return [files[number] for number in log_order([known.header for known in files])]
 
 
 def read_header(filesystem: FileSystem, path: str) -> IndexHeader:

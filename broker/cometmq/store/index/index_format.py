@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -118,6 +119,22 @@ def begun_before(headers: Sequence[IndexHeader], physical_offset: int) -> list[i
             found.append(number)
             end = header.end_offset
     return found
+
+
+def log_order(headers: Sequence[IndexHeader]) -> list[int]:
+    """Return the numbers of the files in the order of their records, if the headers show one.
+
+    The files are given in the order of their names, the local times at which they were made: in
+    Apache's stores that is another one if the clock, or the time zone, went back between two files.
+    """
+    begun = [number for number, header in enumerate(headers) if header.is_begun]
+    ordered = sorted(begun, key=lambda number: headers[number].begin_offset)
+    if begun == ordered or any(
+        headers[one].end_offset > headers[next_one].begin_offset
+        for one, next_one in pairwise(ordered)
+    ):
+        return list(range(len(headers)))
+    return ordered + sorted(set(range(len(headers))) - set(ordered))
 
 
 def positive_hash(java_hash: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from cometmq.store.disk.names import is_index_file
 from cometmq.store.index.index_file import ITEM_FIELDS
 from cometmq.store.index.index_folder import read_header
-from cometmq.store.index.index_format import ITEM_SIZE
+from cometmq.store.index.index_format import ITEM_SIZE, log_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,15 +47,17 @@ class IndexedFile:
         return found if self.last_time <= found < self.last_time + 1000 else self.last_time
 
 
-def read_headers(filesystem: FileSystem, folder: str, shape: IndexShape) -> Iterator[IndexedFile]:
-    """Walk the index files in order; files of other names do not concern the index."""
+def read_headers(filesystem: FileSystem, folder: str, shape: IndexShape) -> list[IndexedFile]:
+    """Read the index files in order; files of other names do not concern the index."""
+    files: list[IndexedFile] = []
     for entry in filesystem.list(folder):
         if not is_index_file(entry):
             continue
         path = f"{folder}/{entry.name}"
         header = read_header(filesystem, path)
         header.next_item = min(header.next_item, shape.items)
-        yield IndexedFile(path, entry.size, header)
+        files.append(IndexedFile(path, entry.size, header))
+    return [files[number] for number in log_order([file.header for file in files])]
 
 
 class Items(NamedTuple):

@@ -104,7 +104,7 @@ def summarize(store: Inspected) -> Summary:
     queues, last = _queues(store)
     end, last_time, behind_queues = _end(store, last)
     shape = store.config.index_shape
-    files = list(read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape))
+    files = read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape)
     is_closed = store.is_clean and load_off(store.filesystem, store.root) is None
     segments = store.segments
     opening = next(iter(LogScan(segments, segments.first_offset)), None)

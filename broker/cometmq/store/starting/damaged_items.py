@@ -61,7 +61,7 @@ def find_damaged_item(filesystem: FileSystem, root: str, found: Found) -> Damage
     after that offset, and a start that is killed while it erases items leaves those before it.
     """
     shape, below, check = found.config.index_shape, found.complete_to, RecordCheck(found.segments)
-    files = list(read_headers(filesystem, f"{root}/{INDEX_FOLDER}", shape))
+    files = read_headers(filesystem, f"{root}/{INDEX_FOLDER}", shape)
     begun = begun_before([each.header for each in files], below)
     with closing(IndexItems(filesystem, files, shape)) as items:
         for file in (files[number] for number in begun):

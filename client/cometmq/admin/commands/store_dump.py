@@ -65,7 +65,12 @@ class RangeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only
     type=TimeParameter(),
     help="Stored at or after this time: ISO 8601 (UTC without a zone), or ms.",
 )
-@click.option("--until", type=TimeParameter(), help="Stored before this time.")
+@click.option(
+    "--until",
+    type=TimeParameter(),
+    help="Stored before this time. If the clock was wrong within one file of the log, --since and"
+    " --until may leave out what was stored at the wrong time.",
+)
 @click.option("--key", help="Only records with this unique id, or with this key.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("--body", type=click.Choice(["text", "hex"]), help="Show bodies, decompressed.")
