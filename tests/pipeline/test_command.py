@@ -363,6 +363,19 @@ def test_a_mistake_is_told_before_spark_is_started(
     assert MISTAKES[line] in done.stderr
 
 
+@pytest.mark.parametrize("said", [["--to", "-x"], ["--to=-x"], ["--to", "--"]])
+def test_a_value_may_begin_with_a_dash(runner: CliRunner, said: list[str]) -> None:
+    """A folder's name may, and so does SQL that begins with a comment."""
+    done = runner.invoke(command.job_command(TOY), ["-n", "here:1", *said])
+    assert (done.exit_code, done.stderr) == (0, "step 1\n")
+
+
+def test_a_value_that_is_left_out_is_missed_by_the_option(runner: CliRunner) -> None:
+    done = runner.invoke(command.job_command(TOY), ["-n", "here:1", "--to"])
+    assert done.exit_code == 2
+    assert "Option '--to' requires an argument." in done.stderr
+
+
 @pytest.mark.spark
 def test_jars_for_another_spark_are_told_before_it_is_started(
     monkeypatch: pytest.MonkeyPatch,

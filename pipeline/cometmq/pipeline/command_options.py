@@ -77,7 +77,7 @@ def _option(declared: Field[Any], prefix: str = "") -> click.Option:
     return click.Option(
         [f"{prefix}{declared.name}", spelt],
         type=None if is_flag else str if is_many else _TYPES[str(declared.type).partition(" ")[0]],
-        is_flag=is_flag,
+        is_flag=is_flag or None,  # With False, a required option could do without its value.
         multiple=is_many,
         required=required,
         show_default=not required and declared.default not in ("", None, False, ()),
