@@ -143,3 +143,27 @@ def test_a_script_that_leaves_its_session_open_ends_in_silence() -> None:
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True
     )
     assert (done.stdout, done.stderr) == ("ended!\n", "")
+
+
+NAMES = """
+import subprocess
+from cometmq.pipeline.java import find_java
+from cometmq.pipeline.spark_session import _prepare_environment
+
+_prepare_environment("local")
+subprocess.run([find_java().program, "-XshowSettings:properties", "-version"], check=True)
+"""
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"LC_CTYPE": "C"}])
+def test_java_takes_names_of_files_as_python_does_in_any_locale(locale: dict[str, str]) -> None:
+    """In the locale C, Java made a folder called `?` of `ä`, where nobody looked for it."""
+    plain = {name: value for name, value in os.environ.items() if name[:3] not in ("LAN", "LC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", NAMES],
+        env=plain | locale,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "sun.jnu.encoding = UTF-8\n" in done.stderr

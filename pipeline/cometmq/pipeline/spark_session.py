@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from locale import CODESET, nl_langinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -184,3 +185,6 @@ def _prepare_environment(master: str) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # In the locale C, Python takes names of files as UTF-8, and Java would write `?` for letters.
+    if sys.getfilesystemencoding() == "utf-8" and nl_langinfo(CODESET).upper() != "UTF-8":
+        os.environ["LC_ALL"] = "C.UTF-8"
