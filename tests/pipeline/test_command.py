@@ -295,6 +295,7 @@ MISTAKES = {
     "replay --from-dir a --to-topic t --since then": "since: 'then' is not a time",
     "replay --from-dir a --to-topic t --since 1764410000000000": "since: '1764410000000000' is no",
     "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
+    f"replay --from-dir a --to-topic t --name {'ä' * 123}": "name: of 246 bytes: must be at",
     "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
     "transform --topic t --sql @/bin/sh --checkpoint c": "not UTF-8 text (invalid",
     "transform --topic t --sql s --checkpoint c --dead-letter d": "dead-letter: without a schema",

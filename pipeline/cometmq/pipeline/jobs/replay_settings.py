@@ -20,6 +20,8 @@ _KIND: Final = re.compile(r"[a-z]+:(?!//)", re.IGNORECASE)
 """A prefix that no path has."""
 _REPLAYS: Final = "_replays"
 """The folder of notes in an archive."""
+_NAME_MAX: Final = 255 - len("..json.new")
+"""The most bytes of a name that the notes are written under: `.NAME.json.new`, then renamed."""
 _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
 
 
@@ -72,6 +74,10 @@ class ReplaySettings:
             read_mark(self.mark)
         if "/" in self.name or self.name.startswith("."):
             raise OptionError(f"name: {self.name!r} cannot be the name of a file")
+        if (size := len(self.name.encode())) > _NAME_MAX:
+            raise OptionError(
+                f"name: of {size} bytes: must be at most {_NAME_MAX}; it names a file"
+            )
         if self.rate < 0:
             raise OptionError("rate: must not be negative")
         if self.rate and self.speed:
