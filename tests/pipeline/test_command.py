@@ -473,6 +473,19 @@ def test_a_setting_of_another_type_is_refused_by_its_name(job: str) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
+def test_a_setting_that_is_not_utf_8_is_refused_by_its_name(job: str) -> None:
+    """As a folder's name of other bytes, of which py4j could not even tell Java."""
+    settings = import_module(JOBS[job]).JOB.settings
+    declared = [each for each in fields(settings) if str(each.type) == "str"]
+    needed = {each.name: "x" for each in declared if each.default is MISSING}
+    for each in declared:
+        with pytest.raises(OptionError) as caught:
+            settings(**{**needed, each.name: "a\udcff"})
+        name = each.name.rstrip("_").replace("_", "-")
+        assert str(caught.value) == f"{name}: 'a\\udcff' is not UTF-8, which Java needs"
+
+
+@pytest.mark.parametrize("job", JOBS)
 def test_a_setting_that_says_nothing_is_refused_by_its_name(job: str) -> None:
     """As from an unset shell variable; about SQL, Spark would complain half a minute later."""
     settings = import_module(JOBS[job]).JOB.settings

@@ -246,7 +246,7 @@ def setting(
 
 
 def check_types(settings: DataclassInstance) -> None:
-    """Refuse settings of wrong types: the text "false" would be true.
+    """Refuse settings of wrong types: the text "false" would be true. Texts must be UTF-8.
 
     The command line makes the right types, but other callers may read settings from a file.
     """
@@ -264,6 +264,9 @@ def check_types(settings: DataclassInstance) -> None:
             if each.metadata.get("secret"):
                 raise OptionError(f"{_named(each)}: must be {must_be}, not {type(value).__name__}")
             raise OptionError(f"{_named(each)}: {value!r} is not {must_be}")
+        if isinstance(value, str) and not _is_utf8(value):
+            shown = "the secret" if each.metadata.get("secret") else repr(value)
+            raise OptionError(f"{_named(each)}: {shown} is not UTF-8, which Java needs")
 
 
 def check_settings(settings: DataclassInstance) -> None:
@@ -284,6 +287,15 @@ def check_settings(settings: DataclassInstance) -> None:
             raise OptionError(
                 f"{_named(each)}: {value} is more than {_ROWS_MAX}, the most there can be"
             )
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a text can be encoded; Python reads other bytes of a command line as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _are_texts(values: Any) -> bool:
