@@ -1186,6 +1186,15 @@ def test_what_ended_the_users_own_sql_or_function_is_told_with_its_place(
     assert str(ours(RuntimeError(text))) == (said or "[DIVIDE_BY_ZERO] Division by zero.")
 
 
+UNWRITTEN = """o1.parquet.
+: [TASK_WRITE_FAILED] to file:/a. SQLSTATE: 58030
+\tat x
+Caused by: org.apache.spark.SparkException: it failed
+\tat x
+Caused by: java.io.IOException: Mkdirs failed to create /a/b
+\tat x"""
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
@@ -1215,6 +1224,7 @@ def test_what_ended_the_users_own_sql_or_function_is_told_with_its_place(
             "[A] at 'x' (line 2, pos 9).",
         ),
         ("[A] not so. SQLSTATE: 42K09;\nmore", PipelineError, "[A] not so.\nmore"),
+        (UNWRITTEN, PipelineError, "[TASK_WRITE_FAILED] to file:/a. Mkdirs failed to create /a/b"),
         ("", PipelineError, "Spark failed"),
         ("o1.x.\n: Python worker failed to connect back.\n\tat x", WorkerLateError, BUSY),
     ],

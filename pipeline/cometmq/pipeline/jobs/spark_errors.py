@@ -37,6 +37,9 @@ _TOLD_APART: Final = {
 """By name, our errors that a command reports in a special way, not just as a failure."""
 _REFUSED: Final = re.compile(r"(\S+) refused with code ([0-9]+): (.*)")
 """The text of a refusal."""
+_WRITE_FAILED: Final = "[TASK_WRITE_FAILED]"
+"""The name of an error that says where Spark was writing, but not what went wrong."""
+_CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
 _WORKER_LATE: Final = "Python worker failed to connect back"
 _RAISED: Final = re.compile(r"^pyspark\.errors\.exceptions\.captured\.\w+: ", re.MULTILINE)
 """After a traceback, this precedes the error that was raised first."""
@@ -79,8 +82,11 @@ def ours(error: Exception, written: str = "") -> PipelineError:
         return PipelineError(of_user)
     if hidden := about_hidden(text):
         return PipelineError(hidden)
-    said = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
-    return PipelineError(_without_state("\n".join(said).strip()) or "Spark failed")
+    lines = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
+    said = _without_state("\n".join(lines).strip()) or "Spark failed"
+    if _WRITE_FAILED in said and (causes := _CAUSE.findall(text)):
+        said = f"{said} {causes[-1]}"
+    return PipelineError(said)
 
 
 def _of_user(text: str) -> str:
