@@ -212,6 +212,17 @@ def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
         look("nowhere://x")
 
 
+@pytest.mark.parametrize("mark", "#?")
+def test_a_uri_names_the_folder_that_it_seems_to(tmp_path: Path, mark: str) -> None:
+    """Arrow leaves out what is behind these, and would read another store."""
+    for name in ("a", f"a{mark}b"):
+        write_log(tmp_path / name, [b"x"] * len(name))
+    quoted = f"%{ord(mark):X}"
+    with pytest.raises(OptionError, match=f"in a URI write [{mark}] as {quoted}, or name"):
+        look(f"file://{tmp_path}/a{mark}b")
+    assert look(f"file://{tmp_path}/a{quoted}b").end == look(f"{tmp_path}/a{mark}b").end
+
+
 def sparse(root: Path, size: int) -> int:
     """Write a short log, lengthen its one file by a hole, and return where its data ends."""
     places = write_log(root, [b"x" * 200] * 5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -94,6 +95,12 @@ class Opened:
 def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
     if "://" not in root:
         return fs.LocalFileSystem(), root
+    if root.startswith("file:") and (mark := re.search("[?#]", root)):
+        # Arrow would leave out what follows, and so read another folder.
+        raise OptionError(
+            f"path: {root}: in a URI write {mark[0]} as %{ord(mark[0]):X}, or name the folder"
+            " without file://"
+        )
     try:
         return fs.FileSystem.from_uri(root)
     except (ValueError, OSError) as error:
