@@ -1,17 +1,23 @@
-"""Whether the topic that a replay wrote to is still the same, without Spark."""
+"""Whether what a replay read, and the topic that it wrote to, are still the same, without Spark."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipeline.store.logs import write_log
 
 from cometmq.pipeline.cluster import Queue
-from cometmq.pipeline.errors import PipelineError
-from cometmq.pipeline.jobs.replay_notes import Target
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.replay_notes import Notes, Target
+from cometmq.pipeline.jobs.replay_sources import StoreSource
 from cometmq.pipeline.offsets import First
+from cometmq.pipeline.store.splits import look
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.usefixtures("no_connection_is_kept")
@@ -84,3 +90,36 @@ def test_a_topic_that_lacks_the_queues_that_were_written_to_is_another_unless_th
     cluster.admin.create_topic("noted-lower", queues=2)
     cluster.send("noted-lower", b"z")
     assert target.is_other(firsts)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "expired", "is_other"),
+    [
+        ([b"one"] * 90, 0, False),
+        ([b"one"] * 99, 0, False),
+        ([b"one"] * 99, 1, False),
+        ([b"two"] * 99, 0, True),
+        ([b"other"] * 99, 0, True),
+        ([b"two"] * 200, 5, False),  # Of what has expired nobody can tell.
+        ([b"two"], 0, False),  # A log that ends earlier is refused elsewhere.
+        ([], 0, False),
+    ],
+)
+def test_a_store_is_another_if_it_has_another_record_where_the_log_ended(
+    tmp_path: Path, bodies: list[bytes], expired: int, is_other: bool
+) -> None:
+    nothing: Any = None
+
+    def store(name: str) -> StoreSource:
+        path = str(tmp_path / name)
+        return StoreSource(nothing, path, "T", "broker-a", "*", "fail", look(path))
+
+    write_log(tmp_path / "before", [b"one"] * 90)
+    write_log(tmp_path / "now", bodies)
+    for file in sorted((tmp_path / "now" / "commitlog").iterdir())[:expired]:
+        file.unlink()
+    notes = Notes(nothing, "to-t", "store:newest#T", "", nothing)
+    notes.require_source(store("before"))
+    refused = pytest.raises(OptionError, match="another archive or store that was at this place")
+    with refused if is_other else nullcontext():
+        notes.require_source(store("now"))

@@ -211,6 +211,28 @@ def test_a_log_that_ends_in_front_of_what_was_replayed_is_another_store(
         run("store")
 
 
+def test_a_longer_log_with_other_messages_is_another_store(live: Tables, tmp_path: Path) -> None:
+    """As where a link to the newest of several stores leads elsewhere by the next run.
+
+    What was behind the end of the first was sent, and what was before it left out.
+    """
+    link = tmp_path / "newest"
+    for name, count in (("one", 40), ("other", 60)):
+        write_log(tmp_path / name, [b"%s-%d" % (name.encode(), number) for number in range(count)])
+    link.symlink_to(tmp_path / "one")
+    given = replaying(live, link, tmp_path / "cp", to_topic="linked", force=True)
+    assert replay(live.spark, given).rows == 40
+    copytree(tmp_path / "one", tmp_path / "copy")
+    for each in ("copy", "one"):
+        link.unlink()
+        link.symlink_to(tmp_path / each)
+        assert replay(live.spark, given).rows == 0
+    link.unlink()
+    link.symlink_to(tmp_path / "other")
+    with pytest.raises(OptionError, match="was the replay of another archive or store that was at"):
+        replay(live.spark, given)
+
+
 @pytest.mark.slow
 def test_what_expired_between_two_runs_is_told(live: Tables, tmp_path: Path) -> None:
     write_log(tmp_path / "store", [b"%d" % number for number in range(300)])

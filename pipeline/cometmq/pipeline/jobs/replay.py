@@ -136,7 +136,7 @@ class _Replaying:
         if not run.dry_run:
             notes.folder.require_writable()
         notes.read()
-        notes.require_source(self.source.identity())
+        notes.require_source(self.source)
         self._look_at_notes(run, report)
         rate, speed = (0, 0) if run.dry_run else (self.settings.rate, self.settings.times_as_fast)
         pace = Tempo(speed, run) if speed else Pace(rate, run)

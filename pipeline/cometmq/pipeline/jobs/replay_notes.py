@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.cluster import Survey
     from cometmq.pipeline.jobs.folders import Folder
+    from cometmq.pipeline.jobs.replay_sources import Source
 
 _DAMAGED: Final = (
     "put it back from a copy, or remove it: all is sent again then, and stored once as long as"
@@ -160,14 +161,14 @@ class Notes:
             for broker, number, *first in said.get("firsts", [])
         }
 
-    def require_source(self, identity: str) -> None:
+    def require_source(self, source: Source) -> None:
         """Refuse another source at the same place, as it has parts with the same names."""
-        if self.source and identity and self.source != identity:
+        if self.source and source.is_other(self.source):
             raise OptionError(
-                f"name: {self.name} was the replay of another archive that was at this place, so"
-                " its notes are not about this one; choose another name"
+                f"name: {self.name} was the replay of another archive or store that was at this"
+                " place, so its notes are not about this one; choose another name"
             )
-        self.source = identity or self.source
+        self.source = source.identity() or self.source
 
     def is_of_another_topic(self) -> bool:
         """Whether the topic was recreated since; if so, reset the notes to nothing done."""

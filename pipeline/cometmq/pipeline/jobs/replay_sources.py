@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from zlib import crc32
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
@@ -23,6 +24,7 @@ from cometmq.pipeline.jobs.archive_files import (
 from cometmq.pipeline.jobs.delta_tables import is_delta, rows_of_batches
 from cometmq.pipeline.jobs.tables import store_table, taking_conditions
 from cometmq.pipeline.store.files import folders_of, log_files
+from cometmq.pipeline.store.places import record_at
 from cometmq.pipeline.store.queues import BATCH, SIMPLE
 from cometmq.pipeline.store.splits import look
 from cometmq.pipeline.users_topics import is_users
@@ -83,6 +85,10 @@ class Source(Protocol):
         """Return what distinguishes it from another one made at its place; '' if nothing does."""
         ...
 
+    def is_other(self, noted: str) -> bool:
+        """Whether it is certainly not the one that had this identity."""
+        ...
+
 
 class ArchiveSource:
     """A Parquet archive, batch by batch."""
@@ -134,6 +140,10 @@ class ArchiveSource:
             return Manifest.read(self._folder, there[0]).query_id or ""
 
         return while_there(self._folder, look)
+
+    def is_other(self, noted: str) -> bool:
+        """Compare it with the present identity, if there is one."""
+        return self.identity() not in ("", noted)
 
     def _other_rows(self, places: list[BatchName]) -> list[str]:
         """Describe batches whose numbers of rows differ from their manifests."""
@@ -214,6 +224,10 @@ class DeltaSource:
         (detail,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._path}`").collect()
         name: str = detail["id"]
         return name
+
+    def is_other(self, noted: str) -> bool:
+        """Compare it with the present identity."""
+        return self.identity() != noted
 
 
 def archive_source(spark: SparkSession, folder: Folder, topic: str) -> ArchiveSource | DeltaSource:
@@ -301,8 +315,17 @@ class StoreSource:
         return []
 
     def identity(self) -> str:
-        """Return nothing: a log that ends before what was replayed is another one."""
-        return ""
+        """Return where the last record of the log is, and its checksum."""
+        return self._identity_at(self.log.last)
+
+    def is_other(self, noted: str) -> bool:
+        """Look at that place, unless it has expired; `parts` refuses a log that ends before it."""
+        place = int(noted.partition(":")[0])
+        return self.log.first <= place < self.log.end and self._identity_at(place) != noted
+
+    def _identity_at(self, place: int) -> str:
+        record = record_at(self.log, place)
+        return "" if record is None else f"{place}:{crc32(record.raw.tobytes()):08x}"
 
 
 def store_source(
