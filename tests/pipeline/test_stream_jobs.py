@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cometmq.pipeline.jobs.report import Report
     from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -63,6 +64,48 @@ def test_a_second_run_on_the_checkpoint_or_folder_of_another_is_refused(
     ):
         runs["aggregate"]()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("job", ["archive", "mirror", "transform", "aggregate"])
+def test_messages_in_queues_that_the_topic_no_longer_has_are_told_until_they_are_read(
+    tables: Tables, tmp_path: Path, job: str
+) -> None:
+    topic = f"narrowed-{job}"
+    spark, nameserver = tables.spark, tables.cluster.nameserver
+    given: Any = {"nameserver": nameserver, "topic": topic, "checkpoint": str(tmp_path / "at")}
+    runs: dict[str, Callable[[Run], Report]] = {
+        "archive": lambda run: archive(spark, ArchiveSettings(**given, to=str(tmp_path)), run),
+        "mirror": lambda run: mirror(
+            spark, MirrorSettings(**given, to_nameserver=nameserver, prefix="m-"), run
+        ),
+        "transform": lambda run: transform(
+            spark,
+            TransformSettings(
+                **given,
+                sql=f"SELECT {KEPT}, store_time, body FROM messages",
+                to_topic="narrowed-to",
+            ),
+            run,
+        ),
+        "aggregate": lambda run: aggregate(
+            spark, AggregateSettings(**given, to=str(tmp_path / "to")), run
+        ),
+    }
+
+    def done() -> tuple[int, list[str]]:
+        news: list[Mapping[str, Any]] = []
+        rows = runs[job](Run(progress=news.append)).rows
+        said = [str(each["warning"]) for each in news if "warning" in each]
+        return rows, [each.partition(", because")[0] for each in said if topic in each]
+
+    tables.fill(topic, 4)
+    assert done() == (4, [])
+    tables.fill(topic, 4, first=4)
+    tables.cluster.admin.create_topic(topic, queues=1)
+    assert done() == (2, ["2 messages were not read"])
+    assert done() == (0, ["2 messages were not read"])
+    tables.cluster.admin.create_topic(topic, queues=2)
+    assert done() == (2, [])
 
 
 def transforming(tables: Tables, checkpoint: Path, **more: Any) -> TransformSettings:

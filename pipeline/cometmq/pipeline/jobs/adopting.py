@@ -7,14 +7,13 @@ is compared with the queue's current first message.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cometmq.pipeline import first_messages
 from cometmq.pipeline.cluster import Queue
-from cometmq.pipeline.jobs.streams import source_options, there_now
+from cometmq.pipeline.jobs.hidden_queues import unreadable
+from cometmq.pipeline.jobs.streams import there_now
 from cometmq.pipeline.offsets import First, read_stream_offset
-from cometmq.pipeline.options import read_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,33 +54,16 @@ def absent_queues(
     Either may be read again later, as when a topic of fewer queues gets them back. Those that have
     other messages now are left out: they are new then.
     """
-    options = read_options(source_options(settings))
-    cluster, found = there_now(settings)
     absent = {
-        queue: end
-        for queue, end in read_stream_offset({"queues": reached}).queues.items()
-        if end and options.reads(queue.topic) and queue not in found.queues
+        queue: end for queue, end in read_stream_offset({"queues": reached}).queues.items() if end
     }
-    if not absent:
-        return {}, []
-    names = options.retried(cluster.brokers).names
-    routes = cluster.routes(sorted({queue.topic for queue in absent}))
-    hidden: list[Queue] = []
-    away: list[Queue] = []
-    for queue in sorted(absent):
-        route = routes.get(queue.topic)
-        if queue.broker not in names or (route and queue.broker in route.slaves):
-            away.append(queue)
-        elif route and queue.broker in route.addresses:
-            hidden.append(queue)
-            found.addresses[queue.broker] = route.addresses[queue.broker]
-    there = replace(found, queues=cluster.spans(hidden, found.addresses))
+    cluster, (hidden, away) = unreadable(settings, absent)
     starts = {
         queue: absent[queue]
-        for queue, each in there.queues.items()
+        for queue, each in hidden.queues.items()
         if absent[queue] <= each.end
         and not (
-            queue in last and first_messages.begins_otherwise(cluster, queue, last[queue], there)
+            queue in last and first_messages.begins_otherwise(cluster, queue, last[queue], hidden)
         )
     }
     return starts, away

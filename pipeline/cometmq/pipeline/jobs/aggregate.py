@@ -33,6 +33,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs import aggregations
 from cometmq.pipeline.jobs.aggregate_settings import TIME, AggregateSettings
 from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
+from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
@@ -93,6 +94,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
                 results.unpersist()
 
         run_batches(frame, put, settings, run, report, settings.mode)
+        tell_of_unread(settings, checkpoint, run)
         _tell_windows(settings, run, report)
     return report
 

@@ -33,6 +33,7 @@ from cometmq.pipeline.jobs.archive_files import (
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.delta_tables import is_delta
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
+from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
@@ -142,6 +143,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         report.details["files_in"] = settings.to
         frame = archiving.observed(frame)
         run_batches(frame, archiving.batch, settings, run, report)
+        tell_of_unread(settings, archiving.checkpoint, run)
     return report
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.streams import (
@@ -130,6 +131,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         note_job(checkpoint, report)
         begun, ended = partial(keep_stream, checkpoint), partial(keep_last, checkpoint)
         run_stream(writer, settings, run, report, ended, begun=begun)
+        tell_of_unread(settings, checkpoint, run)
     return report
 
 

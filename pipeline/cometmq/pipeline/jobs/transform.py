@@ -31,6 +31,7 @@ from cometmq.pipeline.columns import ALWAYS_TIMED
 from cometmq.pipeline.errors import OptionError, SinkError
 from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
@@ -140,6 +141,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
             transforming.batch(batch, is_timed=timed is not None and batch_id >= timed)
 
         run_batches(stream, put, settings, run, report)
+        tell_of_unread(settings, checkpoint, run)
     return report
 
 
