@@ -39,6 +39,7 @@ def consumed(mq: SyncClient, count: int) -> list[str]:
     return sorted(bodies)
 
 
+@pytest.mark.long
 def test_java_and_python_broadcasts_go_on_where_the_other_was(tmp_path: Path) -> None:
     path = class_path(RELEASE, JAVA / "pom.xml")
     folder = tmp_path / "offsets"

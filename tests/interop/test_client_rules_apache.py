@@ -42,6 +42,7 @@ def check(broker: ApacheBroker, *, is_young: bool) -> None:
     on_loop("asyncio", scenario)
 
 
+@pytest.mark.long
 def test_a_new_group_begins_in_a_young_queue_where_apache_has_it_begin(tmp_path: Path) -> None:
     with ApacheBroker(tmp_path, {}) as broker:
         check(broker, is_young=True)

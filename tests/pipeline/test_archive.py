@@ -391,15 +391,15 @@ def test_a_checkpoint_that_comes_back_does_not_read_what_another_read_of_queues_
 def test_a_new_checkpoint_knows_what_the_archive_has_of_a_queue_that_is_hidden_at_the_moment(
     tables: Tables, tmp_path: Path
 ) -> None:
-    tables.fill("hidden", 8, queues=2)
-    run(tables, "hidden", tmp_path / "to")
-    tables.cluster.admin.create_topic("hidden", queues=1)
-    tables.fill("hidden", 2, first=8)
+    tables.fill("hidden-adopted", 8, queues=2)
+    run(tables, "hidden-adopted", tmp_path / "to")
+    tables.cluster.admin.create_topic("hidden-adopted", queues=1)
+    tables.fill("hidden-adopted", 2, first=8)
     given = {"checkpoint": str(tmp_path / "new"), "adopt": True}
-    assert run(tables, "hidden", tmp_path / "to", **given).rows == 2
-    tables.cluster.admin.create_topic("hidden", queues=2)
-    tables.fill("hidden", 4, first=10)
-    assert run(tables, "hidden", tmp_path / "to", **given).rows == 4
+    assert run(tables, "hidden-adopted", tmp_path / "to", **given).rows == 2
+    tables.cluster.admin.create_topic("hidden-adopted", queues=2)
+    tables.fill("hidden-adopted", 4, first=10)
+    assert run(tables, "hidden-adopted", tmp_path / "to", **given).rows == 4
     assert bodies(tables, tmp_path / "to") == numbers(0, 14)
 
 

@@ -823,6 +823,7 @@ def _require_all(archived: Archived) -> None:
     assert files == [each.name for each in kept] != []
 
 
+@pytest.mark.slow
 def test_a_replay_goes_on_behind_batches_that_were_merged_since(
     tables: Tables, tmp_path: Path
 ) -> None:

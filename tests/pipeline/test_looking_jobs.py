@@ -528,6 +528,7 @@ def test_what_expired_and_what_came_since_waits_for_nobody(
     assert waits == [(first.id, 1, True), (second.id, 0, False)]
 
 
+@pytest.mark.slow
 def test_since_takes_its_own_millisecond_and_until_does_not(tables: Tables) -> None:
     for number in range(3):
         tables.fill("between", 1, first=number, queues=1)

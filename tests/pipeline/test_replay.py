@@ -105,6 +105,7 @@ def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_pat
     assert tables.bodies("replay-goes-on") == numbers(0, 20)
 
 
+@pytest.mark.slow
 def test_messages_that_were_there_before_are_told(tables: Tables, archived: str) -> None:
     """Those of a second cluster whose brokers have the same names and addresses may pass for them.
 
@@ -126,6 +127,7 @@ def test_messages_that_were_there_before_are_told(tables: Tables, archived: str)
     assert len(tables.bodies(topic)) == 40
 
 
+@pytest.mark.slow
 def test_an_archive_of_a_cluster_whose_broker_is_called_alike_hides_nothing(
     tables: Tables, archived: str
 ) -> None:

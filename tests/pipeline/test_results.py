@@ -212,7 +212,7 @@ def test_what_an_earlier_run_wrote_stays_where_a_later_one_fails(
     assert spark.read.parquet(str(tmp_path / "found" / table)).count() == 3
 
 
-@pytest.mark.parametrize("table", ["", "total"])
+@pytest.mark.parametrize("table", ["", pytest.param("total", marks=pytest.mark.slow)])
 def test_a_run_goes_on_where_one_was_killed_as_it_put_the_new_in_its_place(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:

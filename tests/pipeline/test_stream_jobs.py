@@ -66,7 +66,16 @@ def test_a_second_run_on_the_checkpoint_or_folder_of_another_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("job", ["archive", "mirror", "transform", "aggregate"])
+@pytest.mark.parametrize(
+    "job",
+    [
+        "archive",
+        *(
+            pytest.param(job, marks=pytest.mark.slow)
+            for job in ("mirror", "transform", "aggregate")
+        ),
+    ],
+)
 def test_messages_in_queues_that_the_topic_no_longer_has_are_told_until_they_are_read(
     tables: Tables, tmp_path: Path, job: str
 ) -> None:

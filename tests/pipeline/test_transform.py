@@ -310,7 +310,7 @@ def test_a_topic_made_anew_is_sent_by_sql_that_says_the_time_since_then_alone(
     assert tables.bodies("transformed-anew-out") == [*numbers(0, 4), *numbers(10, 16)]
 
 
-@pytest.mark.parametrize("lost", [(), ("offsets", "commits")])
+@pytest.mark.parametrize("lost", [(), pytest.param(("offsets", "commits"), marks=pytest.mark.slow)])
 def test_a_batch_of_a_topic_made_anew_that_sent_nothing_is_sent_when_it_is_repeated(
     tables: Tables, tmp_path: Path, lost: tuple[str, ...]
 ) -> None:
