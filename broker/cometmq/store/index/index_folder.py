@@ -9,7 +9,7 @@ from cometmq.store.disk.names import has_place_of, in_place_of, is_index_file
 from cometmq.store.disk.open_files import OpenFiles
 from cometmq.store.disk.unsynced import Unsynced
 from cometmq.store.errors import MOUNT, StoreFormatError
-from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader, index_name, log_order
+from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader, in_log_order, index_name
 
 if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import File, FileSystem
@@ -185,7 +185,7 @@ def _load_files(
         if entry.size > shape.file_size or (clean and entry.size != shape.file_size):
             raise wrong_size(path, entry.size, shape)
         files.append(KnownFile(entry.name, read_header(filesystem, path)))
-    return [files[number] for number in log_order([known.header for known in files])]
+    return in_log_order(files)
 
 
 def read_header(filesystem: FileSystem, path: str) -> IndexHeader:

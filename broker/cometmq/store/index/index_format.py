@@ -34,7 +34,7 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,20 +121,29 @@ def begun_before(headers: Sequence[IndexHeader], physical_offset: int) -> list[i
     return found
 
 
-def log_order(headers: Sequence[IndexHeader]) -> list[int]:
-    """Return the numbers of the files in the order of their records, if the headers show one.
+class _Headed(Protocol):
+    """An index file, with its header."""
 
-    The files are given in the order of their names, the local times at which they were made: in
-    Apache's stores that is another one if the clock, or the time zone, went back between two files.
+    header: IndexHeader
+
+
+_File = TypeVar("_File", bound=_Headed)
+
+
+def in_log_order(files: list[_File]) -> list[_File]:
+    """Return files, given by name, in the order of their records, if the headers show one.
+
+    Names are the local times at which files were made: in Apache's stores that is another order if
+    the clock, or the time zone, went back between two files.
     """
-    begun = [number for number, header in enumerate(headers) if header.is_begun]
-    ordered = sorted(begun, key=lambda number: headers[number].begin_offset)
-    if begun == ordered or any(
-        headers[one].end_offset > headers[next_one].begin_offset
-        for one, next_one in pairwise(ordered)
+    begun = [file for file in files if file.header.is_begun]
+    ordered = sorted(begun, key=lambda file: file.header.begin_offset)
+    if ordered == begun or any(
+        one.header.end_offset > following.header.begin_offset
+        for one, following in pairwise(ordered)
     ):
-        return list(range(len(headers)))
-    return ordered + sorted(set(range(len(headers))) - set(ordered))
+        return files
+    return ordered + [file for file in files if not file.header.is_begun]
 
 
 def positive_hash(java_hash: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from cometmq.store.disk.names import is_index_file
 from cometmq.store.index.index_file import ITEM_FIELDS
 from cometmq.store.index.index_folder import read_header
-from cometmq.store.index.index_format import ITEM_SIZE, log_order
+from cometmq.store.index.index_format import ITEM_SIZE, in_log_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def read_headers(filesystem: FileSystem, folder: str, shape: IndexShape) -> list
         header = read_header(filesystem, path)
         header.next_item = min(header.next_item, shape.items)
         files.append(IndexedFile(path, entry.size, header))
-    return [files[number] for number in log_order([file.header for file in files])]
+    return in_log_order(files)
 
 
 class Items(NamedTuple):
