@@ -7,11 +7,11 @@ is compared with the queue's current first message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cometmq.pipeline import first_messages
 from cometmq.pipeline.cluster import Queue
-from cometmq.pipeline.jobs.hidden_queues import unreadable
+from cometmq.pipeline.jobs.hidden_queues import look
 from cometmq.pipeline.jobs.streams import there_now
 from cometmq.pipeline.offsets import First, read_stream_offset
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from cometmq.pipeline.cluster import Survey
     from cometmq.pipeline.first_messages import Part
     from cometmq.pipeline.jobs.streams import StreamSettings
 
@@ -46,51 +47,43 @@ def made_anew(settings: StreamSettings, said: dict[str, Any]) -> frozenset[Part]
     return first_messages.look(cluster, firsts, found, found.queues).other
 
 
-def absent_queues(
-    settings: StreamSettings, reached: dict[str, Any], last: Mapping[Queue, First]
-) -> tuple[dict[Queue, int], list[Queue]]:
-    """Return where queues continue that cannot be read now, and those of brokers that are away.
+class GoingOn(NamedTuple):
+    """Where a new checkpoint continues."""
 
-    Either may be read again later, as when a topic of fewer queues gets them back. Those that have
-    other messages now are left out: they are new then.
-    """
-    absent = {
-        queue: end for queue, end in read_stream_offset({"queues": reached}).queues.items() if end
-    }
-    cluster, (hidden, away) = unreadable(settings, absent)
-    starts = {
-        queue: absent[queue]
-        for queue, each in hidden.queues.items()
-        if absent[queue] <= each.end
-        and not (
-            queue in last and first_messages.begins_otherwise(cluster, queue, last[queue], hidden)
-        )
-    }
-    return starts, away
+    starts: dict[Queue, int]
+    hidden: dict[Queue, int]
+    """In queues that cannot be read now, as of a topic that has fewer; they may be again later."""
+    away: list[Queue]
+    """Queues of brokers that are away, of which nothing is known."""
+    lost: list[str]
+    """Warnings about queues that have other messages now, and are to be read from the start."""
 
 
 def going_on(
-    settings: StreamSettings, reached: dict[str, Any], last: Mapping[Queue, First]
-) -> tuple[dict[Queue, int], list[str]]:
-    """Return where queues continue, and warnings about those that cannot.
+    settings: StreamSettings, reached: Mapping[Queue, int], last: Mapping[Queue, First]
+) -> GoingOn:
+    """Return where queues continue, if they have the messages that the archive has of them.
 
-    These have other messages now, and are to be read from the start.
+    One look decides about all queues: with two, one that can be read again in between would be
+    neither hidden nor there.
     """
-    cluster, found = there_now(settings)
+    cluster, found, hidden, away = look(settings, [queue for queue, end in reached.items() if end])
+
+    def is_other(queue: Queue, there: Survey) -> bool:
+        if reached[queue] > there.queues[queue].end and queue.broker not in there.slaves:
+            return True
+        return queue in last and first_messages.begins_otherwise(cluster, queue, last[queue], there)
+
     starts: dict[Queue, int] = {}
     lost: list[str] = []
-    for queue, there in sorted(found.queues.items()):
-        offset = reached.get(queue.topic, {}).get(queue.broker, {}).get(str(queue.id))
-        if offset is None:
-            continue
-        is_other = offset > there.end and queue.broker not in found.slaves
-        if not is_other and queue in last:
-            is_other = first_messages.begins_otherwise(cluster, queue, last[queue], found)
-        if is_other:
+    for queue in sorted(found.queues.keys() & reached.keys()):
+        if is_other(queue, found):
             lost.append(
-                f"queue {queue}: the archive has it up to {offset}, but now it has other messages:"
-                " its topic was deleted and recreated, or its broker lost the end of its log"
+                f"queue {queue}: the archive has it up to {reached[queue]}, but now it has other"
+                " messages: its topic was deleted and recreated, or its broker lost the end of its"
+                " log"
             )
         else:
-            starts[queue] = offset
-    return starts, lost
+            starts[queue] = reached[queue]
+    back = {queue: reached[queue] for queue in hidden.queues if not is_other(queue, hidden)}
+    return GoingOn(starts, back, away, lost)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.first_messages import part_of
-from cometmq.pipeline.jobs.adopting import absent_queues, going_on, made_anew
+from cometmq.pipeline.jobs.adopting import going_on, made_anew
 from cometmq.pipeline.jobs.archive_files import PARTS
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
@@ -23,7 +23,7 @@ from cometmq.pipeline.offsets import document_of, read_stream_offset
 from cometmq.pipeline.options import EARLIEST, read_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -129,13 +129,16 @@ class Archiving(ABC):
             )
         self._adopted_number = self.last_written + 1 - next_batch(self.checkpoint)
         if self.checkpoint.names(ENDS):
-            self._refuse_behind(self.reached(last))
+            self._refuse_behind(self._reached(last))
             return self.settings
         if self.settings.start != EARLIEST:
             return self.settings
         return replace(self.settings, start=json.dumps(document_of(self._going_on(last))))
 
-    def _refuse_behind(self, reached: Any) -> None:
+    def _reached(self, last: Last) -> Mapping[Queue, int]:
+        return read_stream_offset({"queues": self.reached(last)}).queues
+
+    def _refuse_behind(self, reached: Mapping[Queue, int]) -> None:
         """Refuse a checkpoint that is used again and lags the archive: it would read that again.
 
         Either another checkpoint has continued its topic; or it was killed when its last batch
@@ -145,11 +148,10 @@ class Archiving(ABC):
         said = source_end(self.checkpoint, max(done, 0))
         position = read_stream_offset(said)
         at = position.queues if done >= 0 else {**position.queues, **position.begins}
-        there = read_stream_offset({"queues": reached}).queues
         for queue, offset in sorted(at.items()):
-            if there.get(queue, offset) > offset:
-                raise self._is_behind(queue, there[queue], f"is at {offset}: messages between")
-        self._refuse_unknown({each: end for each, end in there.items() if each not in at})
+            if reached.get(queue, offset) > offset:
+                raise self._is_behind(queue, reached[queue], f"is at {offset}: messages between")
+        self._refuse_unknown({each: end for each, end in reached.items() if each not in at})
         self._refuse_again(said, reached)
 
     def _refuse_unknown(self, there: dict[Queue, int]) -> None:
@@ -161,12 +163,10 @@ class Archiving(ABC):
         new = {queue: end for queue, end in there.items() if end and options.reads(queue.topic)}
         if not new:
             return
-        document, last = document_of(new), self.last_messages()
-        starts, _ = going_on(self.settings, document, last)
-        absent, away = absent_queues(self.settings, document, last)
-        if not self.settings.fail_on_data_loss:
-            away.clear()  # For good, whoever says so.
-        if known := sorted({*starts, *absent, *away}):
+        found = going_on(self.settings, new, self.last_messages())
+        # With --no-fail-on-data-loss, brokers that are away are so for good.
+        away = found.away if self.settings.fail_on_data_loss else ()
+        if known := sorted({*found.starts, *found.hidden, *away}):
             raise self._is_behind(known[0], new[known[0]], "does not know it: its messages")
 
     def _is_behind(self, queue: Queue, end: int, text: str) -> OptionError:
@@ -176,7 +176,7 @@ class Archiving(ABC):
             " --checkpoint and --adopt, which begins where the archive ends"
         )
 
-    def _refuse_again(self, said: dict[str, Any], reached: dict[str, Any]) -> None:
+    def _refuse_again(self, said: dict[str, Any], reached: Mapping[Queue, int]) -> None:
         """Refuse a checkpoint if another has already archived its recreated topic.
 
         It would read the topic from the start.
@@ -184,7 +184,7 @@ class Archiving(ABC):
         if not (other := made_anew(self.settings, said)):
             return
         last = self.last_messages()
-        starts, _ = going_on(self.settings, reached, last)
+        starts = going_on(self.settings, reached, last).starts
         for queue in sorted(last):
             if part_of(queue) in other and queue in starts:
                 raise OptionError(
@@ -210,11 +210,11 @@ class Archiving(ABC):
 
     def _going_on(self, last: Last) -> dict[Queue, int]:
         """Return where the archive ends in existing queues, where a new checkpoint continues."""
-        reached, last_messages = self.reached(last), self.last_messages()
-        starts, lost = going_on(self.settings, reached, last_messages)
-        absent, away = absent_queues(self.settings, reached, last_messages)
-        if absent:
-            self.absent = {"absentQueues": json.dumps(document_of(absent))}
+        starts, hidden, away, lost = going_on(
+            self.settings, self._reached(last), self.last_messages()
+        )
+        if hidden:
+            self.absent = {"absentQueues": json.dumps(document_of(hidden))}
         if lost and self.settings.fail_on_data_loss:
             raise OptionError(
                 f"{lost[0]}. With --no-fail-on-data-loss it is read from its beginning"

@@ -24,17 +24,20 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.streams import StreamSettings
 
 
-class Unreadable(NamedTuple):
-    """Queues that cannot be read now."""
+class Looked(NamedTuple):
+    """What one look at a cluster found."""
 
+    cluster: Cluster
+    found: Survey
+    """The queues that can be read now."""
     hidden: Survey
-    """Those that brokers have, with their bounds."""
+    """Others that brokers have, with their bounds."""
     away: list[Queue]
-    """Those of brokers that are away."""
+    """Others, of brokers that are away."""
 
 
-def unreadable(settings: StreamSettings, queues: Iterable[Queue]) -> tuple[Cluster, Unreadable]:
-    """Return the cluster, and which queues of topics that are read cannot be read now."""
+def look(settings: StreamSettings, queues: Iterable[Queue]) -> Looked:
+    """Look which queues of the topics that are read can be read now, and where the others are."""
     options = read_options(source_options(settings))
     cluster, found = there_now(settings)
     absent = [each for each in queues if options.reads(each.topic) and each not in found.queues]
@@ -51,7 +54,7 @@ def unreadable(settings: StreamSettings, queues: Iterable[Queue]) -> tuple[Clust
                 hidden.append(queue)
                 found.addresses[queue.broker] = route.addresses[queue.broker]
     there = replace(found, queues=cluster.spans(hidden, found.addresses))
-    return cluster, Unreadable(there, away)
+    return Looked(cluster, found, there, away)
 
 
 def tell_of_unread(settings: StreamSettings, checkpoint: Folder, run: Run) -> None:
@@ -60,10 +63,9 @@ def tell_of_unread(settings: StreamSettings, checkpoint: Folder, run: Run) -> No
         return
     reached = read_stream_offset(source_end(checkpoint, done)).queues
     with suppress(PipelineError):  # What was read is complete all the same.
-        _, (hidden, _) = unreadable(settings, reached)
         left = {
             queue: there.end - reached[queue]
-            for queue, there in hidden.queues.items()
+            for queue, there in look(settings, reached).hidden.queues.items()
             if there.end > reached[queue]
         }
         if left:
