@@ -10,7 +10,7 @@ import shlex
 import socket
 import sys
 from contextlib import ExitStack, nullcontext
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -51,7 +51,7 @@ from cometmq.pipeline.spark_settings import read_settings
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -459,40 +459,41 @@ WRONG = {"str": 5, "int": "5", "float": "0.5", "bool": "false", "tuple[str, ...]
 """For each type of a setting, a value of another type."""
 
 
+def settings_of(
+    job: str, types: Collection[str]
+) -> tuple[Callable[..., object], dict[str, Field[Any]], dict[str, str]]:
+    """Return the settings of a job, those of some types by their names, and what they need."""
+    settings = import_module(JOBS[job]).JOB.settings
+    declared = [each for each in fields(settings) if str(each.type) in types]
+    needed = {each.name: "x" for each in declared if each.default is MISSING}
+    return settings, {each.name.rstrip("_").replace("_", "-"): each for each in declared}, needed
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_a_setting_of_another_type_is_refused_by_its_name(job: str) -> None:
     """The text "false" would be taken for true, and send a replay into its own topic."""
-    settings = import_module(JOBS[job]).JOB.settings
-    declared = [each for each in fields(settings) if str(each.type) in WRONG]
-    needed = {each.name: "x" for each in declared if each.default is MISSING}
-    for each in declared:
+    settings, declared, needed = settings_of(job, WRONG)
+    for name, each in declared.items():
         with pytest.raises(OptionError) as caught:
             settings(**{**needed, each.name: WRONG[str(each.type)]})
-        name = each.name.rstrip("_").replace("_", "-")
         assert str(caught.value).startswith(f"{name}: {WRONG[str(each.type)]!r} is not ")
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_setting_that_is_not_utf_8_is_refused_by_its_name(job: str) -> None:
     """As a folder's name of other bytes, of which py4j could not even tell Java."""
-    settings = import_module(JOBS[job]).JOB.settings
-    declared = [each for each in fields(settings) if str(each.type) == "str"]
-    needed = {each.name: "x" for each in declared if each.default is MISSING}
-    for each in declared:
+    settings, declared, needed = settings_of(job, ["str"])
+    for name, each in declared.items():
         with pytest.raises(OptionError) as caught:
             settings(**{**needed, each.name: "a\udcff"})
-        name = each.name.rstrip("_").replace("_", "-")
         assert str(caught.value) == f"{name}: 'a\\udcff' is not UTF-8, which Java needs"
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_setting_that_says_nothing_is_refused_by_its_name(job: str) -> None:
     """As from an unset shell variable; about SQL, Spark would complain half a minute later."""
-    settings = import_module(JOBS[job]).JOB.settings
-    declared = [each for each in fields(settings) if str(each.type) == "str"]
-    needed = {each.name: "x" for each in declared if each.default is MISSING}
-    for each in declared:
-        name = each.name.rstrip("_").replace("_", "-")
+    settings, declared, needed = settings_of(job, ["str"])
+    for name, each in declared.items():
         with pytest.raises(OptionError, match=f"^{name}: must not be blank; "):
             settings(**{**needed, each.name: " \t"})
         if each.name in needed:

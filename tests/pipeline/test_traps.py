@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cometmq.client import Queue as SendQueue
     from cometmq.pipeline.cluster import Survey
     from cometmq.testing import Cluster
 
@@ -724,16 +725,23 @@ def test_a_topic_that_was_made_anew_without_the_queue_that_was_noted_is_noticed(
     assert "not read: " not in caplog.text  # Its broker does not forbid it.
 
 
+def read_from_the_second_queue(
+    tables: Tables, topic: str
+) -> tuple[SendQueue, SendQueue, TopicStreamReader, dict[str, Any]]:
+    """Send two messages to the second of two queues; return the queues, a stream and its place."""
+    tables.cluster.admin.create_topic(topic, queues=2)
+    low, high = sorted(tables.cluster.client.queues(topic), key=lambda each: each.id)
+    tables.cluster.client.send_batch(topic, [b"1", b"2"], queue=high)
+    stream = reader(tables, topic, startingOffsets="earliest")
+    return low, high, stream, through_json(stream.latestOffset(stream.initialOffset(), ALL))
+
+
 def test_a_topic_that_was_made_anew_and_hides_the_queue_that_was_noted_is_noticed(
     tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With fewer queues, of which none had a message before, and later with those it had."""
     topic = "anew-hidden"
-    tables.cluster.admin.create_topic(topic, queues=2)
-    _, high = sorted(tables.cluster.client.queues(topic), key=lambda each: each.id)
-    tables.cluster.client.send_batch(topic, [b"1", b"2"], queue=high)
-    stream = reader(tables, topic, startingOffsets="earliest")
-    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    _, high, stream, end = read_from_the_second_queue(tables, topic)
     made_anew(tables, topic, 5)
     for again in (stream, reader(tables, topic)):
         with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
@@ -752,11 +760,7 @@ def test_a_topic_of_fewer_queues_that_hides_the_one_that_was_noted_is_the_same(
     tables: Tables,
 ) -> None:
     topic = "same-hidden"
-    tables.cluster.admin.create_topic(topic, queues=2)
-    low, high = sorted(tables.cluster.client.queues(topic), key=lambda each: each.id)
-    tables.cluster.client.send_batch(topic, [b"1", b"2"], queue=high)
-    stream = reader(tables, topic, startingOffsets="earliest")
-    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    low, _, stream, end = read_from_the_second_queue(tables, topic)
     tables.cluster.admin.create_topic(topic, queues=1)
     tables.cluster.client.send_batch(topic, [b"3"], queue=low)
     for again in (stream, reader(tables, topic)):
