@@ -90,9 +90,15 @@ types-pyright: install
 test: install ## Run the fast tests (TESTS=tests).
 	$(call tests-on-all-cores,-m 'not slow and not spark' --durations=10 $(TESTS))
 
+# The files that have such tests, as collecting all takes each worker half a minute.
+SLOW_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | grep -vE '^tests/(interop|crash|pipeline)/')
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 --ignore=tests/interop --ignore=tests/crash)
+	$(call tests-on-all-cores,-m 'slow and not spark and not long' --durations=10 $(SLOW_TESTS))
+
+.PHONY: test-slow-full
+test-slow-full: install ## The same, with very many bad requests of each code.
+	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 $(SLOW_TESTS))
 
 .PHONY: test-pythons
 test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.14 (PYTHONS=...), that are installed here.

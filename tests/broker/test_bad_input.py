@@ -152,10 +152,11 @@ def try_code(folder: Path, code: int, examples: int) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_bad_requests_of_every_code_are_answered(tmp_path: Path, code: int) -> None:
-    try_code(tmp_path, code, 60)
+    try_code(tmp_path, code, 30)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("code", CODES)
 def test_very_many_bad_requests_of_every_code_are_answered(tmp_path: Path, code: int) -> None:
     try_code(tmp_path, code, MANY)

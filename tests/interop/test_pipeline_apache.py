@@ -47,7 +47,7 @@ SIGNING = replace(SETTINGS, access_key=USER, secret_key=SECRET)
 NAMES = ("body", "tag", "properties", "topic", "broker", "queue_id", "queue_offset")
 
 
-@pytest.fixture(scope="module", params=["open", "guarded"])
+@pytest.fixture(scope="module", params=["open", pytest.param("guarded", marks=pytest.mark.long)])
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Cluster]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.message_store import MessageStore
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 HELD = 3
 """The number of the plain queue all of whose messages are expired."""
@@ -57,7 +57,7 @@ def put(root: Path, numbers: list[int], filling: int = 0) -> None:
             store.commit()
 
 
-@pytest.mark.parametrize("by", ["expiry", pytest.param("rebuild", marks=pytest.mark.long)])
+@pytest.mark.parametrize("by", ["expiry", "rebuild"])
 def test_a_queue_whose_messages_are_all_gone_goes_on_with_apache_where_it_was(
     tmp_path: Path, by: str
 ) -> None:

@@ -14,10 +14,10 @@ from tests.interop.store_sessions import open_store, write_and_close
 
 from cometmq.store.errors import StoreFormatError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
-@pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize("is_killed", [False, True])
 def test_no_start_takes_its_older_files_for_all_there_is(tmp_path: Path, is_killed: bool) -> None:
     root = tmp_path / "store"
     known = write_and_close(root, 0, 50, before_ms=60_000)

@@ -334,6 +334,7 @@ def test_a_new_checkpoint_does_not_begin_in_the_middle_of_a_topic_that_was_made_
     assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 100 + count)]
 
 
+@pytest.mark.slow
 def test_a_new_checkpoint_goes_on_in_each_queue_of_a_topic_that_was_made_anew_before(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -350,6 +351,7 @@ def test_a_new_checkpoint_goes_on_in_each_queue_of_a_topic_that_was_made_anew_be
     assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 118)]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_comes_back_does_not_read_again_what_another_read_of_a_topic_made_anew(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -367,6 +369,7 @@ def test_a_checkpoint_that_comes_back_does_not_read_again_what_another_read_of_a
     assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 104)]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_comes_back_does_not_read_what_another_read_of_queues_that_are_new_to_it(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -388,6 +391,7 @@ def test_a_checkpoint_that_comes_back_does_not_read_what_another_read_of_queues_
     assert bodies(tables, tmp_path / "to") == [*numbers(0, 8), *numbers(100, 102)]
 
 
+@pytest.mark.slow
 def test_a_new_checkpoint_knows_what_the_archive_has_of_a_queue_that_is_hidden_at_the_moment(
     tables: Tables, tmp_path: Path
 ) -> None:

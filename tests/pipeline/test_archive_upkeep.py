@@ -220,7 +220,8 @@ def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
     assert archived.bodies == numbers(0, 10)
 
 
-@pytest.mark.parametrize("first_lost", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first_lost", [1, 0])
 def test_an_archive_that_lacks_what_its_checkpoint_says_is_done_is_refused(
     tables: Tables, tmp_path: Path, first_lost: int
 ) -> None:
@@ -350,7 +351,8 @@ def merge_behind(monkeypatch: pytest.MonkeyPatch, archived: Archived, call: str)
     monkeypatch.setattr(archive_files, "read_files", reading)
 
 
-@pytest.mark.parametrize("more", [{}, pytest.param({"rate": 4}, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [{}, {"rate": 4}])
 def test_a_replay_goes_on_with_a_batch_that_is_merged_before_it_is_sent(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
@@ -378,7 +380,8 @@ def _without_the_last_batch(archived: Archived, path: Path) -> str:
     return f"archive:{path}"
 
 
-@pytest.mark.parametrize("differing", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("differing", [False, True])
 def test_a_comparison_begins_again_where_batches_are_merged_while_it_reads_them(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, differing: bool, tmp_path: Path
 ) -> None:
@@ -394,6 +397,7 @@ def test_a_comparison_begins_again_where_batches_are_merged_while_it_reads_them(
     assert report.offsets == {"compacted": {"broker-a": {"0": [0, 15], "1": [0, 15]}}}
 
 
+@pytest.mark.slow
 def test_a_comparison_begins_again_where_batches_are_merged_before_it_looks_closely(
     archived: Archived, tmp_path: Path
 ) -> None:
@@ -860,6 +864,7 @@ def test_another_checkpoint_that_adopts_an_archive_numbers_its_batches_behind(
     assert archived.bodies == numbers(0, 20)
 
 
+@pytest.mark.slow
 def test_checkpoints_that_take_turns_in_an_archive_put_no_message_there_twice(
     tables: Tables, tmp_path: Path
 ) -> None:

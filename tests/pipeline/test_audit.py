@@ -205,6 +205,7 @@ def test_a_sample_of_checksums_is_told_as_one(spark: SparkSession, tmp_path: Pat
     assert judged(spark, tmp_path, check="log")["findings"] == 101
 
 
+@pytest.mark.slow
 def test_records_whose_entries_a_checkpoint_knows_must_have_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -242,6 +243,7 @@ def test_entries_that_a_broker_may_write_later_are_missing_only_once_it_has_stop
     assert set(found["kinds"]) == (set() if is_open else {"missing entry"})
 
 
+@pytest.mark.slow
 def test_an_open_store_lacks_entries_that_its_checkpoint_knows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -295,6 +297,7 @@ def test_entries_that_were_lost_are_none_of_a_topic_that_was_made_anew(
     assert judged(spark, tmp_path, check="queues")["kinds"] == {"missing entry": 3}
 
 
+@pytest.mark.slow
 def test_a_topic_that_has_lost_all_its_queues_lacks_entries_unless_its_deletion_is_noted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -332,6 +335,7 @@ def test_an_empty_first_file_of_the_log_is_no_expired_one(
         judged(spark, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_byte_that_only_a_sealed_block_covers_is_a_finding_unless_others_may_have_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:

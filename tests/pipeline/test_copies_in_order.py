@@ -46,6 +46,7 @@ def written_with(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return told
 
 
+@pytest.mark.slow
 def test_copies_are_written_in_order(
     tables: Tables, tmp_path: Path, written_with: list[dict[str, Any]]
 ) -> None:

@@ -96,6 +96,7 @@ def test_what_is_left_of_an_earlier_compaction_stays(tables: Tables, tmp_path: P
     assert dry(tables, tmp_path, archive_compact, settings)["batches_merged"] == 2
 
 
+@pytest.mark.slow
 def test_notes_of_an_earlier_version_stay_as_they_are(tables: Tables, tmp_path: Path) -> None:
     archived(tables, "dry-noted", tmp_path / "archive")
     settings = ReplaySettings(

@@ -480,6 +480,7 @@ def survey_is(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, survey: Survey)
     monkeypatch.setattr(looking, "_surveyed", surveyed)
 
 
+@pytest.mark.slow
 def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,6 +504,7 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
     assert [each.count() for each in frames] == [8, 8, 3]
 
 
+@pytest.mark.slow
 def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: Tables) -> None:
     """Such as a group of a topic that was deleted and recreated."""
     tables.fill("made-shorter", 4)
@@ -513,6 +515,7 @@ def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: 
     assert found == [(second.id, 1, 0), (first.id, 0, 5)]
 
 
+@pytest.mark.slow
 def test_what_expired_and_what_came_since_waits_for_nobody(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,6 +546,7 @@ def test_since_takes_its_own_millisecond_and_until_does_not(tables: Tables) -> N
         assert measured(tables, topic="between", **given)["rows"] == count
 
 
+@pytest.mark.slow
 def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:
     before = names_in(tables.spark)
     found = measured(tables, trace_topic="RMQ_SYS_TRACE_TOPIC")
@@ -568,6 +572,7 @@ def test_traces_say_how_long_it_took_until_a_message_was_consumed(tables: Tables
     assert acknowledged["max_ms"] >= delivered["max_ms"] >= 0
 
 
+@pytest.mark.slow
 def test_a_report_is_a_page_that_needs_nothing_else(tables: Tables, tmp_path: Path) -> None:
     tables.fill("seen", 20)
     tables.cluster.admin.create_group("looking")

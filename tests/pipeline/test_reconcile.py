@@ -108,6 +108,7 @@ def test_what_is_missing_extra_and_changed_is_told_apart(
     assert not to.endswith("changed")
 
 
+@pytest.mark.slow
 def test_spark_keeps_nothing_of_what_was_compared(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:
@@ -218,6 +219,7 @@ def test_a_topic_that_a_side_has_not_is_no_lost_archive_and_two_such_are_not_the
         look(ReconcileSettings(left=place(tables, topic), right=place(tables, "nope")))
 
 
+@pytest.mark.slow
 def test_a_place_that_is_compared_with_itself_is_warned_of(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:

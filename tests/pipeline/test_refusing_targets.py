@@ -49,6 +49,7 @@ def transformed(
     return run
 
 
+@pytest.mark.slow
 def test_a_read_only_target_is_a_failure_also_of_the_first_batch_and_the_job_goes_on(
     tables: Tables, transformed: Callable[..., Result]
 ) -> None:

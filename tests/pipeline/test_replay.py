@@ -227,6 +227,7 @@ def archived_at_once(tables: Tables, tmp_path: Path) -> str:
     return to
 
 
+@pytest.mark.slow
 def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once: str) -> None:
     settings = replaying(tables, archived_at_once, to_topic="replayed-slowly", rate=20)
     report = replay(tables.spark, settings)
@@ -244,6 +245,7 @@ def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once
     assert sorted(body for bodies in queues.values() for body in bodies) == list(range(60))
 
 
+@pytest.mark.slow
 def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
     tables: Tables, archived_at_once: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,7 +318,8 @@ def test_how_fast_a_replay_goes_is_said_once(more: dict[str, Any], said: str) ->
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("rate", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 1000))])
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0, 7, 1000])
 def test_a_replay_that_was_stopped_inside_a_batch_goes_on_there_at_any_rate(
     tables: Tables, archived_at_once: str, tmp_path: Path, rate: int
 ) -> None:
@@ -371,6 +374,7 @@ def test_a_replay_into_its_own_source_is_refused(
         replay(tables.spark, replaying(tables, archived, to_topic=topic))
 
 
+@pytest.mark.slow
 def test_a_topic_that_an_archive_knows_nothing_of_is_refused(
     tables: Tables, archived: str, tmp_path: Path
 ) -> None:

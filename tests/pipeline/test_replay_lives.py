@@ -70,7 +70,8 @@ def replayed(tables: Tables, place: str, run: Run | None = None, **more: Any) ->
     return replay(tables.spark, settings, run)
 
 
-@pytest.mark.parametrize("rate", [0, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0, 10])
 def test_both_lives_of_a_topic_are_replayed_each_message_once(
     tables: Tables, topic: str, tmp_path: Path, rate: int
 ) -> None:
@@ -197,7 +198,8 @@ def test_what_an_earlier_version_sent_of_a_life_that_expired_hides_nothing_of_th
     assert tables.bodies(topic) == [*numbers(0, 10), *numbers(100, 112)]
 
 
-@pytest.mark.parametrize("others", [0, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("others", [0, 30])
 def test_notes_of_a_topic_that_was_made_anew_are_not_gone_by(
     tables: Tables, topic: str, tmp_path: Path, others: int
 ) -> None:

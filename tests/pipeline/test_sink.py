@@ -140,6 +140,7 @@ def test_rows_that_are_written_again_with_the_same_key_are_stored_once(tables: T
     assert len(tables.bodies("once")) == 100
 
 
+@pytest.mark.slow
 def test_a_write_in_foreach_batch_knows_a_repeated_batch_by_its_sink_id(
     tables: Tables, tmp_path: Path
 ) -> None:

@@ -215,9 +215,8 @@ def test_no_batch_begins_once_a_job_shall_end() -> None:
         run.begin_batch()
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_group_lets_the_batch_end_and_the_job_goes_on(
     rocketmq_session: Cluster, tmp_path: Path, number: int
 ) -> None:
@@ -427,9 +426,8 @@ def test_a_signal_while_nobody_answers_ends_a_job_with_a_report(
     assert not (tmp_path / "archive").exists()
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_java_starts_leaves_no_java_and_no_words_of_it(
     tmp_path: Path, number: int
 ) -> None:

@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 KEPT = "topic, broker, queue_id, queue_offset"
 
 
+@pytest.mark.slow
 def test_a_second_run_on_the_checkpoint_or_folder_of_another_is_refused(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -66,16 +67,8 @@ def test_a_second_run_on_the_checkpoint_or_folder_of_another_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "job",
-    [
-        "archive",
-        *(
-            pytest.param(job, marks=pytest.mark.slow)
-            for job in ("mirror", "transform", "aggregate")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["archive", "mirror", "transform", "aggregate"])
 def test_messages_in_queues_that_the_topic_no_longer_has_are_told_until_they_are_read(
     tables: Tables, tmp_path: Path, job: str
 ) -> None:

@@ -310,7 +310,8 @@ def test_a_topic_made_anew_is_sent_by_sql_that_says_the_time_since_then_alone(
     assert tables.bodies("transformed-anew-out") == [*numbers(0, 4), *numbers(10, 16)]
 
 
-@pytest.mark.parametrize("lost", [(), pytest.param(("offsets", "commits"), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [(), ("offsets", "commits")])
 def test_a_batch_of_a_topic_made_anew_that_sent_nothing_is_sent_when_it_is_repeated(
     tables: Tables, tmp_path: Path, lost: tuple[str, ...]
 ) -> None:
@@ -329,6 +330,7 @@ def test_a_batch_of_a_topic_made_anew_that_sent_nothing_is_sent_when_it_is_repea
     assert tables.bodies(f"{topic}-out") == [*numbers(0, 4), *numbers(10, 16)]
 
 
+@pytest.mark.slow
 def test_behind_a_topic_made_anew_sql_goes_on_with_the_time_alone(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -350,6 +352,7 @@ def test_behind_a_topic_made_anew_sql_goes_on_with_the_time_alone(
     assert tables.bodies("behind-anew-out") == [*numbers(0, 4), *numbers(20, 24)]
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_in_front_of_its_batches_notes_no_time(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -449,6 +452,7 @@ def test_a_batch_that_spark_need_not_read_is_in_the_report(tables: Tables, tmp_p
     assert transform(tables.spark, settings).batches == []
 
 
+@pytest.mark.slow
 def test_what_ends_the_users_own_sql_or_function_is_told_in_a_line_with_its_place(
     tables: Tables, functions: str, tmp_path: Path
 ) -> None:

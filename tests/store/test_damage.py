@@ -160,13 +160,18 @@ class Outcome:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "record-crc"])
-def stopped(request: pytest.FixtureRequest) -> Image:
-    return make(replace(CONFIG, record_crc=request.param), clean=True)
+def config(request: pytest.FixtureRequest) -> StoreConfig:
+    return replace(CONFIG, record_crc=request.param)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "record-crc"])
-def killed(request: pytest.FixtureRequest) -> Image:
-    return make(replace(CONFIG, record_crc=request.param), clean=False)
+@pytest.fixture(scope="module")
+def stopped(config: StoreConfig) -> Image:
+    return make(config, clean=True)
+
+
+@pytest.fixture(scope="module")
+def killed(config: StoreConfig) -> Image:
+    return make(config, clean=False)
 
 
 def without_note(image: Image) -> Image:

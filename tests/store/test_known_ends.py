@@ -259,7 +259,11 @@ def with_expired_messages(segments: int) -> tuple[SimulatedFileSystem, dict[str,
     return disk, {**wanted}
 
 
-@pytest.mark.parametrize("lost", [(), ("T",), tuple(QUEUES)], ids=["none lost", "one", "many"])
+@pytest.mark.parametrize(
+    "lost",
+    [(), pytest.param(("T",), marks=pytest.mark.slow), tuple(QUEUES)],
+    ids=["none lost", "one", "many"],
+)
 @pytest.mark.parametrize("segments", [1, 2])
 @pytest.mark.parametrize("is_power_cut", [False, True], ids=["kill", "power cut"])
 def test_a_rebuild_that_is_cut_off_never_lets_an_offset_be_given_out_twice(

@@ -160,6 +160,7 @@ def test_scopes_are_what_they_say(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_each_worker_of_xdist_has_clusters_of_its_own(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, "-n", "2", test_parallel=SIDE_BY_SIDE)
     assert "6 passed" in done.stdout, done.stdout + done.stderr
