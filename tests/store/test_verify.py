@@ -31,14 +31,14 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 
 from cometmq.proto.message import StoredMessage
-from cometmq.store.checking import gone_meanwhile, queue_check
+from cometmq.store.checking import gone_meanwhile, index_structure, queue_check
 from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
 from cometmq.store.checking.verify import verify
 from cometmq.store.config import StoreConfig
 from cometmq.store.deletions import Deletions
 from cometmq.store.disk.filesystem import FileSystem, RealFileSystem
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.index.index_format import HEADER_SIZE, ITEM_SIZE, IndexHeader
+from cometmq.store.index.index_format import HEADER_SIZE, ITEM_SIZE, SLOT_SIZE, IndexHeader
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.findings import Finding, Kind, Report
 from cometmq.store.looking.inspection import inspect
@@ -524,6 +524,28 @@ def test_missing_entries_beyond_those_that_are_remembered_are_counted_in_a_note(
         "T queue 0 has 13 more entries that are missing or wrong, behind the first 7: these alone"
         " are counted as such"
     ) in report.notes
+
+
+def test_slots_and_items_beyond_those_that_are_named_are_counted_in_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = small_store()
+    path, *_ = sorted(contents(disk, f"{ROOT}/index"))
+    items_at = HEADER_SIZE + SMALL.index_slots * SLOT_SIZE
+    for item in range(1, 6):
+        overwrite(disk, path, items_at + item * ITEM_SIZE + 16, b"\0\0\0\x7f")
+    overwrite(disk, path, HEADER_SIZE, b"\0\0\0\x7f" * SMALL.index_slots)
+    assert "more" not in str(verified(disk).notes)
+    monkeypatch.setattr(index_structure, "FINDINGS_MAX", 3)
+    report = verified(disk)
+    assert report.counts[Kind.INDEX_CHAIN] == 6
+    assert [note for note in report.notes if "more" in note] == [
+        f"{path} has {more} more {what}, behind the first 3: these alone are counted as findings"
+        for more, what in (
+            (2, "items that lead on to wrong ones"),
+            (SMALL.index_slots - 3, "slots that lead to wrong items"),
+        )
+    ]
 
 
 def test_of_a_topic_that_apache_made_again_no_missing_entry_is_told_however_many_there_were(

@@ -371,6 +371,7 @@ class IndexCheck:
                 file,
                 self._items,
                 settled if is_last else file.header.next_item,
+                self._report.notes,
                 is_hot=not self._is_closed and number >= last - 1,
             ):
                 self._report.add(finding)

@@ -24,17 +24,28 @@ FINDINGS_MAX: Final = 10_000
 
 
 def check_structure(
-    filesystem: FileSystem, file: IndexedFile, items: IndexItems, items_end: int, *, is_hot: bool
+    filesystem: FileSystem,
+    file: IndexedFile,
+    items: IndexItems,
+    items_end: int,
+    notes: list[str],
+    *,
+    is_hot: bool,
 ) -> Iterator[Finding]:
     """Yield what is wrong with the items up to a number, and with what is derived from them.
 
-    `is_hot` leaves out what an index that was not closed may lack.
+    Notes say how many more there are. `is_hot` leaves out what an index that was not closed may
+    lack.
     """
     shape = items.shape
     newest = np.zeros(shape.slots, np.int32)
+    count = 0
     for first, chunk in items.chunks(file, items_end):
         expected = _chain(newest, chunk, first)
-        for at in np.flatnonzero(chunk.previous != expected)[:FINDINGS_MAX]:
+        wrong = np.flatnonzero(chunk.previous != expected)
+        named = wrong[: max(0, FINDINGS_MAX - count)]
+        count += len(wrong)
+        for at in named:
             yield Finding(
                 kind=Kind.INDEX_CHAIN,
                 path=file.path,
@@ -44,8 +55,9 @@ def check_structure(
                 physical_offset=int(chunk.offsets[at]),
             )
     items.close()
+    _note_more(file, "items that lead on to wrong ones", count, notes)
     if not is_hot:
-        yield from _check_slots(filesystem, file, items, newest)
+        yield from _check_slots(filesystem, file, items, newest, notes)
         yield from _check_header(file, int(np.count_nonzero(newest)))
 
 
@@ -66,8 +78,20 @@ def _chain(newest: npt.NDArray[np.int32], items: Items, first: int) -> npt.NDArr
     return expected
 
 
+def _note_more(file: IndexedFile, what: str, count: int, notes: list[str]) -> None:
+    if (more := count - FINDINGS_MAX) > 0:
+        notes.append(
+            f"{file.path} has {more} more {what}, behind the first {FINDINGS_MAX}: these alone are"
+            " counted as findings"
+        )
+
+
 def _check_slots(
-    filesystem: FileSystem, file: IndexedFile, items: IndexItems, newest: npt.NDArray[np.int32]
+    filesystem: FileSystem,
+    file: IndexedFile,
+    items: IndexItems,
+    newest: npt.NDArray[np.int32],
+    notes: list[str],
 ) -> Iterator[Finding]:
     shape = items.shape
     with closing(filesystem.open(file.path, read_only=True)) as opened:
@@ -77,7 +101,9 @@ def _check_slots(
     if not data:
         return  # A file that was created and never written.
     stored = np.frombuffer(data.ljust(shape.slots * SLOT_SIZE, b"\0"), ">i4")
-    for slot in np.flatnonzero(stored != newest)[:FINDINGS_MAX]:
+    wrong = np.flatnonzero(stored != newest)
+    _note_more(file, "slots that lead to wrong items", len(wrong), notes)
+    for slot in wrong[:FINDINGS_MAX]:
         yield Finding(
             kind=Kind.INDEX_CHAIN,
             path=file.path,
