@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options", bound="DataclassInstance")
 
+Verbatim = str
+"""The type of a text whose spaces count, as in the name of a file."""
+
 _SIZE = re.compile(r"([0-9]{1,15}) ?(|[kmg])(|i?b)", re.ASCII | re.IGNORECASE)
 _DIGITS_MAX: Final = 15
 _OF_A_TABLE: Final = "provider"
@@ -106,4 +109,5 @@ _READERS: Final[dict[str, Callable[[str, str], object]]] = {
     "float": _read_float,
     "int": _read_int,
     "str": lambda _, text: text.strip(),
+    "Verbatim": lambda _, text: text,
 }

@@ -12,6 +12,12 @@ def test_options_are_told_apart_without_regard_to_case() -> None:
     assert found.topics == ("a", "b")
 
 
+def test_spaces_around_an_option_do_not_count_except_in_the_name_of_a_folder() -> None:
+    """`/s ` may be there beside `/s`, which would be read instead."""
+    found = store_options({"path": "/s ", "topic": " a ", "splitBytes": " 16m "})
+    assert found == StoreOptions(path="/s ", split_bytes=16 << 20, topic="a")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

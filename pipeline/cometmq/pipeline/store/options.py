@@ -11,6 +11,8 @@ from cometmq.pipeline.option_reading import listed, parse_options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cometmq.pipeline.option_reading import Verbatim
+
 RECORDS: Final = "records"
 QUEUES: Final = "queues"
 INDEX: Final = "index"
@@ -25,7 +27,7 @@ _SPLIT_SIZE_MIN: Final = 4096
 class StoreOptions:
     """What is read of a store, and how."""
 
-    path: str = ""
+    path: Verbatim = ""
     """The folder of the store, or its URI; the same as `load(path)`. Required."""
     view: str = RECORDS
     """`records`: a row for each message of the log. `queues`: for each entry of the ConsumeQueues.
