@@ -81,6 +81,7 @@ def test_what_readers_of_an_archive_would_read_too_is_found(tmp_path: Path) -> N
         ("s3x://a/b", 'No FileSystem for scheme "s3x"'),
         ("s3a://a/b", "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
         ("a:b", "Relative path in absolute URI: a:b"),
+        ("file://host/a", "Wrong FS: file://host/a, expected: file:///"),
         ("", "Can not create a Path from an empty string"),
     ],
 )
@@ -90,6 +91,19 @@ def test_a_folder_where_spark_has_no_files_is_a_mistake(
     with pytest.raises(OptionError) as caught:
         Folder(spark, path)
     assert str(caught.value) == f"path: {path}: {said}"
+
+
+@pytest.mark.spark
+def test_a_relative_path_is_where_spark_has_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook may change Python's working directory after the session's start."""
+    there = Path.cwd()
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "a b", "./a:b"):
+        folder = Folder(spark, path)
+        assert folder.local_path == str(there / path)
+        assert not folder.exists("not there")
 
 
 @pytest.mark.spark

@@ -265,6 +265,14 @@ def test_a_dry_run_is_not_refused_before_it_either(
     assert done.exit_code == 0, done.output
 
 
+def test_a_name_that_is_too_long_is_a_mistake(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OptionError, match=r"/a+: nothing can be written there \(File name too long"),
+        held(Run(), "aggregate", (Plain(tmp_path / ("a" * 256)), BATCHES)),
+    ):
+        pytest.fail("it has it")
+
+
 def test_where_nothing_can_be_written_says_so_with_what_to_do() -> None:
     """Even root, who may do everything, can put no file into the kernel's own folders."""
     said = r"^path: /proc/x: nothing can be written there \(.+\); choose another folder$"

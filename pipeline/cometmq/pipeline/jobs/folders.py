@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.connecting import jvm_of
@@ -26,10 +26,10 @@ STAGING: Final = "_staging"
 _BATCH: Final = "batch="
 _NO_PATH: Final = re.compile(
     r"No FileSystem for scheme .+|Class \S+ not found"
-    r"|(?<=URISyntaxException: ).+|.+ an empty string"
+    r"|(?<=URISyntaxException: ).+|.+ an empty string|Wrong FS: .+"
 )
-"""Hadoop's errors for an unknown scheme, one whose JAR is missing, or an invalid path; but not for
-a host that is down, as it may be up soon."""
+"""Hadoop's errors for an unknown scheme, one whose JAR is missing, a host where a scheme has none,
+or an invalid path; but not for a host that is down, as it may be up soon."""
 _NOT_REACHED: Final = re.compile(
     r"\b(?:Connect|UnknownHost|NoRouteToHost|SocketTimeout|ConnectTimeout)Exception\b"
 )
@@ -102,13 +102,15 @@ class Folder:
         self._io = jvm.org.apache.commons.io.IOUtils  # Spark brings it.
         self._conf = spark.sparkContext._jsc.hadoopConfiguration()  # As above.
         self.path = path
-        self._system = self._filesystem()
+        self._system, self._whole_path = self._placed()
 
-    def _filesystem(self) -> Any:
-        """Return its file system; raise `OptionError` if Spark does not have it."""
+    def _placed(self) -> tuple[Any, Any]:
+        """Return its file system and its whole path; `OptionError` if Spark does not have them."""
         try:
             with _told(self.path):
-                return self._path_class(self.path).getFileSystem(self._conf)
+                path = self._path_class(self.of())
+                system = path.getFileSystem(self._conf)
+                return system, system.makeQualified(path)
         except PipelineError as error:
             if (why := _NO_PATH.search(str(error.__cause__))) is None:
                 raise
@@ -116,24 +118,23 @@ class Folder:
 
     @property
     def local_path(self) -> str | None:
-        """Its local path; `None` if it is on another file system."""
+        """Its local path, whatever became of Python's working directory since Java was started.
+
+        `None` if it is on another file system.
+        """
         if self._system.getScheme() != "file":
             return None
-        path: str = self._path_class(self.path).toUri().getPath()
+        path: str = self._whole_path.toUri().getPath()
         return path
 
     def require_writable(self) -> None:
         """Refuse a folder that cannot be written to, as far as that can be told."""
         if (path := self.local_path) is not None:
-            require_folder("path", path)
+            require_folder("path", self.path, Path(path))
 
     def of(self, *names: str) -> str:
         """Return the path of something in it."""
-        return (
-            str(PurePosixPath(self.path, *names))
-            if "://" not in self.path
-            else "/".join((self.path.rstrip("/"), *names))
-        )
+        return "/".join((self.path.rstrip("/"), *names)) or self.path
 
     def exists(self, *names: str) -> bool:
         """Whether something exists in it."""

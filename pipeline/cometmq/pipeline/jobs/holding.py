@@ -106,9 +106,9 @@ def held_if_free(run: Run, job: str, folder: Folder, name: str) -> Generator[boo
 
 @contextmanager
 def _held(run: Run, job: str, said: str, path: Path, name: str) -> Generator[None]:
-    made = [each for each in (path, *path.parents) if not each.exists()]
     file = path / name
     try:
+        made = [each for each in (path, *path.parents) if not each.exists()]
         lock = _locked(run, said, file)
     except OSError as error:
         raise OptionError(

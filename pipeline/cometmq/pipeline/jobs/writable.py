@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
-def require_folder(option: str, path: str) -> None:
-    """Refuse a folder of this machine that could not be made, or not be written to."""
+def require_folder(option: str, path: str, place: Path | None = None) -> None:
+    """Refuse a folder of this machine that could not be made, or not be written to.
+
+    `place` is where it is, if the working directory that `path` begins in is not Python's.
+    """
     with looked_at(option, path):
-        place = Path(path).absolute()
+        place = (place or Path(path)).absolute()
     while not _is_there(place):
         place = place.parent
     if not place.is_dir():
