@@ -19,6 +19,7 @@ from cometmq.pipeline.jobs.reconcile import JOB, ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.report import Outcome, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -117,6 +118,26 @@ def test_spark_keeps_nothing_of_what_was_compared(
     tables.spark.catalog.clearCache()
     assert counts(compared(tables, place(tables, topic), to)) == (3, 0, 0)
     assert keeps_nothing(tables.spark)
+
+
+@pytest.mark.slow
+def test_what_is_found_while_messages_come_may_be_no_difference(tables: Tables, topic: str) -> None:
+    copy = f"{topic}-copy"
+    tables.fill(copy, 39)
+    sides: dict[str, Any] = {"left": place(tables, topic), "right": place(tables, copy)}
+
+    def send_more(news: Mapping[str, Any]) -> None:
+        if "blocks" in news:
+            tables.fill(topic, 1, first=41)
+
+    report = reconcile(
+        tables.spark, ReconcileSettings(**sides, level="count"), Run(progress=send_more)
+    )
+    assert (report.outcome, counts(report)) == (Outcome.FINDINGS, (2, 0, 0))
+    said = "messages came, expired or were deleted on the left while this ran, and some of"
+    assert report.details["meanwhile"].startswith(said)
+    again = reconcile(tables.spark, ReconcileSettings(**sides, level="count"))
+    assert (counts(again), "meanwhile" in again.details) == ((2, 0, 0), False)
 
 
 @pytest.mark.slow

@@ -180,6 +180,7 @@ class _Reconciling:
         self.until = until
         """At its end, Spark drops the tables that it caches for repeated use."""
         self.sides = Sides(spark, settings, report)
+        self._there = self.sides.there_now()
 
     def refuse_nothing(self) -> None:
         """Raise if nothing was compared, instead of reporting no findings."""
@@ -270,6 +271,19 @@ class _Reconciling:
             settings.results.write(found)
         report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
         run.tell(**{name: report.details[name] for name in ("missing", "extra", "changed")})
+        if kinds:
+            self._tell_of_news(run)
+
+    def _tell_of_news(self, run: Run) -> None:
+        """Warn if messages came or went meanwhile: the sides are read one after the other."""
+        now = self.sides.there_now()
+        if moved := [side for side in SIDES if now[side] != self._there[side]]:
+            self.report.details["meanwhile"] = (
+                f"messages came, expired or were deleted on the {' and the '.join(moved)} while"
+                " this ran, and some of the differences may be no more than that: compare again, at"
+                " best while nothing comes"
+            )
+            run.tell(warning=self.report.details["meanwhile"])
 
 
 def _sums(side: str) -> list[Column]:

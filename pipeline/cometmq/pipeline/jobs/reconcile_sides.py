@@ -18,8 +18,9 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import knows_topic, read_archive
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE, TOPIC
-from cometmq.pipeline.jobs.tables import store_table, stored_between, topic_table
+from cometmq.pipeline.jobs.tables import store_table, stored_between, there, topic_table
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
+from cometmq.pipeline.store.splits import look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,6 +150,19 @@ class Sides:
             return store_table(self._spark, place.path, ", ".join(columns), place.topic)
         frame = read_archive(self._spark, place.path).select(*columns)
         return frame.where(frame["topic"] == place.topic) if place.topic else frame
+
+    def there_now(self) -> dict[str, object]:
+        """Return for each side from where to where it has messages; nothing for an archive."""
+        return {side: self._ends(side) for side in SIDES}
+
+    def _ends(self, side: str) -> object:
+        place = self.places[side]
+        if place.kind == TOPIC:
+            return there(self._settings.where(side), place.topic).queues
+        if place.kind == STORE:
+            log = look(place.path)
+            return log.first, log.end
+        return None
 
     def refuse_nothing(self, rows: Mapping[str, int]) -> None:
         """Refuse a side without the topic that is compared, and two sides without any message.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from cometmq.pipeline.cluster import Survey
+
 SINCE: Final = "Only messages stored at or after this time: ms, or ISO 8601."
 UNTIL: Final = "Only messages stored before this time."
 _SIGNS: Final = {"since": ">=", "until": "<"}
@@ -32,16 +34,18 @@ def topic_table(
 
 def require_topics(where: Mapping[str, str], topic: str, said_by: str = "topic") -> None:
     """Refuse topics that do not exist; for `Job.look`. `said_by` is the setting that names them."""
-    options = read_options({**where, "topic": topic})
-    found = bounds.survey(options.cluster(), options, whole=True)
-    bounds.require_topics(found, options, said_by)
+    bounds.require_topics(there(where, topic), read_options({**where, "topic": topic}), said_by)
 
 
 def has_topics(where: Mapping[str, str], topic: str) -> bool:
     """Whether topics exist; for jobs that can say more about missing ones."""
+    return there(where, topic).topics.issuperset(read_options({**where, "topic": topic}).topics)
+
+
+def there(where: Mapping[str, str], topic: str) -> Survey:
+    """Return what brokers have of topics."""
     options = read_options({**where, "topic": topic})
-    found = bounds.survey(options.cluster(), options, whole=True)
-    return found.topics.issuperset(options.topics)
+    return bounds.survey(options.cluster(), options, whole=True)
 
 
 def taking_conditions(spark: SparkSession) -> dict[str, str]:
