@@ -537,8 +537,10 @@ def test_a_checkpoint_that_another_job_began_is_refused(
     sql = f"SELECT {KEPT}, store_time, body FROM messages"
     said = "was begun by mirror, so what that has read would count as read by {}"
     run = Run(dry_run=dry_run)
-    with pytest.raises(OptionError, match=said.format("aggregate")):
-        aggregate(tables.spark, AggregateSettings(**given, to_topic="sums-of-claimed"), run)
+    summing = AggregateSettings(**given, to_topic="sums-of-claimed")
+    for each in (summing, replace(summing, to_topic="", to=str(tmp_path / "sums"))):
+        with pytest.raises(OptionError, match=said.format("aggregate")):
+            aggregate(tables.spark, each, run)
     with pytest.raises(OptionError, match=said.format("archive")):
         archive(tables.spark, ArchiveSettings(**given, to=str(tmp_path / "archive")), run)
     with pytest.raises(OptionError, match=said.format("transform")):

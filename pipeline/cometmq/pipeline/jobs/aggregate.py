@@ -49,6 +49,7 @@ from cometmq.pipeline.jobs.streams import (
     next_batch,
     query_id,
     read_stream,
+    refuse_others,
     run_batches,
     would_read,
 )
@@ -74,6 +75,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     checkpoint = Folder(spark, settings.checkpoint)
     with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         frame = _results(counted(read_stream(spark, settings), settings), settings)
+        refuse_others(checkpoint, report)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
         check_checkpoint(checkpoint, run, report)
         _check_plan(checkpoint, settings, dry_run=run.dry_run)
