@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -288,3 +289,17 @@ def test_a_damaged_entry_that_leads_behind_the_log_is_no_witness(tmp_path: Path)
     store = MessageStore.open(str(root), CONFIG, now_ms=1, threads=False)
     assert store.max_offset(topic, 0) == 1
     assert store.close(1)
+
+
+def test_a_single_entry_that_leads_to_the_very_next_byte_is_a_witness(tmp_path: Path) -> None:
+    """The last file of the log had one message, and is missing, and no checkpoint says so."""
+    root, disk = unpack("clean", tmp_path), RealFileSystem()
+    (root / "checkpoint").unlink()
+    last = max((root / "commitlog").iterdir())
+    last.unlink()
+    for path in (root / "consumequeue").glob("*/*/*"):
+        for at, (physical_offset, _, _) in enumerate(struct.iter_unpack(">qiq", path.read_bytes())):
+            if physical_offset > int(last.name):
+                overwrite(disk, str(path), at * 20, bytes(20))
+    with pytest.raises(CorruptionError, match="restore the missing files"):
+        MessageStore.open(str(root), CONFIG, now_ms=1, threads=False)
