@@ -206,7 +206,6 @@ class TransactionTable:
                 del self.resumed[next(iter(self.resumed))]
         if immune_ms:
             opened.due_ms = min(born_timestamp, opened.since_ms) + immune_ms
-        if immune_ms and not opened.checks:
             self.immune_until(opened)
         self.stand(opened)
 
