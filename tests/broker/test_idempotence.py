@@ -348,6 +348,15 @@ def test_a_turn_that_is_refused_leaves_nothing_behind(broker: Once) -> None:
     assert broker.bodies() == [b"paid"]
 
 
+def test_a_turn_that_is_refused_takes_nothing_along_that_was_sent_before(broker: Once) -> None:
+    broker.send(once(1))
+    refuse_writes(broker)
+    assert broker.ask(once(2)).code != ResponseCode.SUCCESS
+    allow_writes(broker)
+    broker.send(once(1))
+    assert broker.bodies() == [b"paid"]
+
+
 def test_who_is_forgotten_in_a_turn_that_is_refused_is_forgotten_once() -> None:
     config = replace(config_of(FOLDER), idempotent_messages_max=10)
     broker = Once(SimulatedFileSystem(), config)

@@ -17,6 +17,7 @@ from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +85,21 @@ def test_a_queue_with_entries_of_its_own_behind_a_damaged_one_is_refused(
         opened(name, root)
     assert contents(RealFileSystem(), str(root)) == before
     make_again(name, root)
+    store = opened(name, root)
+    assert next_offset(store) == MESSAGES
+    assert store.close(NOW_MS)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_what_leads_to_no_record_of_the_queue_is_no_entry_of_its_own(
+    name: str, tmp_path: Path
+) -> None:
+    root = unpack(name, tmp_path)
+    path = root / QUEUE / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    physical_offset, size, _ = ENTRY.unpack_from(data, (MESSAGES - 1) * ENTRY_SIZE)
+    ENTRY.pack_into(data, (MESSAGES + 1) * ENTRY_SIZE, physical_offset + 1, size, 0)
+    path.write_bytes(data)
     store = opened(name, root)
     assert next_offset(store) == MESSAGES
     assert store.close(NOW_MS)
