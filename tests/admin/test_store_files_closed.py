@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
-from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
-from tests.store.damaged_stores import SMALL, flip, write_small_store
+from tests.store.damaged_stores import SMALL, flip, open_in, write_small_store
 
 from cometmq.admin.commands.store_commands import store
 from cometmq.store.disk.filesystem import RealFileSystem
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COMMANDS = (
     "stat",
@@ -25,15 +27,6 @@ COMMANDS = (
     "rebuild",
 )
 FIRST_BODY_AT = 31
-
-
-def open_in(folder: Path) -> list[Path]:
-    """Return the files that this process has open there, without the listing's own descriptor."""
-    links = list[Path]()
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            links.append(each.readlink())
-    return [link for link in links if link.is_relative_to(folder)]
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])

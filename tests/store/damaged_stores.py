@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.crash.disk import SimulatedFileSystem
@@ -150,6 +152,15 @@ def content(disk: FileSystem, path: str) -> bytes:
 def contents(disk: FileSystem, folder: str = ROOT) -> dict[str, bytes]:
     """Read all files under a folder."""
     return {path: content(disk, path) for path in files_of(disk, folder)}
+
+
+def open_in(folder: Path) -> list[Path]:
+    """Return the files that this process has open there, without the listing's own descriptor."""
+    links = list[Path]()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(each.readlink())
+    return [link for link in links if link.is_relative_to(folder)]
 
 
 def overwrite(disk: FileSystem, path: str, position: int, data: bytes) -> None:

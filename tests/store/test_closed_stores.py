@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import traceback
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.store.damaged_stores import open_small_store
+from tests.store.damaged_stores import open_in, open_small_store, write_small_store
 from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
@@ -56,6 +57,20 @@ def test_a_second_close_leaves_the_store_to_who_has_opened_it_meanwhile(tmp_path
     assert notes_of(str(tmp_path)) == before
     put(second)
     assert second.close(5)
+
+
+def test_a_closed_store_keeps_no_file_open(tmp_path: Path) -> None:
+    write_small_store(RealFileSystem(), str(tmp_path))
+    gc.collect()
+    gc.disable()
+    try:
+        store = opened(tmp_path)
+        assert store.read("T", 0, 0, 32).record_count
+        assert open_in(tmp_path)
+        assert store.close(2)
+        assert open_in(tmp_path) == []
+    finally:
+        gc.enable()
 
 
 def test_what_is_put_to_a_closed_store_is_refused_and_goes_nowhere(tmp_path: Path) -> None:
