@@ -98,6 +98,23 @@ def test_queues_that_are_damaged_or_gone_are_as_they_were_written() -> None:
     assert verified(disk).is_sound
 
 
+def test_of_an_index_without_any_message_in_the_log_nothing_stays() -> None:
+    disk = SimulatedFileSystem()
+    store = open_small_store(disk)
+    store.put("T", 0, b"no keys", b"", Origin(1, 1, HOST))
+    store.commit()
+    assert store.close(1)
+    other = small_store()
+    path, *_ = files_of(other, f"{ROOT}/index")
+    stray = disk.open(path, create=True)
+    stray.write(content(other, path), 0)
+    stray.close()
+    assert not verified(disk).is_sound
+    rebuilt(disk)
+    assert disk.list(f"{ROOT}/index") == []
+    assert verified(disk).is_sound
+
+
 def test_a_queue_whose_messages_have_expired_keeps_its_offset() -> None:
     disk = small_store()
     with_store = MessageStore.open(
