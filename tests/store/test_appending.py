@@ -303,6 +303,16 @@ def test_a_put_that_could_be_quick_is_refused_like_any_other() -> None:
     assert store.max_offset("T", 0) == 2
 
 
+def test_a_turn_that_is_taken_back_leaves_the_end_of_its_segment_where_it_is() -> None:
+    store = opened()
+    for size in (8000, 6000):
+        put(store, bytes(size))
+        store.commit()
+    for _ in range(2):
+        assert put(store, bytes(4000)).physical_offset == CONFIG.segment_size
+        store.take_back()
+
+
 def test_a_topic_that_was_deleted_begins_anew_for_a_put_that_was_quick() -> None:
     store = opened()
     for _ in range(3):
