@@ -713,9 +713,10 @@ def test_progress_is_where_apache_keeps_it_and_never_passes_what_is_open(shop: S
     assert (find(GROUP, HALF_TOPIC, 0), find(GROUP, OP_TOPIC, 0)) == (4, 0)
     assert shop.open_count == 1
     assert shop.end(halves[4], ROLLBACK) == ResponseCode.SUCCESS
-    shop.restart()
-    find = shop.wired.broker.state.offsets.find
-    assert (find(GROUP, HALF_TOPIC, 0), find(GROUP, OP_TOPIC, 0)) == (10, 10)
+    for _ in range(3):  # A start that finds nothing new goes no further back.
+        shop.restart()
+        find = shop.wired.broker.state.offsets.find
+        assert (find(GROUP, HALF_TOPIC, 0), find(GROUP, OP_TOPIC, 0)) == (10, 10)
 
 
 def test_a_power_cut_that_takes_an_end_takes_its_progress_too() -> None:
