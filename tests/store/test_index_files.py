@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
-from tests.crash.disk import KillAt, Killed, Moment
+from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
 from tests.store import apache_stores
 from tests.store.damaged_stores import (
     ROOT,
@@ -35,8 +35,6 @@ from cometmq.store.upkeep.checkpoint import CheckpointFile, load_checkpoint
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tests.crash.disk import SimulatedFileSystem
 
     from cometmq.store.config import StoreConfig
 
@@ -242,6 +240,22 @@ def test_the_keys_behind_a_damaged_item_of_a_killed_store_are_made_anew(
     assert store.close(1)
     assert load_off(disk, ROOT) is None
     assert verified(disk).is_sound
+
+
+def test_so_is_the_last_one_of_a_key_that_all_messages_have() -> None:
+    disk = SimulatedFileSystem()
+    store = open_small_store(disk, OFTEN)
+    for now_ms in range(BEGUN_MS, BEGUN_MS + 20 * 1500, 1500):
+        store.put("T", 0, b"", b"KEYS\x01all\x02", Origin(now_ms, now_ms, HOST))
+        store.commit()
+        store.run_jobs()
+        store.advance()
+        store.tick(now_ms)
+    disk = disk.kill()
+    path, _, synced = newest_synced_in_part(disk)
+    at = SMALL.index_shape.items_at + len(synced) * ITEM_SIZE
+    overwrite(disk, path, at, bytes(ITEM_SIZE))
+    assert bodies_of_all(open_small_store(disk, OFTEN)) == list(reversed(range(20)))
 
 
 @pytest.mark.parametrize("moment", list(Moment))
