@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,10 +66,15 @@ def batch(
     return b"".join(item(first + number, end, body_size, flag) for number in range(count))
 
 
-def opened(disk: SimulatedFileSystem | None = None, *, with_numpy: bool = True) -> MessageStore:
+def opened(
+    disk: SimulatedFileSystem | None = None,
+    *,
+    with_numpy: bool = True,
+    config: StoreConfig = CONFIG,
+) -> MessageStore:
     """Open a store and send it a message with each of `ENDS`."""
     disk = disk or SimulatedFileSystem()
-    store = MessageStore.open(ROOT, CONFIG, now_ms=1, filesystem=disk, threads=False)
+    store = MessageStore.open(ROOT, config, now_ms=1, filesystem=disk, threads=False)
     for end in ENDS:
         put_split(store, batch(1, end=end))
     store.commit()
@@ -223,6 +229,13 @@ def test_until_numpy_is_loaded_batches_are_put_one_by_one(monkeypatch: pytest.Mo
     assert store.query("T", "00000000", 9, begin_ms=0, end_ms=9, now_ms=7)
     assert put_raw(store, EVEN).queue_offset == len(ENDS) + COUNT_MIN
     assert made == [COUNT_MIN]
+
+
+def test_without_an_index_batches_are_put_one_by_one() -> None:
+    store = opened(with_numpy=False, config=replace(CONFIG, index=False))
+    assert put_raw(store, EVEN).queue_offset == len(ENDS)
+    store.commit()
+    assert store.max_offset("T", 0) == len(ENDS) + COUNT_MIN
 
 
 def test_a_batch_of_a_turn_that_is_taken_back_is_forgotten() -> None:
