@@ -236,9 +236,11 @@ def clone(wired: Wired, peer: WiredPeer, **fields: Any) -> None:
 
 def test_one_group_goes_on_where_another_does(wired: Wired, peer: WiredPeer) -> None:
     kept = wired.broker.state.offsets
+    kept.commit("h", "T", 1, 9)
+    clone(wired, peer, topic="T")
+    assert kept.of("h", "T") == {1: 9}, "the other one had none"
     for topic in ("T", "U", "gone"):
         kept.commit("g", topic, 0, 3)
-    kept.commit("h", "T", 1, 9)
     clone(wired, peer, topic="T")
     assert (kept.of("h", "T"), kept.of("h", "U")) == ({0: 3}, {})
     clone(wired, peer)

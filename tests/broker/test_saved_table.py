@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.broker.clocked import TOPIC, Clocked
+from tests.crash.disk import SimulatedFileSystem
 from tests.store.apache_stores import unpack
 
 from cometmq.broker.saved_table import SavedTable
@@ -61,3 +63,14 @@ def test_one_that_has_no_content_and_no_backup_begins_empty_and_that_is_said(
     assert table.load(dict) == {}
     (message,) = caplog.messages
     assert message.startswith(f"{path} has no content, and there is no good {path}.bak")
+
+
+def test_offsets_that_stay_as_they_are_are_in_each_file_that_is_saved() -> None:
+    broker = Clocked(SimulatedFileSystem())
+    for group, offset in [("first", 5), ("other", 6), ("first", 7)]:
+        broker.wired.broker.state.offsets.commit(group, TOPIC, 0, offset)
+        broker.wired.broker.flush_offsets()
+        broker.wired.close()
+        broker.start(broker.disk)
+    offsets = broker.wired.broker.state.offsets
+    assert [offsets.find(group, TOPIC, 0) for group in ("first", "other")] == [7, 6]
