@@ -460,6 +460,24 @@ def test_a_checkpoint_that_would_be_read_as_results_is_refused(
     assert aggregate(tables.spark, replace(settings, checkpoint=hidden)).rows == 0
 
 
+def test_no_checkpoint_is_begun_among_results(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("copied-into-results", 1)
+    results = tmp_path / "sums"
+    (results / "batch=000000").mkdir(parents=True)
+    copying = MirrorSettings(
+        nameserver=tables.cluster.nameserver,
+        to_nameserver=tables.cluster.nameserver,
+        topic="copied-into-results",
+        prefix="copy-",
+        checkpoint=str(results),
+    )
+    with pytest.raises(OptionError, match="has results of a job"):
+        mirror(tables.spark, copying)
+    assert [each.name for each in results.iterdir() if not each.name.startswith(".")] == [
+        "batch=000000"
+    ]
+
+
 def test_windows_are_files_once_also_when_a_batch_is_repeated(
     tables: Tables, tmp_path: Path
 ) -> None:

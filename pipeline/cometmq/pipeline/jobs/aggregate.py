@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs import aggregations
 from cometmq.pipeline.jobs.aggregate_settings import TIME, AggregateSettings
+from cometmq.pipeline.jobs.checkpoint_owners import refuse_others
 from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
 from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
@@ -49,7 +50,6 @@ from cometmq.pipeline.jobs.streams import (
     next_batch,
     query_id,
     read_stream,
-    refuse_others,
     run_batches,
     would_read,
 )

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.checkpoint_owners import note_job, refuse_others
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
@@ -25,9 +26,7 @@ from cometmq.pipeline.jobs.streams import (
     check_checkpoint,
     counted,
     look_for_topics,
-    note_job,
     read_stream,
-    refuse_others,
     require_cluster,
     run_stream,
     source_options,

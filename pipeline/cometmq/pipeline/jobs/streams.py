@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import DamagedFileError, DataLossError, OptionError, WorkerLateError
 from cometmq.pipeline.filter_check import require_filter
+from cometmq.pipeline.jobs.checkpoint_owners import has_begun, note_job, refuse_others
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
@@ -35,7 +36,7 @@ from cometmq.pipeline.options import EARLIEST, read_options
 from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from cometmq.pipeline.options import ReadOptions, WriteOptions
 
 ONCE: Final = "once"
-_BEGUN_BY: Final = "cometmq-job.json"
-"""The file in a checkpoint that says which job began it."""
 _TRIES: Final = 3
 NO_BODY: Final = "count_if(length(body) = 0)"
 """SQL for the number of empty bodies. Brokers accept empty bodies, so they are copied."""
@@ -139,7 +138,7 @@ def read_stream(
 
     Check them before Spark begins a checkpoint, as it would leave that behind.
     """
-    if not _has_begun(Folder(spark, settings.checkpoint_folder).names(ENDS)):
+    if not has_begun(Folder(spark, settings.checkpoint_folder).names(ENDS)):
         _look_at_start(settings)
     reader = spark.readStream.format("cometmq").options(**source_options(settings), **more)
     if not settings.fail_on_data_loss:
@@ -176,7 +175,7 @@ def look_for_topics(settings: StreamSettings) -> None:
     If the stream may have begun, only check that the cluster is there: the source reports losses.
     """
     checkpoint = local_path(settings.checkpoint_folder)
-    if checkpoint is not None and not _has_begun(_listed(checkpoint / ENDS)):
+    if checkpoint is not None and not has_begun(_listed(checkpoint / ENDS)):
         _look_at_start(settings)
     else:
         require_cluster(read_options(source_options(settings)))
@@ -192,11 +191,6 @@ def tell_of_no_topic(settings: CopySettings, run: Run) -> None:
 def require_cluster(options: ReadOptions | WriteOptions) -> None:
     """Refuse to start if the cluster to read or write is away."""
     options.retried(options.cluster().require)
-
-
-def _has_begun(offsets: Iterable[str]) -> bool:
-    """Whether a stream has a batch, by the names in the folder of Spark's batch ends."""
-    return any(name.isdigit() for name in offsets)
 
 
 def _listed(folder: Path) -> list[str]:
@@ -236,25 +230,6 @@ def check_checkpoint(checkpoint: Folder, run: Run, report: Report) -> None:
         mend(checkpoint, run)
     query_id(checkpoint)  # For a damaged one, Spark says neither which file it is nor what to do.
     refuse_others(checkpoint, report)
-
-
-def refuse_others(checkpoint: Folder, report: Report) -> None:
-    """Refuse a checkpoint of another job: what that has read would count as read by this one."""
-    if checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names(ENDS)):
-        said = checkpoint.read_json(
-            _BEGUN_BY, if_damaged="remove it, if this job began what is there"
-        )
-        if said.get("job") != report.job:
-            raise OptionError(
-                f"checkpoint: {checkpoint.path} was begun by {said.get('job')}, so what that has"
-                f" read would count as read by {report.job}; choose another folder"
-            )
-
-
-def note_job(checkpoint: Folder, report: Report) -> None:
-    """Note which job the checkpoint belongs to, right before its stream starts."""
-    if not (checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names(ENDS))):
-        checkpoint.write(json.dumps({"job": report.job}) + "\n", _BEGUN_BY)
 
 
 def would_read(spark: SparkSession, settings: StreamSettings, **how: bool) -> int:
