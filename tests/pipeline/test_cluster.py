@@ -81,6 +81,20 @@ def test_bounds_are_those_of_all_queues_in_one_request(
     ]
 
 
+def test_bounds_are_of_readable_queues_and_say_where_a_slave_answered(
+    rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker tells the offsets of all queues that it has, also of those that nobody may read."""
+    rocketmq_session.admin.create_topic("few-readable", queues=3)
+    route = Route(
+        {"broker-a": rocketmq_session.broker}, {"broker-a": 2}, {}, frozenset({"broker-a"})
+    )
+    monkeypatch.setattr(asked, "routes", lambda _: {"few-readable": route})
+    found = asked.bounds(["few-readable"])
+    assert found.queues.keys() == {Queue("few-readable", "broker-a", n) for n in range(2)}
+    assert found.slaves == {"broker-a"}
+
+
 def test_a_topic_that_is_not_there_has_no_bounds(asked: Asked) -> None:
     assert asked.bounds(["no-such-topic"]) == Survey()
 
@@ -150,6 +164,17 @@ def test_a_group_that_is_not_there_is_made_when_it_is_told_its_progress(
     assert asked.committed("new-group", [queue], addresses) == {}
     asked.commit("new-group", {queue: 2}, addresses)
     assert asked.committed("new-group", [queue], addresses) == {queue: 2}
+
+
+def test_a_broker_that_refuses_to_note_or_to_tell_progress_is_an_error(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked, "ask_all", lambda *_: [wire.Answer(0, 1, "broken", {}, b"")])
+    queue, addresses = Queue("T", "broker-a", 0), {"broker-a": "127.0.0.1:1"}
+    with pytest.raises(RefusedError, match="broken"):
+        asked.commit("group", {queue: 2}, addresses)
+    with pytest.raises(RefusedError, match="broken"):
+        asked.committed("group", [queue], addresses)
 
 
 def test_offsets_are_found_by_time(rocketmq_session: Cluster, asked: Asked) -> None:
@@ -555,8 +580,10 @@ def test_a_cluster_is_there_when_one_of_its_brokers_answers(
     """For two minutes, a name server still names brokers that are gone."""
     asked = Asked([rocketmq_session.nameserver], SETTINGS)
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
-    addresses = {nobody, *(rocketmq_session.broker for _ in others)}
+        nobody = f":{gone.getsockname()[1]}"
+    # One is asked last, and the other often first.
+    away = {f"{host}{nobody}" for host in ("127.0.0.1", "localhost")}
+    addresses = {*away, *(rocketmq_session.broker for _ in others)}
     asked.require()
     monkeypatch.setattr(asked, "brokers", lambda: Brokers(frozenset("ab"), frozenset(addresses)))
     with nullcontext() if others else pytest.raises(ConnectionLostError, match=nobody):

@@ -38,10 +38,12 @@ def test_the_same_offset_is_the_same_text_in_whichever_order_it_was_made() -> No
 
 def test_an_offset_is_read_as_it_was_written_through_sparks_json() -> None:
     firsts = {A0: First(0, 1_700_000_000_000), B0: First(3, 5)}
-    offset = StreamOffset({A0: 5, B0: 7}, is_initial=True, begins={A1: 2}, firsts=firsts)
+    gone = frozenset({"U", "V", "W"})
+    offset = StreamOffset({A0: 5, B0: 7}, True, {A1: 2}, firsts, lost=4, gone=gone)
     said = json.loads(json.dumps(offset.document()))
     assert read_stream_offset(said) == offset
     assert json.dumps(read_stream_offset(said).document()) == json.dumps(said)
+    assert said["gone"] == ["U", "V", "W"]
 
 
 def test_a_checkpoint_from_before_first_messages_were_noted_stays_what_it_is() -> None:

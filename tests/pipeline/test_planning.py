@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import given, strategies as st
 
 from cometmq.pipeline.cluster import Bounds, Queue
@@ -35,6 +33,16 @@ def options(**given: int | bool) -> ReadOptions:
 
 def rows(task: list[Range]) -> int:
     return sum(each.end - each.first for each in task)
+
+
+def whole(tasks: list[list[Range]]) -> list[tuple[Queue, int, int]]:
+    """Return what tasks read of each queue together, once they are seen to read it once."""
+    found: dict[Queue, tuple[int, int]] = {}
+    for each in sorted(piece for task in tasks for piece in task):
+        first, end = found.get(each.queue, (each.first, each.first))
+        assert end == each.first < each.end
+        found[each.queue] = first, each.end
+    return [(queue, *bounds) for queue, bounds in found.items()]
 
 
 def test_nothing_is_no_task() -> None:
@@ -75,10 +83,12 @@ def test_tasks_are_not_longer_than_was_asked_for() -> None:
 
 def test_more_tasks_can_be_asked_for() -> None:
     assert len(plan(wanted(100), ADDRESSES, options(min_partitions=5))) == 5
-    few_are_large = [*pieces((10, 3_000_000)), Piece(Queue("T", "a", 1), 0, 10_000, 1_000_000)]
+    small = [Piece(Queue("T", "a", 1 + i), 0, 1_000, 100_000) for i in range(10)]
+    few_are_large = [*pieces((10, 3_000_000)), *small]
     tasks = plan(few_are_large, ADDRESSES, options(min_partitions=100))
     assert len(tasks) == 100
     assert max(map(rows, tasks)) < 200
+    assert whole(tasks) == [each[:3] for each in few_are_large]
 
 
 @given(
@@ -100,14 +110,7 @@ def test_everything_is_read_exactly_once(
     )
     tasks = plan(asked, ADDRESSES, given_options)
     assert len(tasks) >= min(minimum, sum(map(rows, tasks)))
-    found: dict[Queue, list[tuple[int, int]]] = {}
-    for each in sorted(piece for task in tasks for piece in task):
-        found.setdefault(each.queue, []).append((each.first, each.end))
-    for queue, first, end, _ in asked:
-        read = found.pop(queue)
-        assert (read[0][0], read[-1][1]) == (first, end)
-        assert all(end == first for (_, end), (first, _) in pairwise(read))
-    assert not found
+    assert whole(tasks) == [each[:3] for each in asked]
     for task in tasks:
         size = sum(sizes[each.queue.id] * (each.end - each.first) for each in task)
         assert size <= size_max or rows(task) == 1
@@ -129,6 +132,13 @@ def test_large_messages_are_cut_by_their_bytes() -> None:
 def test_few_large_messages_are_a_task_for_each_core() -> None:
     tasks = plan(pieces((20, 1_000_000)), ADDRESSES, options())
     assert [rows(task) for task in tasks] == [10, 10]
+
+
+def test_each_message_that_is_larger_than_a_task_should_be_is_one() -> None:
+    for most in (0, 2):
+        asked = options(max_records_per_partition=most, target_bytes_per_task=1 << 20)
+        tasks = plan(pieces((3, 3_000_000)), ADDRESSES, asked)
+        assert [rows(task) for task in tasks] == [1, 1, 1]
 
 
 def test_many_tiny_messages_are_not_many_tasks() -> None:
