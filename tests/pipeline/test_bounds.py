@@ -14,7 +14,7 @@ from cometmq.pipeline.routes import Brokers, Route
 from cometmq.pipeline.wire import Answer, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class Starting(Cluster):
@@ -114,7 +114,10 @@ def test_a_topic_that_nobody_may_read_is_not_taken_for_one_without_messages() ->
 
 
 class Filled(Cluster):
-    """A cluster with one queue, which begins at 5 and ends at 9."""
+    """A cluster with one queue, which begins at 5 and ends at 9.
+
+    A group has committed 7, and the message of a time has the same number as the time.
+    """
 
     def __init__(self) -> None:
         super().__init__(["127.0.0.1:1"], Settings())
@@ -122,6 +125,72 @@ class Filled(Cluster):
     def bounds(self, topics: Sequence[str]) -> Survey:
         queues = {Queue(topic, "a", 0): Bounds(5, 9) for topic in topics}
         return Survey(queues, {"a": "127.0.0.1:2"}, set(topics))
+
+    def committed(
+        self, group: str, queues: Iterable[Queue], addresses: Mapping[str, str]
+    ) -> dict[Queue, int]:
+        assert addresses == {"a": "127.0.0.1:2"}
+        return dict.fromkeys(queues, 7) if group == "seven" else {}
+
+    def offsets_at(
+        self, queues: Iterable[Queue], addresses: Mapping[str, str], time_ms: int
+    ) -> dict[Queue, int]:
+        assert addresses == {"a": "127.0.0.1:2"}
+        return dict.fromkeys(queues, time_ms) if time_ms else {}
+
+
+def wanted_of_filled(**given: str) -> tuple[int, int]:
+    options = options_of(topic="T", **given)
+    found = bounds.survey(Filled(), options, whole=True)
+    return bounds.wanted(Filled(), options, found)[Queue("T", "a", 0)]
+
+
+@pytest.mark.parametrize(
+    ("given", "begin"),
+    [
+        ({}, 5),
+        ({"startingOffsets": "earliest"}, 5),
+        ({"startingOffsets": "latest"}, 9),
+        ({"startingOffsets": "group:seven"}, 7),
+        ({"startingOffsets": "{}"}, 5),
+        *(
+            ({"startingOffsets": f'{{"T": {{"0": {said}}}}}'}, begin)
+            for said, begin in {-2: 5, -1: 9, 5: 5, 6: 6, 9: 9}.items()
+        ),
+        *(({"startingTimestamp": str(said)}, begin) for said, begin in {4: 5, 6: 6, 10: 9}.items()),
+        ({"startingTimestamp": "0"}, 9),
+    ],
+)
+def test_reading_begins_where_it_is_said(given: dict[str, str], begin: int) -> None:
+    assert wanted_of_filled(**given) == (begin, 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "end"),
+    [
+        ({"endingOffsets": "latest"}, 9),
+        ({"endingOffsets": "group:seven"}, 7),
+        ({"endingOffsets": "{}"}, 9),
+        *(
+            ({"endingOffsets": f'{{"T": {{"0": {said}}}}}'}, end)
+            for said, end in {-2: 5, -1: 9, 5: 5, 8: 8, 9: 9}.items()
+        ),
+        *(({"endingTimestamp": str(said)}, end) for said, end in {4: 5, 6: 6, 10: 9}.items()),
+        ({"endingTimestamp": "0"}, 9),
+    ],
+)
+def test_reading_ends_where_it_is_said(given: dict[str, str], end: int) -> None:
+    assert wanted_of_filled(**given) == (5, end)
+
+
+def test_an_end_before_the_beginning_is_refused_except_between_times() -> None:
+    with pytest.raises(OptionError, match="would end at 6, before 7, where it begins"):
+        wanted_of_filled(startingOffsets="group:seven", endingOffsets='{"T": {"0": 6}}')
+    assert wanted_of_filled(startingOffsets="group:seven", endingTimestamp="6") == (7, 6)
+    with pytest.raises(OptionError, match="earliest would read nothing"):
+        wanted_of_filled(endingOffsets="earliest")
+    with pytest.raises(OptionError, match="group 'other' has no offset in T"):
+        wanted_of_filled(startingOffsets="group:other")
 
 
 @pytest.mark.parametrize(
