@@ -21,6 +21,7 @@ from cometmq.pipeline.cluster import (
     read_topic_status,
 )
 from cometmq.pipeline.errors import (
+    BusyError,
     ConnectionLostError,
     DataLossError,
     OptionError,
@@ -467,6 +468,29 @@ def test_a_busy_broker_is_asked_again(
     busy = answers_changed(monkeypatch, lambda answer: answer._replace(code=2, body=b""))
     assert [m.body for m in pulled(asked, f"busy-{is_bulk}", 0, 70)] == sent
     assert busy
+
+
+@pytest.mark.parametrize("good", [1, 0])
+def test_a_busy_broker_that_answers_in_between_is_asked_again_without_end(
+    rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch, good: int
+) -> None:
+    monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
+    sent = fill(rocketmq_session, f"often-busy-{good}", 150)
+    turns = counting()
+    receive = wire.Wire.receive
+
+    def received(self: wire.Wire) -> Answer:
+        answer = receive(self)
+        if not answer.body or "nextBeginOffset" not in answer.fields:
+            return answer
+        turn = next(turns)
+        assert turn < 20
+        return answer if turn % 2 < good else answer._replace(code=2, body=b"")
+
+    monkeypatch.setattr(wire.Wire, "receive", received)
+    with nullcontext() if good else pytest.raises(BusyError):
+        assert [m.body for m in pulled(asked, f"often-busy-{good}", 0, 150, retries=1)] == sent
+    assert next(turns) == (9 if good else 2)
 
 
 @pytest.mark.parametrize("is_bulk", [True, False])
