@@ -91,7 +91,11 @@ def test_bounds_are_of_readable_queues_and_say_where_a_slave_answered(
     route = Route(
         {"broker-a": rocketmq_session.broker}, {"broker-a": 2}, {}, frozenset({"broker-a"})
     )
-    monkeypatch.setattr(asked, "routes", lambda _: {"few-readable": route})
+
+    def routes(_topics: object) -> dict[str, Route]:
+        return {"few-readable": route}
+
+    monkeypatch.setattr(asked, "routes", routes)
     found = asked.bounds(["few-readable"])
     assert found.queues.keys() == {Queue("few-readable", "broker-a", n) for n in range(2)}
     assert found.slaves == {"broker-a"}
@@ -171,7 +175,10 @@ def test_a_group_that_is_not_there_is_made_when_it_is_told_its_progress(
 def test_a_broker_that_refuses_to_note_or_to_tell_progress_is_an_error(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked, "ask_all", lambda *_: [wire.Answer(0, 1, "broken", {}, b"")])
+    def refuse(*_: object) -> list[Answer]:
+        return [wire.Answer(0, 1, "broken", {}, b"")]
+
+    monkeypatch.setattr(asked, "ask_all", refuse)
     queue, addresses = Queue("T", "broker-a", 0), {"broker-a": "127.0.0.1:1"}
     with pytest.raises(RefusedError, match="broken"):
         asked.commit("group", {queue: 2}, addresses)

@@ -17,7 +17,15 @@ from cometmq.admin.program import program
 from cometmq.pipeline import command
 from cometmq.pipeline.errors import HeldError, OptionError
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.holding import BATCHES, RESULTS, STREAM, UPKEEP, held, refuse_held
+from cometmq.pipeline.jobs.holding import (
+    BATCHES,
+    RESULTS,
+    STREAM,
+    UPKEEP,
+    held,
+    held_if_free,
+    refuse_held,
+)
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.writable import require_folder
@@ -128,6 +136,27 @@ def test_a_dry_run_holds_nothing_and_is_not_refused(tmp_path: Path) -> None:
         held(Run(), "archive", (folder, BATCHES)),
         held(Run(dry_run=True), "archive", (folder, BATCHES)),
     ):
+        pass
+
+
+def test_a_folder_that_need_not_be_held_is_if_it_is_free(tmp_path: Path) -> None:
+    folder, dry = Plain(tmp_path), Run(dry_run=True)
+    for _ in range(2):
+        with held_if_free(dry, "look", folder, UPKEEP) as is_free:
+            assert is_free
+            assert not list(tmp_path.iterdir())
+        with (
+            held_if_free(Run(), "first", folder, UPKEEP) as is_first_s,
+            held_if_free(Run(), "second", folder, UPKEEP) as is_second_s,
+            held_if_free(dry, "look", folder, UPKEEP) as is_free,
+        ):
+            assert (is_first_s, is_second_s, is_free) == (True, False, False)
+
+
+def test_who_has_looked_at_what_a_killed_run_left_keeps_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / BATCHES).touch()
+    refuse_held([(str(tmp_path), BATCHES)])
+    with held(Run(), "archive", (Plain(tmp_path), BATCHES)):
         pass
 
 

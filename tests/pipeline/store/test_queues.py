@@ -27,8 +27,12 @@ def rows_of(parts: list[QueuePart]) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.parametrize("at_once", [3, 16_384])
 @pytest.mark.parametrize("store", ["clean", "killed"])
-def test_each_readable_message_has_an_entry(tmp_path: Path, store: str) -> None:
+def test_each_readable_message_has_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, at_once: int
+) -> None:
+    monkeypatch.setattr(queues, "_ROWS", at_once)
     root = unpack(store, tmp_path)
     rows = rows_of(queue_parts(str(root)))
     reader = StoreReader(str(root), config(store))

@@ -112,6 +112,19 @@ def test_a_tail_that_fills_a_file_is_still_the_tail(tmp_path: Path) -> None:
     assert found(tmp_path) == (places, [])
 
 
+def test_a_last_file_without_a_right_body_is_behind_the_end(tmp_path: Path) -> None:
+    """Its records are of no use to anybody, so the log ends with those of the file before."""
+    places = write_log(tmp_path, [b"x" * 200] * 15)
+    before = [place for place in places if place < SIZE]
+    for place in places[len(before) :]:
+        change(tmp_path, place + 90, b"y")
+    change(tmp_path, places[-2] + 4, b"y")  # The last record follows none.
+    log = look(str(tmp_path))
+    assert (log.last, log.end) == (before[-1], before[-1] + places[1])
+    assert log.data_end > places[-1]
+    assert found(tmp_path) == (before, [])
+
+
 def test_what_is_no_store_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with pytest.raises(OptionError, match=r"path: .*: no such folder"):
