@@ -144,7 +144,7 @@ class Delivery:
         """Forget the messages of a queue that belongs to another member now."""
         process_queue.is_dropped = True
         self.size -= process_queue.size
-        process_queue.move(process_queue.next_offset)
+        process_queue.forget()
         self._line = deque(m for m in self._line if m.process_queue is not process_queue)
         if self._behind is not None:
             self._behind.pop(process_queue, None)

@@ -30,6 +30,15 @@ def test_a_message_is_settled_once() -> None:
     assert [process_queue.settle(0), process_queue.settle(0)] == [7, 0]
 
 
+def test_what_is_forgotten_holds_no_offset_back() -> None:
+    process_queue = ProcessQueue(QUEUE, 0)
+    process_queue.add(0, 7)
+    process_queue.forget()
+    process_queue.next_offset = 5
+    assert (process_queue.commit_offset, process_queue.size, len(process_queue)) == (5, 0, 0)
+    assert process_queue.settle(0) == 0
+
+
 def test_there_is_room_while_few_are_here_and_the_span_is_short() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     for offset in range(3):

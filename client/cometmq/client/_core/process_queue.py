@@ -65,11 +65,10 @@ class ProcessQueue:
         """The offset before which everything is settled."""
         return next(iter(self._unsettled), self.next_offset)
 
-    def move(self, offset: int) -> None:
-        """Continue at another offset, and forget the messages that are here."""
+    def forget(self) -> None:
+        """Forget the messages that are here, as if they had been settled."""
         self._unsettled.clear()
         self.size = 0
-        self.next_offset = offset
 
 
 @dataclass(frozen=True, slots=True)
