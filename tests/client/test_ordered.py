@@ -68,10 +68,12 @@ async def nothing_more(consumer: Consumer) -> None:
 def test_one_message_of_a_queue_is_in_hand_at_a_time(loop: str, tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
-            await two_queues(mq)
+            first, _ = await two_queues(mq)
             async with in_order(mq) as consumer:
                 held = await take(consumer, 2)
                 assert held.keys() == {b"a0", b"b0"}
+                await nothing_more(consumer)
+                await send_to(mq, first, b"a3")  # What arrives meanwhile waits, too.
                 await nothing_more(consumer)
                 held[b"b0"].ack()
                 assert (await take(consumer, 1)).keys() == {b"b1"}
