@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -21,6 +21,7 @@ from cometmq.client import (
     UsageError,
 )
 from cometmq.client._core.outgoing import Timing, timing_properties
+from cometmq.proto.version import version_ordinal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,6 +168,26 @@ def test_a_delayed_message_comes_late(loop: str, tmp_path: Path) -> None:
             assert (taken[1].stored_at - taken[1].sent_at).total_seconds() >= 1
 
     play_on(loop, tmp_path, scenario)
+
+
+def test_an_old_broker_gets_no_message_for_a_time_that_it_cannot_keep(tmp_path: Path) -> None:
+    """It would deliver the message at once."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"at once")
+            membership = mq._open_parts().membership  # pyright: ignore[reportPrivateUsage]  # Ours is new.
+            membership.broker_version[servers.broker] = version_ordinal(4, 9, 9)
+            at = datetime.now(UTC) + timedelta(seconds=60)
+            told = "is of version V4_9_9, which knows only delay levels"
+            with pytest.raises(UsageError, match=told):
+                await mq.send("orders", b"late", deliver_at=at)
+            with pytest.raises(UsageError, match=told):
+                await mq.send("orders", b"late", delay=5.5)
+            await mq.send("orders", b"late", delay=5)
+            await mq.send("orders", b"late", delay_level=3)
+
+    play_on("asyncio", tmp_path, scenario)
 
 
 @on_every_loop
