@@ -40,6 +40,11 @@ def test_what_differs_is_said(theirs: dict[str, SubscriptionData], told: str) ->
     assert told in (differing(asked(a="*"), theirs) or "")
 
 
+def test_two_expressions_differ_though_neither_names_a_tag() -> None:
+    told = differing(asked(a=Sql("x = 1")), asked(a=Sql("x = 2"))) or ""
+    assert "'a' with the filter 'x = 2', not 'x = 1'" in told
+
+
 @on_every_loop
 def test_a_member_that_asks_for_something_else_is_refused(loop: str, tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:

@@ -143,6 +143,8 @@ def test_another_loop_is_refused(tmp_path: Path) -> None:
         async def other() -> None:
             with pytest.raises(UsageError, match="another event loop"):
                 await found[0].send("orders", b"x")
+            with pytest.raises(UsageError, match="another event loop"):
+                found[0].consume("orders", group="billing")
 
         on_loop("asyncio", one)
 

@@ -115,3 +115,16 @@ def test_a_connection_that_came_about_ends_the_count() -> None:
         assert await fail(connections) <= 0.02 < 0.04 <= last
 
     run(scenario, reconnect_delay=0.02, reconnect_delay_max=10)
+
+
+def test_a_connection_whose_end_is_told_late_does_not_take_the_next_one_away() -> None:
+    async def scenario(runtime: Refusing, connections: Connections) -> None:
+        runtime.fails = False
+        old = await connections.to(ADDRESS, is_broker=False)
+        old.closed_because = "a test cuts it"
+        new = await connections.to(ADDRESS, is_broker=False)
+        assert new is not old
+        connections.closed(cast("Any", old))
+        assert connections.open_link(ADDRESS) is new
+
+    run(scenario)
