@@ -182,6 +182,20 @@ def test_a_peer_that_leaves_much_unread_is_asked_nothing_until_it_reads(owner: T
     loop.run()
     assert owner.handled_count == 2
     assert peer.is_read
+    peer.pause_writing()
+    peer.resume_writing()
+    assert peer.is_read, "also if it asked nothing meanwhile"
+
+
+def test_unfinished_frames_are_accounted_for_to_the_byte(owner: TestOwner) -> None:
+    loop, peers, (peer,) = world(owner, 1)
+    data = sends(ECHO)
+    for _ in range(3):
+        peer.data_received(data[:-1])
+        assert peers.receiving_size == len(data) - 1
+        peer.data_received(data[-1:])
+        loop.run()
+        assert peers.receiving_size == 0
 
 
 def test_nothing_is_handled_or_sent_behind_a_drop(owner: TestOwner) -> None:

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from tests.proto.apache_messages import captured_bodies, manifest, stored_messages
 
 from cometmq.proto.batch import (
     BatchItem,
+    batch_properties,
     decode_batch,
     encode_batch,
+    split_batch,
     unwrap_batch,
     without_property,
 )
 from cometmq.proto.buffer import Buffer
 from cometmq.proto.errors import LocalProtocolError, MessageError
 from cometmq.proto.message import StoredMessage, read_message
+from cometmq.proto.properties import join_properties
 from cometmq.proto.record import encode_record
 
 ITEMS = st.lists(
@@ -39,6 +42,17 @@ def test_batches_round_trip(items: list[BatchItem]) -> None:
     raw = encode_batch("T", items)
     assert list(decode_batch(raw)) == items
     assert list(decode_batch(memoryview(raw))) == items
+
+
+@given(ITEMS)
+@example([BatchItem(b"x", b"k\x01" + b"v" * 300 + b"\x02"), BatchItem(b"x", b"k\x01v")])
+@example([BatchItem(b"x", b""), BatchItem(b"x", b"k\x01v\x02")])
+def test_a_batch_in_parts_has_what_it_decodes_to(items: list[BatchItem]) -> None:
+    raw, more = encode_batch("T", items), b"n\x01w\x02"
+    assert batch_properties(raw) == [item.properties for item in items]
+    assert split_batch(raw, more) == [
+        (item.flag, item.body, join_properties(item.properties, more)) for item in items
+    ]
 
 
 def test_captured_batches_decode_and_encode_to_the_same_bytes() -> None:
