@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cometmq.client import NewMessage
 from cometmq.pipeline import fetching, nameservers, wire
 from cometmq.pipeline.cluster import (
     Bounds,
@@ -32,6 +33,7 @@ from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.measuring import ROW_SIZE, Piece, measured
 from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.planning import Range
+from cometmq.pipeline.records import record_batches
 from cometmq.pipeline.routes import Brokers, Route, read_brokers, read_route
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Settings
@@ -507,6 +509,38 @@ def test_a_busy_broker_is_asked_again(
     busy = answers_changed(monkeypatch, lambda answer: answer._replace(code=2, body=b""))
     assert [m.body for m in pulled(asked, f"busy-{is_bulk}", 0, 70)] == sent
     assert busy
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+@pytest.mark.parametrize(("first", "end"), [(0, 100), (13, 78)])
+def test_batch_records_over_the_borders_of_requests_are_read_once(
+    rocketmq_session: Cluster,
+    asked: Asked,
+    monkeypatch: pytest.MonkeyPatch,
+    is_bulk: bool,
+    first: int,
+    end: int,
+) -> None:
+    """A request without bulk asks for 32 messages, and records of five stand across that."""
+    if not is_bulk:
+        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
+    topic = f"across-borders-{is_bulk}-{first}"
+    batches = {"queue.type": "BatchCQ"}
+    rocketmq_session.admin.create_topic(topic, queues=1, attributes=batches)
+    for at in range(0, 100, 5):
+        sent = [NewMessage(body=b"%d" % number) for number in range(at, at + 5)]
+        rocketmq_session.client.send_batch(topic, sent)
+    queue = Queue(topic, "broker-a", 0)
+    wanted = Range(queue, asked.bounds([topic]).addresses["broker-a"], first, end)
+    bodies = [
+        row["body"]
+        for chunk in chunks([wanted], Pulling(SETTINGS))
+        for batch in record_batches(
+            chunk.data, ("body",), broker="broker-a", queue_offsets=(chunk.first, chunk.end)
+        )
+        for row in batch.to_pylist()
+    ]
+    assert bodies == [b"%d" % number for number in range(first, end)]
 
 
 @pytest.mark.parametrize("good", [1, 0])
