@@ -64,6 +64,16 @@ def fill(cluster: Cluster, topic: str, count: int) -> list[bytes]:
     return sent
 
 
+@pytest.fixture(params=[True, False])
+def is_bulk(
+    request: pytest.FixtureRequest, rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> bool:
+    """Whether the broker is taken for one that knows bulk reads."""
+    if not request.param:
+        monkeypatch.setattr(fetching, "without_bulk", {rocketmq_session.broker})
+    return bool(request.param)
+
+
 def pulled(asked: Asked, topic: str, first: int, end: int, **how: object) -> list[StoredMessage]:
     found = asked.bounds([topic])
     queue = Queue(topic, "broker-a", 0)
@@ -309,17 +319,13 @@ def test_an_answer_that_is_none_is_said() -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("is_bulk", [True, False])
 @pytest.mark.parametrize("count", [1, 31, 33, 500])
 def test_a_range_is_pulled_whole_and_in_order(
     rocketmq_session: Cluster,
     asked: Asked,
-    monkeypatch: pytest.MonkeyPatch,
     is_bulk: bool,
     count: int,
 ) -> None:
-    if not is_bulk:
-        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
     topic = f"pulled-{count}-{is_bulk}"
     sent = fill(rocketmq_session, topic, count)
     assert [m.body for m in pulled(asked, topic, 0, count)] == sent
@@ -443,7 +449,6 @@ def moved_by_two(answer: Answer) -> Answer:
     return answer._replace(code=21, fields=fields, body=b"")
 
 
-@pytest.mark.parametrize("is_bulk", [True, False])
 @pytest.mark.parametrize(
     ("change", "expression"),
     [
@@ -463,8 +468,6 @@ def test_messages_that_expire_while_they_are_read_are_data_loss(
     expression: str,
     is_bulk: bool,
 ) -> None:
-    if not is_bulk:
-        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
     topic = f"going-{change.__name__}-{is_bulk}-{len(expression)}{ord(expression)}"
     rocketmq_session.admin.create_topic(topic, queues=1)
     for number in range(5):
@@ -499,31 +502,24 @@ def test_messages_that_do_not_pass_are_no_loss(rocketmq_session: Cluster, asked:
     assert [m.body for m in pulled(asked, "passed-over", 0, 4, expression="a")] == [b"a"]
 
 
-@pytest.mark.parametrize("is_bulk", [True, False])
 def test_a_busy_broker_is_asked_again(
     rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch, is_bulk: bool
 ) -> None:
-    if not is_bulk:
-        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
     sent = fill(rocketmq_session, f"busy-{is_bulk}", 70)
     busy = answers_changed(monkeypatch, lambda answer: answer._replace(code=2, body=b""))
     assert [m.body for m in pulled(asked, f"busy-{is_bulk}", 0, 70)] == sent
     assert busy
 
 
-@pytest.mark.parametrize("is_bulk", [True, False])
 @pytest.mark.parametrize(("first", "end"), [(0, 100), (13, 78)])
 def test_batch_records_over_the_borders_of_requests_are_read_once(
     rocketmq_session: Cluster,
     asked: Asked,
-    monkeypatch: pytest.MonkeyPatch,
     is_bulk: bool,
     first: int,
     end: int,
 ) -> None:
     """A request without bulk asks for 32 messages, and records of five stand across that."""
-    if not is_bulk:
-        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
     topic = f"across-borders-{is_bulk}-{first}"
     batches = {"queue.type": "BatchCQ"}
     rocketmq_session.admin.create_topic(topic, queues=1, attributes=batches)
@@ -566,7 +562,6 @@ def test_a_busy_broker_that_answers_in_between_is_asked_again_without_end(
     assert next(turns) == (9 if good else 2)
 
 
-@pytest.mark.parametrize("is_bulk", [True, False])
 @pytest.mark.parametrize("breaks_at", [1, 2, 5])
 def test_nothing_is_passed_over_where_a_connection_breaks_at_a_request(
     rocketmq_session: Cluster,
@@ -576,8 +571,6 @@ def test_nothing_is_passed_over_where_a_connection_breaks_at_a_request(
     breaks_at: int,
 ) -> None:
     """A send finds the connection broken if the broker was killed with requests unread."""
-    if not is_bulk:
-        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
     topic = f"breaking-{is_bulk}-{breaks_at}"
     sent = fill(rocketmq_session, topic, 500)
     numbers, send = counting(1), wire.Wire.send

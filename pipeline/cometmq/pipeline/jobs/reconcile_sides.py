@@ -18,7 +18,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import knows_topic, read_archive
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE, TOPIC
-from cometmq.pipeline.jobs.tables import store_table, stored_between, there, topic_table
+from cometmq.pipeline.jobs.tables import store_table, stored_between, survey, topic_table
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 from cometmq.pipeline.store.splits import look
 
@@ -158,7 +158,8 @@ class Sides:
     def _ends(self, side: str) -> object:
         place = self.places[side]
         if place.kind == TOPIC:
-            return there(self._settings.where(side), place.topic).queues
+            _, found = survey(self._settings.where(side), place.topic)
+            return found.queues
         if place.kind == STORE:
             log = look(place.path)
             return log.first, log.end

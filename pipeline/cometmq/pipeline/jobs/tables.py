@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from cometmq.pipeline.cluster import Survey
+    from cometmq.pipeline.options import ReadOptions
 
 SINCE: Final = "Only messages stored at or after this time: ms, or ISO 8601."
 UNTIL: Final = "Only messages stored before this time."
@@ -34,18 +35,20 @@ def topic_table(
 
 def require_topics(where: Mapping[str, str], topic: str, said_by: str = "topic") -> None:
     """Refuse topics that do not exist; for `Job.look`. `said_by` is the setting that names them."""
-    bounds.require_topics(there(where, topic), read_options({**where, "topic": topic}), said_by)
+    options, found = survey(where, topic)
+    bounds.require_topics(found, options, said_by)
 
 
 def has_topics(where: Mapping[str, str], topic: str) -> bool:
     """Whether topics exist; for jobs that can say more about missing ones."""
-    return there(where, topic).topics.issuperset(read_options({**where, "topic": topic}).topics)
+    options, found = survey(where, topic)
+    return found.topics.issuperset(options.topics)
 
 
-def there(where: Mapping[str, str], topic: str) -> Survey:
-    """Return what brokers have of topics."""
+def survey(where: Mapping[str, str], topic: str) -> tuple[ReadOptions, Survey]:
+    """Return the options that name topics, and what brokers have of these."""
     options = read_options({**where, "topic": topic})
-    return bounds.survey(options.cluster(), options, whole=True)
+    return options, bounds.survey(options.cluster(), options, whole=True)
 
 
 def taking_conditions(spark: SparkSession) -> dict[str, str]:
