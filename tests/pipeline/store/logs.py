@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,14 @@ BLANK = bytes.fromhex("cbd43194")
 SIZE = 4096
 
 
-def write_log(root: Path, bodies: Sequence[bytes], *, size: int = SIZE) -> list[int]:
+def write_log(
+    root: Path,
+    bodies: Sequence[bytes],
+    *,
+    size: int = SIZE,
+    properties: bytes = b"TAGS\x01a\x02",
+    record_crc: bool = False,
+) -> list[int]:
     """Write a log of small files, and return where each record begins."""
     folder = root / "commitlog"
     folder.mkdir(parents=True, exist_ok=True)
@@ -28,14 +36,20 @@ def write_log(root: Path, bodies: Sequence[bytes], *, size: int = SIZE) -> list[
     places: list[int] = []
     for body in bodies:
         start = (len(files) - 1) * size + len(files[-1])
-        number = next(numbers)
-        data = record(start, body, queue_offset=number, properties=b"TAGS\x01a\x02")
+        write = partial(
+            record,
+            body=body,
+            queue_offset=next(numbers),
+            properties=properties,
+            record_crc=record_crc,
+        )
+        data = write(start)
         if len(files[-1]) + len(data) + 8 > size:
             rest = size - len(files[-1])
             files[-1] += rest.to_bytes(4, "big") + BLANK
             files.append(bytearray())
             start = (len(files) - 1) * size
-            data = record(start, body, queue_offset=number, properties=b"TAGS\x01a\x02")
+            data = write(start)
         places.append(start)
         files[-1] += data
     for place, content in enumerate(files):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import zlib
 from pathlib import Path
 from random import Random
 from time import process_time
@@ -16,7 +14,7 @@ from tests.store.records import record
 
 from cometmq.pipeline.records.layout import head_at
 from cometmq.pipeline.store import scan as scanning
-from cometmq.pipeline.store.scan import Damage, fastest_crc32
+from cometmq.pipeline.store.scan import Damage
 
 SPLITS = (64 << 20, 5000, 1000, 100)
 
@@ -261,13 +259,3 @@ def test_whatever_is_written_over_a_log_the_other_records_are_found(
     assert (found_places, damages) == found(tmp_path)
     for file in (tmp_path / "commitlog").iterdir():
         file.unlink()
-
-
-def test_checksums_are_the_same_where_an_executor_has_but_the_standard_library(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    body = bytes(range(256)) * 5
-    ours = fastest_crc32()(memoryview(body))
-    monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
-    assert fastest_crc32() is zlib.crc32
-    assert ours == zlib.crc32(body)

@@ -10,10 +10,10 @@ last sound record, such as a torn tail or a record that is being written, is no 
 `open`. So is the last file of a store that a broker has open, or had when it was killed. After a
 clean stop, each file is `sound` or `damaged`.
 
-    log         each record begins where the previous one ends, and has that offset; the bodies have
-                their stored checksums
+    log         each record begins where the previous one ends, and has that offset; it has
+                the checksums that are stored with it: that of its body, and its own if there is one
     blocks      the sealed blocks of a CometMQ store have the checksums in `integrity/`, which cover
-                what those of bodies do not; only if tasks have `crc32c`
+                what those in records may not; only if tasks have `crc32c`
     gaps        the offsets of a queue are consecutive, from its first record to its last
     queues      each record of a queue has its entry; each entry names its record and has the hash
                 of its tags. Except for what has expired, and for what is not dispatched yet: that

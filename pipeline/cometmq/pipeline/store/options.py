@@ -44,7 +44,7 @@ class StoreOptions:
     unwrap: bool = True
     """Whether a batch that is stored as one record is a row for each of its messages."""
     checksums: bool = True
-    """Whether bodies are compared with their stored checksums."""
+    """Whether records are compared with the checksums in them; see `checksums`."""
     on_damage: str = "fail"
     """`fail`: the job fails at a damaged place and says where it is. `skip`: the place is reported
     in the executor's log and skipped. `silent`: it is skipped without a report."""

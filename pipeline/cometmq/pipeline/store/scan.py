@@ -14,9 +14,7 @@ search would skip, is found by this part, and all damage is found exactly once.
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
-from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
@@ -34,10 +32,11 @@ from cometmq.pipeline.records.layout import (
     head_at,
     lay_out,
 )
+from cometmq.pipeline.store.checksums import wrong_checksums
 from cometmq.pipeline.store.files import Opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from cometmq.pipeline.records.layout import Longs, Truths
 
@@ -53,11 +52,9 @@ _MAGIC_AT: Final = 4
 _HEAD_SIZE: Final = 8
 _MAGIC_END: Final = _MAGIC_AT + len(_MAGIC_BEGIN) - 1
 """How far past a place the beginning of a magic can reach if its record begins before the place."""
-_CRC_MASK: Final = 0x7FFFFFFF
 _OFFSET_SIZE: Final = 8
 _BODY_MAX: Final = (4 << 20) + (64 << 10)
 """The size that brokers accept by default, plus everything else in a record."""
-_WRONG_BODY: Final = "the checksum of its body is wrong"
 _SAMPLED_SIZE: Final = 64 << 10
 _GOLDEN_RATIO: Final = np.uint64(0x9E3779B97F4A7C15)
 """Its fractional part, as a 64-bit number."""
@@ -93,8 +90,8 @@ class Damage(NamedTuple):
 def scan(part: Part, *, checksums: bool = False, sample: float = 1.0) -> Iterator[Layout | Damage]:
     """Yield the records of a part, many together, and the damage between them.
 
-    With `checksums`, a record whose body does not have its stored checksum is damage; with a
-    `sample` below 1, only records that are `sampled` are checked.
+    With `checksums`, a record that does not have its stored checksums is damage; with a `sample`
+    below 1, only records that are `sampled` are checked.
     """
     with Opened(part.root, part.path) as file:
         yield from _Scan(part, file, sample=sample if checksums else 0).run()
@@ -272,30 +269,29 @@ class _Scan:
         return sound_size(self._data, at, self._part.base + position) is not None
 
     def _checked(self, layout: Layout) -> Iterator[Layout | Damage]:
-        """Yield the records; if checksums count, yield those with damaged bodies as damage."""
+        """Yield the records; if checksums count, yield those with a wrong one as damage."""
         if not len(layout.starts):
-            return
-        wrong = self._wrong(layout) if self._sample else None
-        if wrong is None or not wrong.any():
-            yield layout
             return
         base = self._part.base + self._begin
         first = 0
-        for row in np.flatnonzero(wrong).tolist():
+        for row, reason in self._wrong(layout).items():
             if row > first:
                 yield layout.rows(slice(first, row))
             start, end = int(layout.starts[row]), int(layout.ends[row])
-            yield Damage(base + start, base + end, _WRONG_BODY)
+            yield Damage(base + start, base + end, reason)
             first = row + 1
-        if first < len(wrong):
+        if first < len(layout.starts):
             yield layout.rows(slice(first, None))
 
-    def _wrong(self, layout: Layout) -> Truths:
+    def _wrong(self, layout: Layout) -> dict[int, str]:
+        if not self._sample:
+            return {}
         if self._sample >= 1:
-            return wrong_bodies(layout)
-        wrong = sampled(layout.physical_offsets, self._sample)
-        wrong[wrong] = wrong_bodies(layout.rows(wrong))
-        return wrong
+            return wrong_checksums(layout)
+        chosen = sampled(layout.physical_offsets, self._sample)
+        rows = np.flatnonzero(chosen).tolist()
+        found = wrong_checksums(layout.rows(chosen))
+        return {rows[row]: reason for row, reason in found.items()}
 
 
 class Followed(NamedTuple):
@@ -334,30 +330,6 @@ def _followed(part: Part, file: Opened, start: int) -> Followed | None:
         while last and found_end(last[0]) < part.base + part.start - _BODY_MAX:
             last.popleft()
     return Followed(part.limit if scanning.is_over else end - part.base, last)
-
-
-def fastest_crc32() -> Callable[[memoryview], int]:
-    """Return the function of `isal`, a tenth of the work, if an executor has it, or `zlib`'s."""
-    try:
-        found: Callable[[memoryview], int] = import_module("isal.isal_zlib").crc32
-    except ImportError:
-        return zlib.crc32
-    return found
-
-
-_crc32: Final = fastest_crc32()
-
-
-def wrong_bodies(layout: Layout) -> Truths:
-    """Return which bodies do not have their stored checksums."""
-    view = memoryview(layout.raw.data)
-    crc32 = _crc32
-    found = [
-        crc32(view[start:end])
-        for start, end in zip(layout.body_starts.tolist(), layout.body_ends.tolist(), strict=True)
-    ]
-    wrong: Truths = (np.array(found, np.uint32) & _CRC_MASK) != layout.body_crcs
-    return wrong
 
 
 def sound_size(data: bytes, at: int, physical_offset: int) -> int | None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from cometmq.pipeline.store.checksums import wrong_checksums
 from cometmq.pipeline.store.files import Opened, disk_errors_told, log_files
-from cometmq.pipeline.store.scan import Part, followed, last_record, wrong_bodies
+from cometmq.pipeline.store.scan import Part, followed, last_record
 
 if TYPE_CHECKING:
     from cometmq.pipeline.store.files import StoreFile
@@ -88,7 +89,7 @@ def _filled(opened: Opened, size: int) -> int:
 
 
 def _last(part: Part, opened: Opened) -> tuple[int, int] | None:
-    """Return the position in the log and the size of a file's last record with a right body.
+    """Return the position in the log and the size of a file's last record with right checksums.
 
     An apparent record may be in the body of another, so the records that lead to it count.
     Comparing the checksum of each would take an hour if somebody wrote thousands of such records.
@@ -97,8 +98,8 @@ def _last(part: Part, opened: Opened) -> tuple[int, int] | None:
     while (found := _last_sound(part, opened, place)) is not None:
         place = found
         for layout in reversed(followed(part._replace(start=found + 1), opened).last):
-            right = np.flatnonzero(~wrong_bodies(layout))
-            if len(right):
+            wrong = wrong_checksums(layout)
+            if right := [row for row in range(len(layout.starts)) if row not in wrong]:
                 return int(layout.physical_offsets[right[-1]]), int(layout.sizes[right[-1]])
             place = int(layout.physical_offsets[0]) - part.base
     return None
