@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tests.pipeline.kills import COMPACTED_ENOUGH, say
+from tests.pipeline.kills import COMPACTED_ENOUGH, WATERMARK, WINDOW, say
 
 from cometmq.pipeline import session
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import read_archive
@@ -19,6 +21,8 @@ from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_NUMBER: Final = "cast(cast(body AS string) AS bigint)"
 
 
 def run(spark: SparkSession, job: str, nameserver: str, folder: Path, batch: int) -> None:
@@ -48,6 +52,21 @@ def run(spark: SparkSession, job: str, nameserver: str, folder: Path, batch: int
                 delivery="idempotent",
             ),
         )
+    elif job == "aggregate":
+        aggregate(
+            spark,
+            AggregateSettings(
+                nameserver=nameserver,
+                topic="source",
+                to_topic="sums",
+                checkpoint=checkpoint,
+                time=f"timestamp_millis({_NUMBER})",
+                window=f"{WINDOW} milliseconds",
+                watermark=f"{WATERMARK} milliseconds",
+                aggregations=f"count,sum({_NUMBER})",
+                max_rows=batch,
+            ),
+        )
     elif job == "compact":
         compact(spark, folder)
     else:
@@ -71,7 +90,10 @@ def compact(spark: SparkSession, folder: Path) -> None:
 
 
 def count(spark: SparkSession, nameserver: str, folder: Path) -> None:
-    """Print how many messages the archive and the copy hold, and how many distinct ones."""
+    """Print how many messages the archive and the copy hold, and how many distinct ones.
+
+    Also print how many windows there are, and how many distinct ones are right.
+    """
     archived = read_archive(spark, str(folder / "archive"))
     reader = spark.read.option("basePath", str(folder / "archive"))
     plain = reader.parquet(*map(str, (folder / "archive").glob("batch=*")))
@@ -80,6 +102,11 @@ def count(spark: SparkSession, nameserver: str, folder: Path) -> None:
         f"archive {archived.count()} of {_distinct(archived)} distinct, plain {plain.count()},"
         f" mirror {copied.count()} of {_distinct(copied)} distinct"
     )
+    sums = spark.read.format("cometmq").options(nameserver=nameserver, topic="sums").load()
+    found = [tuple(json.loads(row.body).values())[2:] for row in sums.select("body").collect()]
+    starts = range(0, len(found) * WINDOW, WINDOW)
+    wanted = {(WINDOW, sum(range(start, start + WINDOW))) for start in starts}
+    say(f"windows {len(found)} of {len(wanted.intersection(found))} distinct")
 
 
 def _distinct(frame: DataFrame) -> int:

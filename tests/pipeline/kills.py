@@ -1,11 +1,12 @@
 """`python -m tests.pipeline.kills`: streams whose driver, workers and broker are killed at random.
 
-One job archives a topic to Parquet, another mirrors it into another topic, both in small batches; a
-third compacts and vacuums the archive over and over meanwhile. In each round the parent waits until
-a few more batches have begun, and then kills one of: the driver with its JVM and all workers; one
-worker; the compaction; or the broker, which is started again on its store. A job that ended is
-started again with the same arguments.
-At the end every message must be in one file of the archive, and once in the other topic.
+One job archives a topic to Parquet, a second mirrors it into another topic, a third counts and sums
+it over windows, all in small batches; a fourth compacts and vacuums the archive over and over. In
+each round the parent waits until a few more batches have begun, and then kills one of: the driver
+with its JVM and all workers; one worker; the compaction; or the broker, which is started again on
+its store. A job that ended is started again with the same arguments.
+At the end every message must be in one file of the archive, and once in the other topic, and every
+window that has ended must be there once and be right. (A message's time is its number.)
 
 A kill comes a moment after a new batch has begun, so that the kills hit all parts of a batch. Kills
 timed by the clock alone would nearly always hit the start of Spark.
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = 3_000
 BATCH: Final = 300
+WINDOW: Final = 1_000
+"""In milliseconds, as is the next one: so many messages are in a window."""
+WATERMARK: Final = 5_000
 DEADLINE_SECONDS: Final = 240
+JOBS: Final = ("archive", "mirror", "aggregate")
 KILLED: Final = ("driver", "worker", "compaction", "broker")
 COMPACTED_ENOUGH: Final = "compacted-enough"
 """The file that tells the compacting job to finish."""
@@ -193,13 +198,14 @@ def rounds(count: int, seed: int) -> None:
             with client_of(broker) as client:
                 client.admin.create_topic("source", queues=3)
                 client.admin.create_topic("copy-source", queues=3)
-            children = [Child(job, broker.nameserver, folder) for job in ("archive", "mirror")]
+                client.admin.create_topic("sums", queues=1)
+            children = [Child(job, broker.nameserver, folder) for job in JOBS]
             compacting = Child("compact", broker.nameserver, folder)
             for number in range(count):
                 send(broker, number * MESSAGES)  # So that there is always something to do.
                 compacting.ensure()
-                what = KILLED[number // 2 % len(KILLED)]
-                kill_one(children[number % 2], compacting, broker, chance, what, number)
+                what = KILLED[number // len(JOBS) % len(KILLED)]
+                kill_one(children[number % len(JOBS)], compacting, broker, chance, what, number)
             for child in children:
                 child.finish()
             (folder / COMPACTED_ENOUGH).touch()
@@ -250,7 +256,10 @@ def kill_one(
 
 
 def check(folder: Path, broker: Broker, children: Sequence[Child], sent: int) -> None:
-    """Check that each message is in one file and once in the copy, and that batches were merged."""
+    """Check that each message is in one file and once in the copy, and each window there once.
+
+    Also check that batches were merged.
+    """
     done = subprocess.run(
         [
             sys.executable,
@@ -271,6 +280,8 @@ def check(folder: Path, broker: Broker, children: Sequence[Child], sent: int) ->
     merged = sum(map(int, re.findall(r"merged (\d+)", "".join(map(Child.said, children)))))
     say(f"starts: { {child.job: child.starts for child in children} }, batches merged: {merged}")
     wanted = f"archive {sent} of {sent} distinct, plain {sent}, mirror {sent} of {sent} distinct"
+    ended = max(sent - 1 - WATERMARK, 0) // WINDOW
+    wanted += f"\nwindows {ended} of {ended} distinct"
     if wanted not in done.stdout or not merged:
         raise SystemExit(f"wanted: {wanted}, and batches merged\n{done.stderr[-3000:]}")
 
