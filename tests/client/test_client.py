@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
+import trio
 from tests.client.running import Servers, on_every_loop, on_loop, play, play_on
 
 from cometmq.client import (
@@ -264,3 +265,18 @@ def test_connections_are_looked_after_every_second(
                 await looked.wait()
 
     on_loop(loop, scenario)
+
+
+@on_every_loop
+def test_a_client_opens_beside_a_trio_that_cannot_tell_who_asks(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for since_029 in ("in_trio_task", "in_trio_run"):
+        monkeypatch.delattr(trio.lowlevel, since_029, raising=False)
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+            await mq.send("orders", b"hello")
+
+    play_on(loop, tmp_path, scenario)

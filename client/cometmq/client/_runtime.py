@@ -92,8 +92,7 @@ class Runtime(Protocol):
 
 def current_runtime() -> Runtime:
     """Make the runtime for the loop that the caller runs on."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
+    if in_trio_task():
         from cometmq.client._trio import TrioRuntime
 
         return TrioRuntime()
@@ -109,3 +108,15 @@ def current_runtime() -> Runtime:
     from cometmq.client._asyncio import AsyncioRuntime
 
     return AsyncioRuntime()
+
+
+def in_trio_task() -> bool:
+    """Whether the caller runs in a task of trio; before 0.29, trio has no function for that."""
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
@@ -14,6 +13,7 @@ import anyio.to_thread
 from cometmq.client import Client, NotFoundError, SyncClient, UsageError
 from cometmq.client._core.checking import check_seconds, check_whole
 from cometmq.client._core.names import check_group, dead_letter_topic
+from cometmq.client._runtime import in_trio_task
 from cometmq.testing.clock import JumpingClock
 from cometmq.testing.servers import NOT_RUNNING, Servers
 
@@ -236,8 +236,7 @@ class AsyncCluster:
 
 
 def _runs_a_loop() -> bool:
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_run():
+    if in_trio_task():
         return True
     try:
         asyncio.get_running_loop()
