@@ -111,6 +111,18 @@ test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.14 (
 	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version; \
 	done
 
+# On 3.13 and newer, the oldest NumPy would have to be compiled.
+LOWEST := .venv-lowest
+.PHONY: test-lowest
+test-lowest: ## Run the fast tests (TESTS=...) with the oldest versions that pyproject.toml allows; on Python 3.11 or 3.12.
+	@$(MAKE) --no-print-directory install VENV=$(LOWEST)
+ifdef UV
+	$(UV) pip install -q --python $(LOWEST)/bin/python $$($(LOWEST)/bin/python -m tests.packaging.lowest)
+else
+	$(LOWEST)/bin/python -m pip install -q --disable-pip-version-check $$($(LOWEST)/bin/python -m tests.packaging.lowest)
+endif
+	@$(MAKE) --no-print-directory test VENV=$(LOWEST)
+
 .PHONY: coverage
 coverage: install ## Fail under 98 % branch coverage of proto.
 	$(call tests-on-all-cores,-m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98)

@@ -27,7 +27,9 @@ def test_a_group_is_made_shown_and_deleted(tmp_path: Path) -> None:
         assert "billing" not in {each["group"] for each in terminal.json("group", "list")}
         terminal.run("group", "create", "billing")
         asked = terminal.run("group", "delete", "billing", "--json", given="y\n")
-        assert json.loads(asked.stdout) == {"group": "billing", "members": 0}
+        # Before Click 8.4, its runner echoes the answer there.
+        said = json.loads(asked.stdout.removeprefix(" y\n"))
+        assert said == {"group": "billing", "members": 0}
         assert "Delete billing" in asked.stderr
         assert "group 'bad name'" in terminal.run("group", "create", "bad name", status=2).stderr
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from codecs import getincrementaldecoder
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -202,7 +202,9 @@ def progress_bar() -> Generator[_Bar, None, None]:
     """Show a progress bar on stderr if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), _Amount(), TimeRemainingColumn())
-    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    bars = Bars(*columns, console=console, transient=True)
+    # Before 14.3, Rich ends a bar with an empty line even where it is not shown.
+    with bars if console.is_terminal else nullcontext():
         yield _Bar(bars)
 
 
