@@ -14,7 +14,7 @@ import pytest
 
 from cometmq.pipeline.cluster import Cluster as Asked, Queue
 from cometmq.pipeline.errors import DataLossError
-from cometmq.pipeline.losses import Listener, Losses, note_here, tell, untold
+from cometmq.pipeline.losses import Listener, Losses, _own_host, note_here, tell, untold  # pyright: ignore[reportPrivateUsage]
 from cometmq.pipeline.planning import Range
 from cometmq.pipeline.wire import Settings
 from cometmq.testing import Cluster
@@ -117,6 +117,60 @@ def test_a_driver_that_finds_no_way_to_a_broker_says_once_that_it_does_not_count
     losses = Losses()
     for _ in range(2):
         assert losses.listener(["broker.invalid:10911"]) is None
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("ways", "own"),
+    [
+        (("10.0.0.2", "127.0.0.1"), "127.0.0.1"),
+        (("10.0.0.2", "::1"), "::1"),
+        (("10.0.0.9", "10.0.0.2"), "10.0.0.2"),
+    ],
+)
+def test_the_driver_listens_where_tasks_of_this_machine_reach_it_if_a_broker_is_here(
+    monkeypatch: pytest.MonkeyPatch, ways: tuple[str, ...], own: str
+) -> None:
+    monkeypatch.setattr("cometmq.pipeline.losses._way_to", lambda address: address)
+    for addresses in (ways, ways[::-1]):
+        assert _own_host(addresses) == own
+
+
+def test_reports_come_over_ipv6_too() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    losses = Losses()
+    listener = losses.listener(["[::1]:10911"])
+    assert listener is not None
+    assert listener.host == "::1"
+    tell(listener, PART, 4)
+    assert losses.taken() == 4
+
+
+def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.pipeline.losses._TIMEOUT", 0.05)
+    losses = Losses()
+    listener = listening(losses)
+    said = {"token": listener.token, "queue": ["orders", "broker-a", 0], "first": 0, "lost": 5}
+    with (
+        socket.create_connection(listener[:2]),
+        socket.create_connection(listener[:2], timeout=30.0) as task,
+    ):
+        task.sendall(json.dumps(said).encode() + b"\n")
+        assert task.recv(1) == b"+"
+    assert losses.taken() == 5
+
+
+def test_more_ranges_than_can_be_remembered_are_told_in_the_task_s_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cometmq.pipeline.losses._RANGES_MAX", 2)
+    losses = Losses()
+    for first in range(3):
+        tell(listening(losses), PART._replace(first=first), 1)
+    assert losses.taken() == 2
     assert len(caplog.records) == 1
 
 

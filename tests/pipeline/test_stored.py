@@ -29,7 +29,7 @@ from cometmq.pipeline.wire import Answer, Settings, Wire
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 pytestmark = pytest.mark.spark
 
@@ -57,9 +57,13 @@ def send(
     shards: int = 0,
     chosen: set[int] | None = None,
     stored_ms: int = 0,
+    untimed: Collection[int] = (),
     delay_level: int = 0,
 ) -> Sent:
-    """Send messages of one queue as a task does; if given, only those of the `chosen` shards."""
+    """Send messages of one queue as a task does; if given, only those of the `chosen` shards.
+
+    With `stored_ms`, they have store times, except for some.
+    """
     rows = [(each, each % shards if shards else 0) for each in offsets]
     rows = [(offset, shard) for offset, shard in rows if chosen is None or shard in chosen]
     arrays = {
@@ -70,13 +74,17 @@ def send(
         "source_offset": pa.array([offset for offset, _ in rows], pa.int64()),
     }
     if stored_ms:
-        times = [(stored_ms + offset) * 1000 for offset, _ in rows]
+        times = [None if offset in untimed else (stored_ms + offset) * 1000 for offset, _ in rows]
         arrays["store_time"] = pa.array(times, pa.timestamp("us", "UTC"))
     if shards:
         arrays["sharding_key"] = pa.array([f"key-{shard}" for _, shard in rows])
     if delay_level:
         arrays["delay_level"] = pa.array([delay_level] * len(rows), pa.int32())
-    form = RowForm(tuple(arrays), topic, "", COORDINATES, "")
+    return send_rows(cluster, RowForm(tuple(arrays), topic, "", COORDINATES, ""), sink, arrays)
+
+
+def send_rows(cluster: Cluster, form: RowForm, sink: str, arrays: dict[str, pa.Array]) -> Sent:
+    """Send rows as one task does."""
     batch = pa.record_batch(list(arrays.values()), names=list(arrays))
     sender = Sender(Targets(Asked([cluster.nameserver], SETTINGS)), Sending(SETTINGS))
     try:
@@ -155,19 +163,49 @@ def test_of_several_queues_the_last_may_have_been_first(cluster: Cluster) -> Non
     assert counts(cluster, "sharded") == Counter(range(80))
 
 
+def test_the_first_message_of_each_stretch_is_asked_for(cluster: Cluster) -> None:
+    """So many rows that the second one of the sample would be just behind the last."""
+    send(cluster, "second-stretch", [STRETCH])
+    forget(cluster)
+    rows = range(STRETCH - 10, STRETCH + 33)
+    assert send(cluster, "second-stretch", rows).again == 1
+    assert counts(cluster, "second-stretch") == Counter(rows)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many ids each question to the broker has."""
+    found: list[int] = []
+    ask = Wire.ask
+
+    def noted(self: Wire, code: int, fields: Mapping[str, str], body: bytes = b"") -> Answer:
+        if code == FIND_UNIQUE_KEYS:
+            found.append(len(json.loads(body)["keys"]))
+        return ask(self, code, fields, body)
+
+    monkeypatch.setattr(Wire, "ask", noted)
+    return found
+
+
+@pytest.mark.parametrize(("stored_ms", "looks"), [(0, [101]), (1_700_000_000_000, [2, 101])])
 def test_what_is_new_is_asked_for_a_few_times(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, asked: list[int], stored_ms: int, looks: list[int]
 ) -> None:
-    asked: list[str] = []
-    find = Stored.find
+    rows = range(STRETCH - 10, STRETCH + 3190)
+    send(cluster, f"new-{stored_ms}", rows, stored_ms=stored_ms)
+    assert asked == looks
 
-    def counted(self: Stored, address: str, topic: str, ids: Sequence[str]) -> dict[str, int]:
-        asked.extend(ids)
-        return find(self, address, topic, ids)
 
-    monkeypatch.setattr(Stored, "find", counted)
-    send(cluster, "new", range(STRETCH - 10, STRETCH + 3190))
-    assert len(asked) == 101
+def test_what_has_a_key_of_its_own_is_not_asked_for(cluster: Cluster, asked: list[int]) -> None:
+    arrays = {"body": pa.array([b"1", b"2"]), "id": pa.array(["a", "b"])}
+    form = RowForm(tuple(arrays), "keyed", "", (), "id")
+    assert send_rows(cluster, form, "sink", arrays).once == 2
+    assert asked == []
+
+
+def test_of_a_topic_that_a_broker_does_not_have_it_has_stored_nothing(cluster: Cluster) -> None:
+    """As when it was deleted since the target was looked up."""
+    assert Stored(Sending(SETTINGS)).find(cluster.broker, "not-there", ["A" * 44]) == {}
 
 
 def test_what_a_broker_cannot_tell_by_its_memory_it_tells_by_its_index(cluster: Cluster) -> None:
@@ -217,6 +255,20 @@ def test_a_broker_that_does_not_say_fails_the_task(
     monkeypatch.setattr("cometmq.pipeline.stored.FIND_UNIQUE_KEYS", 31999)
     with pytest.raises(RefusedError, match="code 3"):
         send(cluster, "silent", range(5))
+
+
+def test_a_broker_that_fails_at_a_single_key_fails_the_task(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Wire.ask
+
+    def failing(self: Wire, code: int, *rest: Any) -> Answer:
+        answer = ask(self, code, *rest)
+        return answer._replace(code=1) if code == FIND_UNIQUE_KEYS else answer
+
+    monkeypatch.setattr(Wire, "ask", failing)
+    with pytest.raises(RefusedError, match="code 1"):
+        send(cluster, "failing", range(300))
 
 
 def test_a_busy_broker_is_asked_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,6 +354,26 @@ def test_what_was_sent_by_rows_without_times_is_not_sent_again_by_rows_with_them
         again = send(cluster, "untimed", range(count), stored_ms=1_700_000_000_000)
         assert again.again == there
     assert counts(cluster, "untimed") == Counter(range(310))
+
+
+def test_what_was_sent_since_with_times_behind_others_without_is_not_sent_again(
+    cluster: Cluster,
+) -> None:
+    """Their first message, and one of each 32, are not among these."""
+    stored_ms, later = 1_700_000_000_000, range(230, 236)
+    send(cluster, "since", range(100))
+    send(cluster, "since", later, stored_ms=stored_ms)
+    forget(cluster)
+    assert send(cluster, "since", range(300), stored_ms=stored_ms).again == 100 + len(later)
+    assert counts(cluster, "since") == Counter(range(300))
+
+
+def test_a_row_without_a_time_among_others_is_not_taken_for_a_stored_one(cluster: Cluster) -> None:
+    send(cluster, "mixed", range(20), stored_ms=1_700_000_000_000, untimed={0, 7})
+    assert counts(cluster, "mixed") == Counter(range(20))
+    forget(cluster)
+    again = send(cluster, "mixed", range(25), stored_ms=1_700_000_000_000, untimed={0, 7})
+    assert again.again == 20
 
 
 def test_what_was_sent_without_times_of_another_life_of_a_topic_is_no_copy(
