@@ -178,6 +178,25 @@ def test_in_order_a_queue_has_one_request_and_a_busy_broker_takes_no_later_one_f
     assert pauses == [0.2]
 
 
+@pytest.mark.parametrize(
+    ("code", "size"),
+    [(SEND_MESSAGE_V2, 1), (SEND_MESSAGE_V2, 1 << 16), (SEND_BATCH_MESSAGE, 1)],
+)
+def test_as_many_requests_are_in_flight_as_may_be_and_no_more(
+    start: Callable[[Callable[[int], int], int], Broker], code: int, size: int
+) -> None:
+    broker = start(lambda _asked: 0, 1)
+    lane = Lane(broker.address, Sending(Settings(), max_in_flight=6))
+    in_flight: list[int] = []
+    for _ in range(20):
+        lane.submit(Request(code, "T", 0, "", 0, bytes(size)))
+        in_flight.append(len(lane._under_way))  # pyright: ignore[reportPrivateUsage]  # What it takes.
+    lane.finish()
+    lane.close()
+    assert max(in_flight) == 6
+    assert broker.asked == 20
+
+
 FAILED = 1
 TOO_LARGE = "message body size exceeded, msg total size: 4194403"
 
@@ -210,7 +229,7 @@ def test_a_smaller_batch_is_advised_only_where_there_can_be_one(
 
 
 def test_what_has_no_room_in_a_frame_is_refused_before_it_ends_the_connection(
-    start: Callable[[Callable[[int], int], int], Broker],
+    start: Callable[[Callable[[int], int], int], Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other requests under way would end with the connection, and be sent again with this one."""
     broker = start(lambda _asked: 0, 1)
@@ -221,6 +240,9 @@ def test_what_has_no_room_in_a_frame_is_refused_before_it_ends_the_connection(
             lane.submit(too_large)
         assert [each.code for each in broker.requests] == [GET_BROKER_CONFIG]
         send(lane, 1)
+        monkeypatch.setattr("cometmq.pipeline.lanes.body_size_max", lambda *_: len(too_large.body))
+        lane.submit(too_large)  # To a broker that is set to take more.
+        lane.finish()
     finally:
         lane.close()
 
