@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Thread
@@ -26,13 +27,14 @@ from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.rows import RowForm
 from cometmq.pipeline.sending import Sender
 from cometmq.pipeline.targets import GET_BROKER_CONFIG, Target, Targets
-from cometmq.pipeline.wire import Settings, connect
+from cometmq.pipeline.wire import Settings, Wire, connect
 from cometmq.proto.command import Command
 from cometmq.proto.commands.send import SendMessageV2
 from cometmq.proto.connection import Connection
 from cometmq.proto.properties import decode_properties
 from cometmq.testing import Cluster as Running
 
+FAILED = 1
 BUSY = 2
 ILLEGAL = 13
 NO_PERMISSION = 16
@@ -134,16 +136,20 @@ def test_a_broker_that_stays_busy_is_given_up(
     lane.close()
 
 
+@pytest.mark.parametrize("answered", [FAILED, NO_PERMISSION])
 @pytest.mark.parametrize("code", [SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_BATCH_ONCE])
 def test_what_is_refused_for_good_is_told_and_does_not_count_as_stored(
-    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float], code: int
+    start: Callable[[Callable[[int], int], int], Broker],
+    pauses: list[float],
+    code: int,
+    answered: int,
 ) -> None:
     """Such as sends to a topic that became unwritable after the task began."""
-    broker = start(lambda _asked: NO_PERMISSION, 1)
+    broker = start(lambda _asked: answered, 1)
     lane = lane_to(broker)
     try:
         lane.submit(Request(code, "T", 0, "", 0, b"x"))
-        with pytest.raises(RefusedError, match="refused with code 16"):
+        with pytest.raises(RefusedError, match=f"refused with code {answered}:"):
             lane.finish()
     finally:
         lane.close()
@@ -179,25 +185,72 @@ def test_in_order_a_queue_has_one_request_and_a_busy_broker_takes_no_later_one_f
 
 
 @pytest.mark.parametrize(
-    ("code", "size"),
-    [(SEND_MESSAGE_V2, 1), (SEND_MESSAGE_V2, 1 << 16), (SEND_BATCH_MESSAGE, 1)],
+    ("code", "size", "max_in_flight", "most"),
+    [
+        (SEND_MESSAGE_V2, 1, 0, 512),
+        (SEND_MESSAGE_V2, 1 << 16, 0, 4),
+        (SEND_BATCH_MESSAGE, 1, 0, 4),
+        (SEND_BATCH_ONCE, 1, 6, 6),
+        (SEND_MESSAGE_V2, 1, 6, 6),
+    ],
 )
 def test_as_many_requests_are_in_flight_as_may_be_and_no_more(
-    start: Callable[[Callable[[int], int], int], Broker], code: int, size: int
+    start: Callable[[Callable[[int], int], int], Broker],
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    size: int,
+    max_in_flight: int,
+    most: int,
 ) -> None:
+    """More than four large ones would fill the memory."""
+    counts = {"count": "1", "storedCount": "1"}
+    receive = Wire.receive
+    monkeypatch.setattr(Wire, "receive", lambda peer: receive(peer)._replace(fields=counts))
     broker = start(lambda _asked: 0, 1)
-    lane = Lane(broker.address, Sending(Settings(), max_in_flight=6))
+    lane = Lane(broker.address, Sending(Settings(), max_in_flight=max_in_flight))
     in_flight: list[int] = []
-    for _ in range(20):
+    for _ in range(most + 16):
         lane.submit(Request(code, "T", 0, "", 0, bytes(size)))
         in_flight.append(len(lane._under_way))  # pyright: ignore[reportPrivateUsage]  # What it takes.
     lane.finish()
     lane.close()
-    assert max(in_flight) == 6
-    assert broker.asked == 20
+    assert max(in_flight) == most
+    assert broker.asked == most + 16
 
 
-FAILED = 1
+def test_a_connection_with_unread_answers_is_not_left_to_the_next_task(
+    start: Callable[[Callable[[int], int], int], Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take them for its own."""
+    kept: list[Wire] = []
+    monkeypatch.setattr("cometmq.pipeline.lanes.wire.keep", lambda peer, _: kept.append(peer))
+    counts: list[int] = []
+    for is_answered in (False, True):
+        lane = lane_to(start(lambda _asked: 0, 1))
+        lane.submit(Request(SEND_MESSAGE_V2, "T", 0, "", 0, bytes(1 << 16)))  # Written at once.
+        if is_answered:
+            lane.finish()
+        lane.close()
+        lane.close()
+        counts.append(len(kept))
+    for each in kept:
+        each.close()
+    assert counts == [0, 1]
+
+
+def test_a_message_that_is_stored_once_waits_for_a_busy_broker_like_others(
+    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
+) -> None:
+    broker = start(lambda asked: BUSY if asked == 1 else 0, 1)
+    lane = lane_to(broker)
+    properties = "UNIQ_KEY\x01A\x02IDEMPOTENT\x011\x02"
+    lane.submit(Request(SEND_MESSAGE_V2, "T", 0, properties, 0, b"x"))
+    lane.finish()
+    lane.close()
+    assert [each.code for each in broker.requests] == [SEND_MESSAGE_V2] * 2
+    assert pauses == [0.2]
+
+
 TOO_LARGE = "message body size exceeded, msg total size: 4194403"
 
 
@@ -306,10 +359,13 @@ def test_a_message_that_fills_more_than_a_batch_travels_as_one_and_not_as_a_batc
         sender.close()
     codes = [each.code for each in broker.requests]
     assert sorted(codes) == [SEND_MESSAGE_V2, *[SEND_BATCH_MESSAGE] * (len(codes) - 1)]
+    for each in broker.requests:
+        assert each.read(SendMessageV2).batch == (each.code == SEND_BATCH_MESSAGE)
     alone = broker.requests[codes.index(SEND_MESSAGE_V2)].read(SendMessageV2)
     properties = decode_properties((alone.properties or "").encode())
     assert broker.requests[codes.index(SEND_MESSAGE_V2)].body == bodies[1]
     assert (alone.queue_id, alone.flag, alone.batch) == (3, -2, False)
+    assert abs(alone.born_timestamp / 1000 - time.time()) < 600
     assert (properties["TAGS"], properties["n"]) == ("b", "1")
     assert len(properties["UNIQ_KEY"]) == 32
 
@@ -404,6 +460,52 @@ def test_a_connection_that_is_made_anew_while_sends_wait_says_what_the_broker_sp
     lane.finish()
     lane.close()
     assert len(rocketmq_session.sent("anew")) == 1
+
+
+def script(patch: pytest.MonkeyPatch, codes: list[int]) -> None:
+    """Let the next answers have these codes, whatever the broker does."""
+    receive = Wire.receive
+    patch.setattr(Wire, "receive", lambda peer: receive(peer)._replace(code=codes.pop(0)))
+
+
+@pytest.fixture
+def broken(rocketmq_session: Running) -> Iterator[Lane]:
+    """A lane that was told to wait once, and whose connection then broke."""
+    lane = Lane(rocketmq_session.broker, Sending(Settings(), retries=3))
+    with pytest.MonkeyPatch.context() as patch:
+        script(patch, [BUSY, 0])
+        lane.submit(Request(SEND_MESSAGE_V2, "broken", 0, "", 0, b"first"))
+        lane.finish()
+    peer = lane._connected()  # pyright: ignore[reportPrivateUsage]  # To break it.
+    peer._socket.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]  # As above.
+    yield lane
+    lane.close()
+
+
+def test_a_broker_that_is_busy_over_the_next_connection_too_is_waited_for(
+    pauses: list[float], broken: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(monkeypatch, [BUSY, BUSY, 0])
+    broken.submit(Request(SEND_MESSAGE_V2, "broken", 0, "", 0, b"next"))
+    broken.finish()
+    assert pauses == [0.2, 0.2, 0.4, 0.8]
+
+
+def test_a_broker_that_cannot_be_reached_at_first_is_waited_for_with_what_is_under_way(
+    rocketmq_session: Running, pauses: list[float], broken: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [ConnectionLostError("it is away")] * 2
+
+    def away(address: str, how: Settings) -> Wire:
+        if failures:
+            raise failures.pop()
+        return connect(address, how)
+
+    monkeypatch.setattr("cometmq.pipeline.lanes.wire.connect", away)
+    broken.submit(Request(SEND_MESSAGE_V2, "broken-and-away", 0, "", 0, b"next"))
+    broken.finish()
+    assert pauses == [0.2, 0.2, 0.4, 0.8]
+    assert len(rocketmq_session.sent("broken-and-away", count=1)) == 1
 
 
 def test_a_broker_that_is_away_when_a_task_begins_is_waited_for(pauses: list[float]) -> None:

@@ -449,6 +449,7 @@ def test_two_rows_of_one_message_are_told() -> None:
     rows = [place(6), place(7), place(7), place(0, 1)]
     told = str(messages(rows).twins)
     assert "two rows for topic T come from one message, S/a/0 at 7" in told
+    assert "S/a/1 at 7" in str(messages([place(6), place(7, 1), place(7, 1)]).twins)
     assert messages([place(7), place(7, 1), place(7, 0, "R")]).twins is None
 
 
@@ -480,6 +481,10 @@ def test_two_rows_of_one_message_are_told_however_many_are_between_them() -> Non
         many.messages(batch(list(range(first, first + 100_000))))
     assert many.messages(batch([1])).twins is None
     assert "S/a/0 at 599999" in str(many.messages(batch([599_999])).twins)
+    often = Forming(form, "sink")
+    for offset in range(800):
+        often.messages(batch([offset]))
+    assert "S/a/0 at 0" in str(often.messages(batch([0])).twins)
     both = Forming(form, "sink", finds_twins=False)
     assert both.messages(batch([1, 1])).twins is None
 
@@ -509,11 +514,13 @@ def test_messages_of_which_two_tasks_sent_rows_are_known_by_few_marks(count: int
     assert sent_twice([said(0), said(count), said(0)]) == min(count, MARKS_MAX)
 
 
-def test_two_rows_of_one_place_and_two_times_are_two() -> None:
+@pytest.mark.parametrize("later_ms", [1, 5000])
+def test_two_rows_of_one_place_and_two_times_are_two(later_ms: int) -> None:
     """As in one store after a topic was deleted and recreated."""
     places = [pa.array(["S"] * 2), pa.array(["b"] * 2), pa.array([0] * 2, pa.int32())]
     places += [pa.array([7, 7], pa.int64())]
-    times = pa.array([1_700_000_000_000_000, 1_700_000_005_000_000], pa.int64())
+    first = 1_700_000_000_000_000
+    times = pa.array([first, first + later_ms * 1000], pa.int64())
     made = CoordinateIds("sink").of(places, "T", times)
     assert made.ids[0].tobytes() != made.ids[1].tobytes()
     assert made.twins is None

@@ -138,6 +138,23 @@ def test_of_which_messages_rows_were_sent_is_told_also_of_delayed_ones(
     assert sent_twice(task.marks.said() for task in tasks) == 1
 
 
+def test_what_is_not_asked_for_and_a_broker_remembers_counts_as_sent_again(
+    cluster: Cluster,
+) -> None:
+    send(cluster, "remembered", [5, 6])
+    assert send(cluster, "remembered", range(10)).again == 2
+    assert counts(cluster, "remembered") == Counter(range(10))
+
+
+def test_what_is_not_asked_for_and_only_the_index_knows_counts_as_sent_again(
+    cluster: Cluster,
+) -> None:
+    send(cluster, "indexed", range(5, 9))
+    send(cluster, "indexed", range(200, 350))
+    assert send(cluster, "indexed", range(200)).again == 4
+    assert counts(cluster, "indexed") == Counter(range(350))
+
+
 def test_rows_that_another_filter_chose_are_not_sent_again(cluster: Cluster) -> None:
     send(cluster, "odd", range(1, 500, 2))
     forget(cluster)
@@ -368,12 +385,16 @@ def test_what_was_sent_since_with_times_behind_others_without_is_not_sent_again(
     assert counts(cluster, "since") == Counter(range(300))
 
 
-def test_a_row_without_a_time_among_others_is_not_taken_for_a_stored_one(cluster: Cluster) -> None:
-    send(cluster, "mixed", range(20), stored_ms=1_700_000_000_000, untimed={0, 7})
-    assert counts(cluster, "mixed") == Counter(range(20))
-    forget(cluster)
-    again = send(cluster, "mixed", range(25), stored_ms=1_700_000_000_000, untimed={0, 7})
-    assert again.again == 20
+@pytest.mark.parametrize("untimed", [{0, 7}, range(25)])
+def test_a_row_without_a_time_is_not_taken_for_a_stored_one(
+    cluster: Cluster, untimed: Collection[int]
+) -> None:
+    topic = f"{len(untimed)}-without"
+    for count, there in ((20, 0), (25, 20)):
+        again = send(cluster, topic, range(count), stored_ms=1_700_000_000_000, untimed=untimed)
+        assert again.again == there
+        assert counts(cluster, topic) == Counter(range(count))
+        forget(cluster)
 
 
 def test_what_was_sent_without_times_of_another_life_of_a_topic_is_no_copy(

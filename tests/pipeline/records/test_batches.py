@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -125,6 +126,22 @@ def test_only_a_range_of_queue_offsets_is_given() -> None:
     found = rows(data, ("queue_offset",), queue_offsets=(3, 7))
     assert [row["queue_offset"] for row in found] == [3, 4, 5, 6]
     assert rows(data, queue_offsets=(10, 20)) == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "offsets"),
+    [({"A"}, [0, 4]), ({"A", "B"}, [0, 1, 4]), ({""}, []), ({"C"}, []), ((), [0, 1, 2, 3, 4])],
+)
+def test_only_rows_with_certain_tags_are_given(tags: Collection[str], offsets: list[int]) -> None:
+    properties = [b"TAGS\x01A\x02", b"TAGS\x01B\x02", b"", b"KEYS\x01A\x02", b"TAGS\x01A\x02"]
+    data = b"".join(
+        record(properties=each, queue_offset=number) for number, each in enumerate(properties)
+    )
+    how = Reading(tags=frozenset(tags))
+    found = rows(data, ("queue_offset", "tag"), how)
+    assert [row["queue_offset"] for row in found] == offsets
+    found = rows(data, ("queue_offset",), how, queue_offsets=(1, 4))
+    assert [row["queue_offset"] for row in found] == [each for each in offsets if 1 <= each < 4]
 
 
 def test_the_broker_is_what_the_reader_says() -> None:
