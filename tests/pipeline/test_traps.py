@@ -461,6 +461,88 @@ def test_a_broker_that_registers_while_a_stream_looks_has_not_lost_its_topics(
     assert stream.latestOffset(end, ALL) == end
 
 
+def looked_first(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Survey], Survey], looks: int = 1
+) -> None:
+    """Pretend that the first looks at the cluster found something else."""
+    bounds, number = Asked.bounds, count(1)
+
+    def changed(asked: Asked, topics: Sequence[str]) -> Survey:
+        found = bounds(asked, topics)
+        return change(found) if next(number) <= looks else found
+
+    monkeypatch.setattr(Asked, "bounds", changed)
+
+
+def without_topic(found: Survey, topic: str) -> Survey:
+    queues = {queue: each for queue, each in found.queues.items() if queue.topic != topic}
+    return replace(found, queues=queues, topics=found.topics - {topic})
+
+
+def planned(tables: Tables, *topics: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return start and end of a first batch, of which each topic has two messages."""
+    for topic in topics:
+        tables.fill(topic, 2)
+    stream = reader(tables, ",".join(topics), startingOffsets="earliest")
+    start = through_json(stream.initialOffset())
+    return start, through_json(stream.latestOffset(start, ALL))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_broker_that_registers_while_a_batch_is_looked_for_again_has_not_lost_its_topics(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, strict: bool
+) -> None:
+    """Of a topic that was asked about too early, the batch's messages would be read never."""
+    topics = (f"again-early-{strict}", f"again-late-{strict}")
+    start, end = planned(tables, *topics)
+    looked_first(monkeypatch, lambda found: without_topic(found, topics[0]))
+    again = reader(tables, ",".join(topics), failOnDataLoss=strict)
+    assert sorted(bodies(again, start, end)) == sorted(numbers(0, 2) * 2)
+
+
+def test_a_broker_that_registers_behind_the_others_of_its_topic_has_not_lost_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, end = planned(tables, "again-behind")
+    looked_first(monkeypatch, lambda found: replace(found, queues={}, addresses={}))
+    assert bodies(reader(tables, "again-behind"), start, end) == numbers(0, 2)
+
+
+def test_a_batch_that_is_read_again_waits_for_the_only_broker_of_a_topic(tables: Tables) -> None:
+    start, end = planned(tables, "again-here")
+    end["queues"]["again-away"] = {"broker-b": {"0": 7}}
+    end["from"]["again-away"] = {"broker-b": {"0": 3}}
+    for strict in (True, False):
+        again = reader(tables, "again-here,again-away", failOnDataLoss=strict)
+        with pytest.raises(ConnectionLostError, match="broker broker-b: no name server knows it"):
+            again.partitions(start, end)
+
+
+def test_a_batch_that_is_read_again_lacks_no_topic_while_a_broker_does_not_answer(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = ("again-known", "again-unknown")
+    start, end = planned(tables, *topics)
+
+    def half(found: Survey) -> Survey:
+        missing = {"broker-b": ConnectionLostError("away")}
+        return replace(without_topic(found, topics[1]), missing=missing)
+
+    looked_first(monkeypatch, half, looks=2)
+    again = reader(tables, ",".join(topics), failOnDataLoss=False)
+    assert sorted(bodies(again, start, end)) == sorted(numbers(0, 2) * 2)
+
+
+def test_a_queue_that_stands_at_its_beginning_again_is_read_from_there(tables: Tables) -> None:
+    """Nothing was noted of the topic before; until messages come, there is nothing to read."""
+    tables.cluster.admin.create_topic("at-its-beginning", queues=1)
+    before = {"queues": {"at-its-beginning": {"broker-a": {"0": 9}}}}
+    stream = reader(tables, "at-its-beginning", failOnDataLoss=False)
+    end = through_json(stream.latestOffset(before, ALL))
+    tables.fill("at-its-beginning", 20, queues=1)
+    assert bodies(stream, end, stream.latestOffset(end, ALL)) == numbers(0, 20)
+
+
 def first_at(stream: TopicStreamReader, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that everything before an offset has expired, in each queue."""
     status = stream._cluster._status  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.

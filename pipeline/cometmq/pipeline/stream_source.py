@@ -246,7 +246,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not gone and read <= found.addresses.keys():
             return found, frozenset()
         known = self.options.retried(self._cluster.brokers).names
-        if gone and self.options.fail_on_data_loss:
+        # Later on, a topic that is not lost is only told as lost, and read on when it is there.
+        if gone and (self.options.fail_on_data_loss or not self._has_looked):
             found = self._survey(whole=False)
         return found, frozenset(read - found.addresses.keys() - known)
 
