@@ -30,8 +30,10 @@ from cometmq.pipeline.errors import (
     RefusedError,
 )
 from cometmq.pipeline.jobs.tables import taking_conditions
+from cometmq.pipeline.losses import tell
 from cometmq.pipeline.offsets import read_stream_offset
 from cometmq.pipeline.options import PUSHDOWN, read_options, write_options
+from cometmq.pipeline.planning import Range
 from cometmq.pipeline.records.rows import Reading
 from cometmq.pipeline.routes import Brokers
 from cometmq.pipeline.sink import StreamWriter
@@ -173,6 +175,24 @@ def test_trap_5_a_topic_of_which_a_broker_says_nothing_waits_where_it_is(
         later = through_json(stream.latestOffset(end, ALL))
     assert bodies(stream, end, later) == ["4"]
     assert bodies(stream, later, stream.latestOffset(later, ALL)) == ["3"]
+
+
+def test_trap_5_a_broker_that_stays_away_lets_no_stream_begin_and_a_running_one_go_on(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream that began without it, or ended before it was back, would leave out its messages."""
+    tables.fill("trap5-stays", 3, queues=1)
+    names = {"startingOffsets": "earliest", "retryIntervalMs": 1}
+    stream = reader(tables, "trap5-stays", **names)
+    start = through_json(stream.initialOffset())
+    missing = {"broker-b": ConnectionLostError("stays away")}
+    looked_first(monkeypatch, lambda found: replace(found, missing=missing), looks=100)
+    assert bodies(stream, start, stream.latestOffset(start, ALL)) == numbers(0, 3)
+    assert caplog.text.count("broker broker-b: stays away; its queues wait") == 1
+    with pytest.raises(ConnectionLostError, match="stays away"):
+        reader(tables, "trap5-stays", **names).initialOffset()
+    with pytest.raises(ConnectionLostError, match="stays away"):
+        stream.prepareForTriggerAvailableNow()
 
 
 def test_trap_6_and_8_a_task_that_fails_and_runs_again_stores_its_rows_once(
@@ -570,6 +590,21 @@ def test_messages_that_expired_before_they_were_read_are_told(
     assert end["lost"] == 3
     tables.fill("aged", 2, queues=1)
     assert through_json(reader(tables, "aged").latestOffset(end, ALL))["lost"] == 3
+
+
+def test_what_expired_while_it_was_read_is_told_also_where_nothing_new_comes(
+    tables: Tables,
+) -> None:
+    tables.fill("aged-since", 3, queues=1)
+    stream = reader(tables, "aged-since", startingOffsets="earliest", failOnDataLoss=False)
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    listener = stream._losses.listener([tables.cluster.broker])  # pyright: ignore[reportPrivateUsage]  # As a task has it.
+    assert listener is not None
+    queue = Queue("aged-since", "broker-a", 0)
+    tell(listener, Range(queue, tables.cluster.broker, 0, 3), 2)
+    told = through_json(stream.latestOffset(end, ALL))
+    assert (told["lost"], told["queues"]) == (2, end["queues"])
+    assert stream.latestOffset(told, ALL) == told
 
 
 @pytest.mark.parametrize(
