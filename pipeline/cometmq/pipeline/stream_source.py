@@ -96,7 +96,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._initial is None:
             found = self._survey(whole=True)
-            self._require_filter(found)
             try:
                 bounds.require_topics(found, self.options)
                 starts = bounds.starts(self._cluster, self.options, found, LATEST)
