@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -207,6 +208,10 @@ def test_a_log_that_ends_in_front_of_what_was_replayed_is_another_store(
     for path in (tmp_path / "store" / "commitlog").iterdir():
         path.unlink()
     write_log(tmp_path / "store", [b"1"])
+    with pytest.raises(OptionError, match="before it lost its end"):
+        run("store")
+    notes = tmp_path / "cp" / "to-shrunk.json"
+    notes.write_text(json.dumps({**json.loads(notes.read_text()), "source": ""}))  # Earlier ones.
     with pytest.raises(OptionError, match="was replayed up to"):
         run("store")
 

@@ -166,7 +166,8 @@ class Notes:
         if self.source and source.is_other(self.source):
             raise OptionError(
                 f"name: {self.name} was the replay of another archive or store that was at this"
-                " place, so its notes are not about this one; choose another name"
+                " place, or of this store before it lost its end, so its notes are not about this"
+                " one; choose another name"
             )
         self.source = source.identity() or self.source
 

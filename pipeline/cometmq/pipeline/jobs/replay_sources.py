@@ -319,9 +319,9 @@ class StoreSource:
         return self._identity_at(self.log.last)
 
     def is_other(self, noted: str) -> bool:
-        """Look at that place, unless it has expired; `parts` refuses a log that ends before it."""
+        """Look at that place, unless it has expired; a log that ends before it has lost its end."""
         place = int(noted.partition(":")[0])
-        return self.log.first <= place < self.log.end and self._identity_at(place) != noted
+        return self.log.first <= place and self._identity_at(place) != noted
 
     def _identity_at(self, place: int) -> str:
         record = record_at(self.log, place)
