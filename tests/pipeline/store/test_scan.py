@@ -52,23 +52,23 @@ def damaged_places(root: Path, split_size: int) -> tuple[list[int], list[tuple[i
 
 @pytest.mark.parametrize("split_size", [*SPLITS, 64])
 @pytest.mark.parametrize(
-    ("at", "data"),
+    ("at", "data", "reason"),
     [
-        (0, b"\0\0\0\0"),
-        (0, b"\x7f\xff\xff\xff"),
-        (3, b"\x01"),
-        (4, b"\xff"),
-        (12, b"\x80"),
-        (20, b"\xff"),
-        (28, b"\xff"),
-        (84, b"\xff\xff\xff\xff"),
-        (84, b"\0\0\x01"),
-        (88, b"another"),
-        (0, bytes(100)),
+        (0, b"\0\0\0\0", "it claims 0 bytes, but "),
+        (0, b"\x7f\xff\xff\xff", "it claims 2147483647 bytes, but "),
+        (3, b"\x01", "its lengths do not agree"),
+        (4, b"\xff", " and magic 0xffa320a7 are not the start of a record"),
+        (12, b"\x80", "its queue offset or queue id is negative"),
+        (20, b"\xff", "its queue offset or queue id is negative"),
+        (28, b"\xff", "it claims to be at -"),
+        (84, b"\xff\xff\xff\xff", "its lengths do not agree"),
+        (84, b"\0\0\x01", "its lengths do not agree"),
+        (88, b"another", "the checksum of its body is wrong"),
+        (0, bytes(100), "there are zeros where a record should begin"),
     ],
 )
 def test_a_damaged_record_is_passed_over_alone_and_found_once(
-    tmp_path: Path, split_size: int, at: int, data: bytes
+    tmp_path: Path, split_size: int, at: int, data: bytes, reason: str
 ) -> None:
     places = write_log(tmp_path, [b"x" * 200] * 40)
     for number in (0, 7, 30):
@@ -76,7 +76,9 @@ def test_a_damaged_record_is_passed_over_alone_and_found_once(
         write_log(tmp_path, [b"x" * 200] * 40)
         change(tmp_path, place + at, data)
         others = places[:number] + places[number + 1 :]
-        assert damaged_places(tmp_path, split_size) == (others, [(place, places[number + 1])])
+        there, (damage,) = found(tmp_path, split_size)
+        assert (there, damage[:2]) == (others, (place, places[number + 1]))
+        assert reason in damage.reason
 
 
 @pytest.mark.parametrize("split_size", SPLITS)

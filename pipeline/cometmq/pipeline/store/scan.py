@@ -200,9 +200,7 @@ class _Scan:
         end = position + size
         if not is_record or end <= have or end > self._part.limit:
             return False
-        self._begin = -1  # The data is read again, starting at the record.
-        self._data = b""
-        self._reach(position, size)
+        self._reach(position, size)  # The data is read again, starting at the record.
         return self._begin + len(self._data) >= end
 
     def _is_blank(self, position: int) -> bool:
