@@ -17,6 +17,7 @@ from tests.pipeline.tables import Tables, numbers
 from tests.store.apache_stores import manifest_records, unpack
 
 from cometmq.pipeline.errors import HeldError, OptionError
+from cometmq.pipeline.jobs import replay_sources
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import held
@@ -137,13 +138,17 @@ def test_a_part_by_time_and_condition_of_a_copy_of_the_log_alone(
 
 
 @pytest.mark.slow
-def test_the_only_topic_of_users_is_found_in_the_log(live: Tables, tmp_path: Path) -> None:
-    write_log(tmp_path / "store", [b"%d" % number for number in range(300)])
+def test_the_only_topic_of_users_is_found_in_the_log(
+    live: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = write_log(tmp_path / "store", [b"%d" % number for number in range(300)])
+    change(tmp_path / "store", places[0] + 90, b"U")  # The topic of one message.
+    monkeypatch.setattr(replay_sources, "is_users", lambda topic: topic == "T")
     settings = replaying(live, tmp_path / "store", tmp_path / "cp", to_topic="only-topic")
     report = replay(live.spark, settings)
-    assert report.rows == 300
+    assert report.rows == 299
     assert len(report.batches) > 1  # Files of the log.
-    assert live.bodies("only-topic") == numbers(0, 300)
+    assert live.bodies("only-topic") == numbers(1, 300)
 
 
 @pytest.mark.slow

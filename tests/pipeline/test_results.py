@@ -17,6 +17,7 @@ from tests.pipeline.store.logs import write_log
 from cometmq.admin.program import program
 from cometmq.pipeline import command
 from cometmq.pipeline.errors import HeldError, OptionError
+from cometmq.pipeline.jobs import durable
 from cometmq.pipeline.jobs.audit import AuditSettings, audit
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Run
@@ -210,6 +211,32 @@ def test_what_an_earlier_run_wrote_stays_where_a_later_one_fails(
         fail_behind(into, spark.range(5), table)
     assert sorted((tmp_path / "found").rglob("*")) == before
     assert spark.read.parquet(str(tmp_path / "found" / table)).count() == 3
+
+
+def test_what_is_new_is_on_the_disk_before_what_an_earlier_run_wrote_goes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into = results(tmp_path / "found")
+    write(into, spark.range(3))
+    synced: set[str] = set()
+    removed: list[str] = []
+    remove = Folder.remove
+
+    def fsync(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    def removing(folder: Folder, *names: str) -> None:
+        if names[-1].startswith("part-"):
+            new = {each.name for each in (tmp_path / "found").glob("_staging/*/part-*")}
+            assert new
+            assert new <= synced
+            removed.append(names[-1])
+        remove(folder, *names)
+
+    monkeypatch.setattr(durable, "fsync", fsync)
+    monkeypatch.setattr(Folder, "remove", removing)
+    write(into, spark.range(5))
+    assert removed
 
 
 @pytest.mark.parametrize("table", ["", pytest.param("total", marks=pytest.mark.slow)])
