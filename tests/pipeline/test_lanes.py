@@ -27,7 +27,7 @@ from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.rows import RowForm
 from cometmq.pipeline.sending import Sender
 from cometmq.pipeline.targets import GET_BROKER_CONFIG, Target, Targets
-from cometmq.pipeline.wire import Settings, Wire, connect
+from cometmq.pipeline.wire import Answer, Settings, Wire, connect
 from cometmq.proto.command import Command
 from cometmq.proto.commands.send import SendMessageV2
 from cometmq.proto.connection import Connection
@@ -203,9 +203,12 @@ def test_as_many_requests_are_in_flight_as_may_be_and_no_more(
     most: int,
 ) -> None:
     """More than four large ones would fill the memory."""
-    counts = {"count": "1", "storedCount": "1"}
     receive = Wire.receive
-    monkeypatch.setattr(Wire, "receive", lambda peer: receive(peer)._replace(fields=counts))
+
+    def counted(peer: Wire) -> Answer:
+        return receive(peer)._replace(fields={"count": "1", "storedCount": "1"})
+
+    monkeypatch.setattr(Wire, "receive", counted)
     broker = start(lambda _asked: 0, 1)
     lane = Lane(broker.address, Sending(Settings(), max_in_flight=max_in_flight))
     in_flight: list[int] = []
@@ -223,7 +226,11 @@ def test_a_connection_with_unread_answers_is_not_left_to_the_next_task(
 ) -> None:
     """It would take them for its own."""
     kept: list[Wire] = []
-    monkeypatch.setattr("cometmq.pipeline.lanes.wire.keep", lambda peer, _: kept.append(peer))
+
+    def keep(peer: Wire, _: Settings) -> None:
+        kept.append(peer)
+
+    monkeypatch.setattr("cometmq.pipeline.lanes.wire.keep", keep)
     counts: list[int] = []
     for is_answered in (False, True):
         lane = lane_to(start(lambda _asked: 0, 1))
@@ -288,12 +295,16 @@ def test_what_has_no_room_in_a_frame_is_refused_before_it_ends_the_connection(
     broker = start(lambda _asked: 0, 1)
     lane = lane_to(broker)
     too_large = Request(SEND_MESSAGE_V2, "T", 0, "", 0, bytes((15 << 20) + 1))
+
+    def most(*_: object) -> int:
+        return len(too_large.body)
+
     try:
         with pytest.raises(SinkError, match=r"takes 15728641 bytes .* at most 15728640 \(maxM"):
             lane.submit(too_large)
         assert [each.code for each in broker.requests] == [GET_BROKER_CONFIG]
         send(lane, 1)
-        monkeypatch.setattr("cometmq.pipeline.lanes.body_size_max", lambda *_: len(too_large.body))
+        monkeypatch.setattr("cometmq.pipeline.lanes.body_size_max", most)
         lane.submit(too_large)  # To a broker that is set to take more.
         lane.finish()
     finally:
@@ -465,7 +476,11 @@ def test_a_connection_that_is_made_anew_while_sends_wait_says_what_the_broker_sp
 def script(patch: pytest.MonkeyPatch, codes: list[int]) -> None:
     """Let the next answers have these codes, whatever the broker does."""
     receive = Wire.receive
-    patch.setattr(Wire, "receive", lambda peer: receive(peer)._replace(code=codes.pop(0)))
+
+    def scripted(peer: Wire) -> Answer:
+        return receive(peer)._replace(code=codes.pop(0))
+
+    patch.setattr(Wire, "receive", scripted)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from cometmq.pipeline.cluster import Cluster as Asked, Queue
 from cometmq.pipeline.errors import DataLossError
-from cometmq.pipeline.losses import Listener, Losses, _own_host, note_here, tell, untold  # pyright: ignore[reportPrivateUsage]
+from cometmq.pipeline.losses import Listener, Losses, _own_host, note_here, tell, untold  # pyright: ignore[reportPrivateUsage]  # The rule.
 from cometmq.pipeline.planning import Range
 from cometmq.pipeline.wire import Settings
 from cometmq.testing import Cluster
@@ -131,7 +131,7 @@ def test_a_driver_that_finds_no_way_to_a_broker_says_once_that_it_does_not_count
 def test_the_driver_listens_where_tasks_of_this_machine_reach_it_if_a_broker_is_here(
     monkeypatch: pytest.MonkeyPatch, ways: tuple[str, ...], own: str
 ) -> None:
-    monkeypatch.setattr("cometmq.pipeline.losses._way_to", lambda address: address)
+    monkeypatch.setattr("cometmq.pipeline.losses._way_to", str)
     for addresses in (ways, ways[::-1]):
         assert _own_host(addresses) == own
 
