@@ -153,13 +153,23 @@ def test_of_sql_that_is_wrong_nothing_is_read(tables: Tables, died: str) -> None
     assert run.report.rows == 0
 
 
-def test_receipts_go_on_behind_what_is_no_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [b"\xff\xfe", b"5", b"[1]"])
+def test_receipts_go_on_behind_what_is_none(tmp_path: Path, other: bytes) -> None:
     path = tmp_path / "receipts.jsonl"
-    path.write_bytes(b"\xff\xfe")
+    path.write_bytes(other)
     for _ in range(2):
         Receipts(str(path)).write([{"group": "g", "broker": "b", "queue_offset": 1}])
-    torn, line = path.read_bytes().splitlines()
-    assert (torn, json.loads(line)["queue_offset"]) == (b"\xff\xfe", 1)
+    there, line = path.read_bytes().splitlines()
+    assert (there, json.loads(line)["queue_offset"]) == (other, 1)
+
+
+def test_without_a_file_or_anything_new_no_receipts_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Receipts("").write([{"group": "g", "broker": "b", "queue_offset": 1}])
+    Receipts("receipts.jsonl").write([])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("end", ["", "\n", '\n{"group": ', "\n{"])
