@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipeline import quick_spark
+from tests.pipeline.aging import aging_broker
 from tests.pipeline.tables import Tables
 
 from cometmq.pipeline import wire
@@ -76,3 +77,10 @@ def no_connection_is_kept() -> Iterator[None]:
     for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
         peer.close()
     wire._kept.clear()  # pyright: ignore[reportPrivateUsage]  # As above.
+
+
+@pytest.fixture
+def aging() -> Iterator[Cluster]:
+    """A broker with 200 messages that `expire` makes it delete, except for the last ones."""
+    with aging_broker() as cluster:
+        yield cluster

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from tests.pipeline.aging import expire
 from tests.pipeline.tables import Tables, keeping_warnings, keeps_nothing
 
 from cometmq.client import ClientConfig, SyncClient
@@ -16,11 +17,16 @@ from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 from cometmq.pipeline.jobs.reconcile import JOB, ReconcileSettings, reconcile
+from cometmq.pipeline.jobs.reconcile_sides import Sides
 from cometmq.pipeline.jobs.report import Outcome, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
@@ -138,6 +144,35 @@ def test_what_is_found_while_messages_come_may_be_no_difference(tables: Tables, 
     assert report.details["meanwhile"].startswith(said)
     again = reconcile(tables.spark, ReconcileSettings(**sides, level="count"))
     assert (counts(again), "meanwhile" in again.details) == ((2, 0, 0), False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_connection_is_kept")
+def test_what_expires_while_it_is_compared_is_a_difference_that_may_be_none(
+    spark: SparkSession, aging: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive(
+        spark, ArchiveSettings(nameserver=aging.nameserver, topic="aging", to=str(tmp_path / "a"))
+    )
+    left: list[int] = []
+
+    def read_behind_an_expiry(sides: Sides, frames: Any) -> Any:
+        found = in_common(sides, frames)  # Spark plans the topic's tasks, and keeps the plan.
+        left[:] = left or [expire(aging)]
+        return found
+
+    in_common = Sides._in_common  # pyright: ignore[reportPrivateUsage]  # Between two reads.
+    monkeypatch.setattr(Sides, "_in_common", read_behind_an_expiry)
+    settings = ReconcileSettings(
+        left=f"topic:aging@{aging.nameserver}",
+        right=f"archive:{tmp_path / 'a'}",
+        level="count",
+        common=True,
+    )
+    report = reconcile(spark, settings)
+    assert (report.outcome, counts(report)) == (Outcome.FINDINGS, (0, *left, 0))
+    assert report.details["meanwhile"].startswith("messages came, expired or were")
+    assert reconcile(spark, settings).outcome == Outcome.DONE
 
 
 @pytest.mark.slow

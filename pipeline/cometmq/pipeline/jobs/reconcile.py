@@ -180,7 +180,6 @@ class _Reconciling:
         self.until = until
         """At its end, Spark drops the tables that it caches for repeated use."""
         self.sides = Sides(spark, settings, report)
-        self._there = self.sides.there_now()
 
     def refuse_nothing(self) -> None:
         """Raise if nothing was compared, instead of reporting no findings."""
@@ -276,8 +275,7 @@ class _Reconciling:
 
     def _tell_of_news(self, run: Run) -> None:
         """Warn if messages came or went meanwhile: the sides are read one after the other."""
-        now = self.sides.there_now()
-        if moved := [side for side in SIDES if now[side] != self._there[side]]:
+        if moved := self.sides.moved():
             self.report.details["meanwhile"] = (
                 f"messages came, expired or were deleted on the {' and the '.join(moved)} while"
                 " this ran, and some of the differences may be no more than that: compare again, at"

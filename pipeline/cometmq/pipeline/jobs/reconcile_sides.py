@@ -77,6 +77,7 @@ class Sides:
         )
         self._goes_by_records = settings.level == "checksum" and settings.by == "place"
         """Whether the first look uses bodies as stored."""
+        self._there = self._there_now()  # Before the first look, which may read both sides.
         self.at_first = self._marked(by_records=self._goes_by_records)
         """The messages by side, for a cheap first look."""
 
@@ -145,13 +146,20 @@ class Sides:
         place = self.places[side]
         if place.kind == TOPIC:
             where, names = self._settings.where(side), ", ".join(columns)
-            return topic_table(self._spark, where, place.topic, names, onBadBody="skip")
+            # What expires while it is read is a difference, if the other side still has it.
+            skipping = {"onBadBody": "skip", "failOnDataLoss": "false"}
+            return topic_table(self._spark, where, place.topic, names, **skipping)
         if place.kind == STORE:
             return store_table(self._spark, place.path, ", ".join(columns), place.topic)
         frame = read_archive(self._spark, place.path).select(*columns)
         return frame.where(frame["topic"] == place.topic) if place.topic else frame
 
-    def there_now(self) -> dict[str, object]:
+    def moved(self) -> list[str]:
+        """Return the sides on which messages came or went since this was made."""
+        now = self._there_now()
+        return [side for side in SIDES if now[side] != self._there[side]]
+
+    def _there_now(self) -> dict[str, object]:
         """Return for each side from where to where it has messages; nothing for an archive."""
         return {side: self._ends(side) for side in SIDES}
 
