@@ -193,8 +193,7 @@ class Turn:
         self.end += size
 
     def _roll(self) -> None:
-        if self.end < self._segment_end:
-            self.pieces.append(_BLANK.pack(self._segment_end - self.end, MAGIC_BLANK))
+        self.pieces.append(_BLANK.pack(self._segment_end - self.end, MAGIC_BLANK))
         self._filled.append((self._piece_start, self.pieces))
         self.end = self._piece_start = self._segment_end
         self._segment_end += self._segment_size

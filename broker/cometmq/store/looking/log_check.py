@@ -142,7 +142,7 @@ class LogCheck:
             return True  # No start looks there: it was safe when the checkpoint was written.
         if store.is_clean and start.synced_offset is None and self.data_end > end:
             # Apache leaves what it once cut; the queues know where its log ended.
-            start = start._replace(synced_offset=self._queues_end(segments) or None, is_noted=False)
+            start = start._replace(synced_offset=self._queues_end(segments) or None)
         verdict = judge(
             segments,
             start,

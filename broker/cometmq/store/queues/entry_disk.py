@@ -72,14 +72,11 @@ class EntryDisk:
 
     def first_unwritten(self) -> int | None:
         """Return the physical offset from which on entries may be missing in the files."""
-        while self.unwritten:
-            offset = self.unwritten[0].first_unwritten()
-            if offset is not None:
-                # The queues after a half-written one may have waited as long as all of it did.
-                return offset if self._half_written is None else self._half_written
-            self.unwritten.popleft()
-            self._half_written = None
-        return None
+        if not self.unwritten:
+            return None
+        # The queues after a half-written one may have waited as long as all of it did.
+        half_written = self._half_written
+        return self.unwritten[0].first_unwritten() if half_written is None else half_written
 
     def write_first(self, waited: int) -> None:
         """Write the queue that has waited longest, or the next part of it.

@@ -69,9 +69,9 @@ class EntryFiles(ReadableEntries):
         """The first entry of the first file that exists and has not expired."""
         return max(self.start, self._kept_from)
 
-    def first_unwritten(self) -> int | None:
-        """Return the physical offset of the first entry that is only in memory."""
-        return int.from_bytes(self._tail[:8], "big") if self._tail else None
+    def first_unwritten(self) -> int:
+        """Return the physical offset of the first entry that is only in memory; there is one."""
+        return int.from_bytes(self._tail[:8], "big")
 
     # Writing
 
