@@ -25,6 +25,8 @@ from cometmq.store.queues.journal_reading import (
     journals_of_others,
     load_journal,
 )
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.starting.swap import remove_tree
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
@@ -148,6 +150,15 @@ def test_a_journal_that_is_damaged_is_left_alone_and_the_log_read_instead() -> N
     assert life.claim is None
     assert life.read() == expected(3)
     assert life.subject.close(life.now_ms)
+
+
+@pytest.mark.parametrize("has_list", [True, False])
+def test_a_journal_does_not_stand_in_for_entries_from_before_it(has_list: bool) -> None:
+    life, _ = journalled()
+    remove_tree(life.disk, f"{ROOT}/consumequeue")
+    if not has_list:
+        life.disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    assert life.killed().read() == expected(rounds=3)
 
 
 def test_a_start_gives_back_the_room_of_a_journal_that_it_does_not_name() -> None:
