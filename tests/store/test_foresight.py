@@ -110,6 +110,12 @@ def test_a_contradiction_with_too_much_behind_it_is_refused_before_anything_is_w
     held.check_refused(f"{place}the record here is not the next one of its queue")
 
 
+def test_so_is_one_of_a_new_queue_that_does_not_begin_at_0() -> None:
+    held = Tailed("New", WITHOUT_JOURNAL, synced=False)
+    places = [held.change(n, NUMBER_AT, (7000 + n).to_bytes(8, "big")) for n in range(TAIL)]
+    held.check_refused(f"{places[0]}the record here is not the next one of its queue")
+
+
 def test_one_with_little_behind_it_is_cut_as_ever() -> None:
     held = Tailed("T", WITHOUT_JOURNAL, synced=False)
     held.change(TAIL - 3, NUMBER_AT, (7000).to_bytes(8, "big"))
