@@ -221,6 +221,19 @@ def test_the_first_record_behind_what_we_noted_may_be_of_a_topic_that_is_too_new
     assert bodies(started(disk), "New") == [b"new"]
 
 
+def test_a_killed_broker_that_noted_no_offset_says_nothing_of_the_first_record() -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"new", topic="New")
+    put(store, b"old 0", b"old 1")
+    assert store.close(1)
+    take_our_notes(disk, 0)
+    remove_all(disk, f"{ROOT}/consumequeue/New/0")
+    write_table(disk, "T")
+    assert verified(disk, ROOT, CONFIG).records_of_deleted_topics == 0
+    assert bodies(started(disk), "New") == [b"new"]
+
+
 def test_batches_of_a_topic_that_is_gone_are_no_records_that_say_what_they_are_not() -> None:
     """It was an ordinary topic first, and nothing says that its records hold several messages."""
     disk = SimulatedFileSystem()

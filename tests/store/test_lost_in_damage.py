@@ -6,7 +6,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from tests.crash.disk import KillAt, Killed, Moment, Operation, Partial
+from tests.crash.disk import KillAt, Killed, Moment, Operation, Partial, SimulatedFileSystem
 from tests.store.damaged_stores import (
     BATCHES,
     ROOT,
@@ -18,6 +18,7 @@ from tests.store.damaged_stores import (
     repaired,
     small_store,
     verified,
+    write_small_store,
 )
 from tests.store.records import HOST
 
@@ -74,6 +75,25 @@ def test_the_first_message_of_a_queue_whose_others_in_front_have_expired() -> No
     damage(disk, victim)
     (step,) = planned(disk).steps
     assert step.lost == [Lost("T", 0, victim.queue_offset, 1)]
+
+
+def test_the_last_message_of_a_queue_without_files_whose_others_have_expired() -> None:
+    disk = SimulatedFileSystem()
+    for count in (2, 1):
+        store = open_small_store(disk)
+        for _ in range(count):
+            store.put("Q", 0, b"of a queue", b"", Origin(1000, 1000, HOST))
+            store.put("T", 0, b"of another", b"", Origin(1000, 1000, HOST))
+        store.commit()
+        assert store.close(1000)
+        if count == 2:
+            write_small_store(disk, ROOT)
+    disk.remove(f"{ROOT}/commitlog/{0:020d}")
+    disk.remove(f"{ROOT}/consumequeue/Q/0/{0:020d}")
+    (victim,) = (m for m in messages(disk) if m.topic == "Q")
+    damage(disk, victim)
+    (step,) = planned(disk).steps
+    assert step.lost == [Lost("Q", 0, 2, 1)]
 
 
 def test_a_batch_counts_by_the_flag_that_says_it_is_one() -> None:
