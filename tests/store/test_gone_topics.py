@@ -28,6 +28,8 @@ from tests.store.test_rebuilding import rebuilt
 
 from cometmq.store.deletions import Deletions
 from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.repair_plan import Plan, make_plan
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 
@@ -232,6 +234,17 @@ def test_a_killed_broker_that_noted_no_offset_says_nothing_of_the_first_record()
     write_table(disk, "T")
     assert verified(disk, ROOT, CONFIG).records_of_deleted_topics == 0
     assert bodies(started(disk), "New") == [b"new"]
+
+
+def test_a_damaged_record_of_a_topic_that_is_gone_was_no_message() -> None:
+    disk = left(is_clean=True)
+    log = content(disk, f"{ROOT}/commitlog/{0:020d}")
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", log.index(ALL[-1]))
+    plan = Plan()
+    for _ in make_plan(inspect(disk, ROOT, CONFIG), plan, cut=False):
+        pass
+    (step,) = plan.steps
+    assert step.lost == []
 
 
 def test_batches_of_a_topic_that_is_gone_are_no_records_that_say_what_they_are_not() -> None:
