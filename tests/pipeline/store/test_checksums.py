@@ -105,7 +105,15 @@ def test_a_record_is_judged_as_the_protocol_judges_it(
     named = changed[:-RECORD_CRC_SIZE] + b"__CRC32#\x01" + changed[-11:]
     is_wrong = check_record_crc(changed) is False
     is_wrong |= check_record_crc(changed) is None and check_record_crc(named) is True
-    assert wrong_in(whole, changed) == ({1: WRONG_RECORD} if is_wrong else {})
+    expected = {0: WRONG_RECORD} if is_wrong else {}
+    assert wrong_in(changed, record(0, record_crc=True)) == expected
+
+
+def test_one_that_a_sender_copied_is_none_where_no_other_record_has_one() -> None:
+    """Apache's brokers keep it unless they add their own; ours removes it."""
+    copied = record(0, properties=b"a\x01b\x02__CRC32#\x010123456789\x02")
+    assert wrong_in(record(0), copied, record(0)) == {}
+    assert wrong_in(copied, record(0, record_crc=True)) == {0: WRONG_RECORD}
 
 
 def test_several_wrong_ones_are_named_in_their_order() -> None:

@@ -64,6 +64,10 @@ def _wrong_bodies(layout: Layout) -> Longs:
 
 
 def _wrong_records(layout: Layout) -> list[int]:
+    """Return the rows whose own checksum is wrong, if any other has a right one.
+
+    A sender may have copied such a property from elsewhere, and a broker that adds none keeps it.
+    """
     raw, ends = layout.raw, layout.ends
     # Nearly all records without one are told by these bytes. If its name is damaged, its digits are
     # there.
@@ -72,7 +76,9 @@ def _wrong_records(layout: Layout) -> list[int]:
     rows = np.flatnonzero(may_have_one)
     rows = rows[ends[rows] - layout.topic_ends[rows] >= _SIZE_OF_SIZE + _SIZE]
     view = memoryview(raw.data)
-    return [row for row in rows.tolist() if _is_wrong(view[layout.starts[row] : ends[row]])]
+    found = {row: _is_right(view[layout.starts[row] : ends[row]]) for row in rows.tolist()}
+    wrong = [row for row, is_right in found.items() if is_right is False]
+    return wrong if True in found.values() else []
 
 
 def _are_digits(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
@@ -80,19 +86,21 @@ def _are_digits(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _is_wrong(record: memoryview) -> bool:
-    """Whether a record ends with a checksum that is not its own.
+def _is_right(record: memoryview) -> bool | None:
+    """Whether a record ends with its own checksum; `None` if it does not end with one.
 
     A sender's text may look like one. But if it is the right one with another name, or behind
     another separator, the name or the separator is damaged.
     """
     covered, end = record[:-_SIZE], bytes(record[-_SIZE:])
     is_right = _fits(end, covered)
-    if is_right or not end.startswith(_HEAD):
-        return is_right and not end.startswith(_HEAD)
+    if not end.startswith(_HEAD):
+        return False if is_right else None
     before = bytes(covered[-2:])
     is_property = before.endswith(_SEPARATOR) or before == _SIZE_OF_IT_ALONE
-    return is_property or _fits(end, bytes(covered[:-1]) + _SEPARATOR)
+    if is_right or is_property:
+        return is_right
+    return False if _fits(end, bytes(covered[:-1]) + _SEPARATOR) else None
 
 
 def _fits(end: bytes, covered: memoryview | bytes) -> bool:
