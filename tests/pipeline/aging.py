@@ -12,11 +12,11 @@ from cometmq.pipeline.wire import Settings
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 
 @contextmanager
-def aging_broker() -> Iterator[Cluster]:
+def aging_broker() -> Generator[Cluster]:
     """Run a broker with 200 messages in several segments, which age when its clock jumps."""
     with Cluster(segment_size=1 << 16, retention_interval_ms=100) as cluster:
         cluster.admin.create_topic("aging", queues=1)
