@@ -18,8 +18,9 @@ import pytest
 import tests.store.test_deletions as simulated
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 from tests.store.apache_stores import DELETED_TOPICS, config, unpack
-from tests.store.damaged_stores import flip, repaired, verified
+from tests.store.damaged_stores import content, flip, overwrite, repaired, verified
 from tests.store.held_stores import bodies
+from tests.store.records import HOST
 
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.log.log_scan import LogScan
@@ -391,3 +392,24 @@ def test_a_backup_of_the_table_does_not_tell(tmp_path: Path, content: str) -> No
     store = MessageStore.open(str(root), config("clean"), now_ms=NOW_MS, threads=False)
     assert [store.max_offset(topic, 0) for topic in GONE] == [2, 1]
     assert store.close(NOW_MS)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_no_message_goes_for_a_checksum_that_its_sender_copied(*, is_clean: bool) -> None:
+    """A broker of Apache's that adds none keeps it, where ours leaves it out."""
+    disk = SimulatedFileSystem()
+    store = simulated.opened(disk)
+    copied = b"__XXXXX#\x010123456789\x02"
+    for properties in (b"", copied, b"", copied, copied):
+        store.put("T", 0, b"body", b"a\x01b\x02" + properties, Origin(1, 1, HOST))
+        store.commit()
+    assert store.close(1)
+    log = f"/s/commitlog/{0:020d}"
+    overwrite(disk, log, 0, content(disk, log).replace(b"__XXXXX#", b"__CRC32#"))
+    take_our_notes(disk, 0)
+    if is_clean:
+        disk.remove("/s/abort")
+    report = verified(disk, "/s", simulated.CONFIG)
+    assert (report.findings, report.records) == ([], 5)
+    assert bodies(simulated.opened(disk)) == [b"body"] * 5
+    assert not disk.exists("/s/cut")

@@ -125,6 +125,59 @@ def test_every_flipped_byte_that_a_checksum_covers_is_found_where_it_is(
     assert unseen == ([] if record_crc else uncovered)
 
 
+OWN, NONE, COPIED = "own", "none", "copied"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "sound"),
+    [
+        ((NONE, COPIED, NONE), 3),
+        ((COPIED, NONE), 2),
+        ((COPIED, COPIED, COPIED), 3),
+        ((NONE, COPIED), 2),
+        ((OWN, NONE, COPIED), 3),
+        ((COPIED,), 0),
+        ((COPIED, OWN), 0),
+        ((NONE, OWN, COPIED, OWN), 2),
+        ((OWN, COPIED), 1),
+    ],
+)
+def test_a_checksum_that_a_sender_copied_is_none_unless_a_record_beside_has_its_own(
+    disk: SimulatedFileSystem, kinds: tuple[str, ...], sound: int
+) -> None:
+    """Apache's brokers keep such a property, if they do not add their own."""
+    data, ends = b"", [0]
+    for number, kind in enumerate(kinds):
+        properties = b"a\x01b\x02" + b"__CRC32#\x010123456789\x02" * (kind == COPIED)
+        body = b"%d" % number * 20
+        data += record(len(data), body, properties=properties, record_crc=kind == OWN)
+        ends.append(len(data))
+    problem = None if sound == len(kinds) else "the checksum of the record is wrong"
+    segments = lay(disk, data)
+    assert run(segments) == (sound, ends[sound], problem)
+    first = kinds.index(COPIED)
+    for strict in (
+        LogScan(segments, 0, checked_from=ends[first]),
+        LogScan(segments, 0, ours_from=ends[first]),
+    ):
+        assert len(list(strict)) == first
+        assert strict.problem == "the checksum of the record is wrong"
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_flipped_byte_of_a_record_with_its_own_is_found_wherever_it_is(
+    disk: SimulatedFileSystem, victim: int
+) -> None:
+    data, ends = row(3, record_crc=True)
+    start = [0, *ends][victim]
+    for position in range(start, ends[victim]):
+        flipped = bytearray(data)
+        flipped[position] ^= 0x10
+        count, end, problem = run(lay(disk, bytes(flipped)))
+        assert (count, end) == (victim, start)
+        assert problem is not None
+
+
 def test_a_record_that_reaches_behind_the_file_or_its_segment_is_none(
     disk: SimulatedFileSystem,
 ) -> None:

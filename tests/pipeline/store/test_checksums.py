@@ -114,6 +114,7 @@ def test_one_that_a_sender_copied_is_none_where_no_other_record_has_one() -> Non
     copied = record(0, properties=b"a\x01b\x02__CRC32#\x010123456789\x02")
     assert wrong_in(record(0), copied, record(0)) == {}
     assert wrong_in(copied, record(0, record_crc=True)) == {0: WRONG_RECORD}
+    assert wrong_in(copied) == {0: WRONG_RECORD}
 
 
 def test_several_wrong_ones_are_named_in_their_order() -> None:

@@ -3,6 +3,10 @@
 Every record is checked: its lengths, its own physical offset, the checksum of its body and, if it
 ends with one, the checksum of the whole record. Reads block and go through the file, not the map,
 so that a bad sector is an `OSError`, not a SIGBUS.
+
+A wrong checksum of a record may be one that its sender copied from elsewhere, which an Apache
+broker keeps unless it adds its own. So in a log of Apache's it only counts if the record before (of
+the first, the one behind) has a right one, or if it is all of the log.
 """
 
 from __future__ import annotations
@@ -93,6 +97,8 @@ class LogScan:
         self._checked_from = checked_from
         self._is_verified = is_verified
         self._topics: set[bytes] = set()
+        self._last_has_own: bool | None = None
+        """Whether the last record has a checksum of its own; None before the first one."""
         self._patience = self.stretches_after
         self._reach = _REACH
 
@@ -173,6 +179,7 @@ class LogScan:
                 self._patience = 1 if count >= _REACH_MIN else _PATIENCE
             self._reach = max(2 * count, _REACH_MIN)
             if found is not None:
+                self._last_has_own = False
                 return found
         self._patience -= 1
         return self._common(chunk, at, limit, physical_offset)
@@ -226,6 +233,7 @@ class LogScan:
                 or (physical_offset >= self._ours_from and 0 in chunk[topic_end + 2 : end])
             ):
                 return None
+            self._last_has_own = bool(intact)
         return StoredMessage(
             chunk, at, end, queue_offset, sys_flag, body_start, body_end, topic_start, topic_end
         )
@@ -247,7 +255,7 @@ class LogScan:
             # An empty body is stored with checksum 0, which is its checksum.
             self.problem = "the checksum of its body is wrong"
         else:
-            intact = _is_record_intact(chunk, message.start, message.end)
+            intact = self._is_intact(message)
             if intact is False:
                 self.problem = "the checksum of the record is wrong"
             elif (
@@ -268,8 +276,24 @@ class LogScan:
             elif not self._admit(message.topic_raw):
                 self.problem = f"its topic {message.topic_raw!r} cannot be the name of one"
             else:
+                self._last_has_own = bool(intact)
                 return message
         return None
+
+    def _is_intact(self, message: StoredMessage) -> bool | None:
+        """Whether a record's own checksum is right; None if it has none, or one of a sender's."""
+        raw = message.raw
+        intact = _is_record_intact(raw, 0, len(raw))
+        is_named = raw.startswith(RECORD_CRC_HEAD, len(raw) - RECORD_CRC_SIZE)
+        may_be_copied = message.physical_offset < min(self._ours_from, self._checked_from)
+        if intact is not False or not is_named or not may_be_copied:
+            return intact
+        has_own = self._last_has_own
+        if has_own is None:
+            end = message.physical_offset + len(raw)
+            behind = next(iter(LogScan(self._segments, end, is_verified=True)), None)
+            has_own = behind is None or check_record_crc(behind.raw) is True
+        return False if has_own else None
 
     def _admit(self, topic: bytes) -> bool:
         """Whether a topic is possible: text that can name a folder. Possible ones are noted."""

@@ -64,7 +64,7 @@ def _wrong_bodies(layout: Layout) -> Longs:
 
 
 def _wrong_records(layout: Layout) -> list[int]:
-    """Return the rows whose own checksum is wrong, if any other has a right one.
+    """Return the rows whose own checksum is wrong, if another has a right one, or there is none.
 
     A sender may have copied such a property from elsewhere, and a broker that adds none keeps it.
     """
@@ -78,7 +78,7 @@ def _wrong_records(layout: Layout) -> list[int]:
     view = memoryview(raw.data)
     found = {row: _is_right(view[layout.starts[row] : ends[row]]) for row in rows.tolist()}
     wrong = [row for row, is_right in found.items() if is_right is False]
-    return wrong if True in found.values() else []
+    return wrong if True in found.values() or len(ends) == 1 else []
 
 
 def _are_digits(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
