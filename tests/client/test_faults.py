@@ -225,6 +225,28 @@ def test_a_busy_broker_is_asked_again_and_at_last_is_told_of() -> None:
         on_loop("asyncio", scenario)
 
 
+def test_who_wakes_too_late_for_another_attempt_tells_of_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another one would only say that there was no time."""
+    scripted = Scripted(lambda r: r.answer(ResponseCode.SYSTEM_BUSY, remark="flow control"))
+    sleep = anyio.sleep
+
+    async def sleep_too_long(_seconds: float) -> None:
+        await sleep(0.5)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            monkeypatch.setattr("cometmq.client._producer.anyio.sleep", sleep_too_long)
+            with pytest.raises(BusyError, match="flow control"):
+                await mq.send("orders", b"x", timeout=0.5)
+            monkeypatch.undo()
+        assert scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 1
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
 def test_all_parts_of_a_batch_have_one_deadline() -> None:
     def answer(request: Command) -> Command | bytes:
         if scripted.asked.count(RequestCode.SEND_BATCH_MESSAGE) > 1:

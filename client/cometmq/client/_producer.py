@@ -47,6 +47,8 @@ _SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _ONCE: Final = f"{names.IDEMPOTENT}\x011\x02"
 _STORED: Final = frozenset(map(int, STORED_CODES))
 _TIMERS_VERSION: Final = version_ordinal(5, 0, 0)
+_WORTH_AN_ATTEMPT_MS: Final = 10
+"""With less time left, the error of the last attempt says more than that of another one."""
 
 
 class Producer:
@@ -121,13 +123,12 @@ class Producer:
                     reconnect=self._connections.delay_of(address),
                     is_stored_once=once is not None,
                 )
-                if delay is None or delay * 1000 >= deadline_ms - elapsed_ms():
+                if not await _wait(delay, deadline_ms):
                     if retrying.may_be_done and not isinstance(error, OutcomeUnknownError):
                         raise OutcomeUnknownError(
                             f"one attempt got no answer, then: {error}; the message may be stored"
                         ) from error
                     raise error
-                await anyio.sleep(delay)
                 began_ms = elapsed_ms()
 
     async def _note_failure(self, target: Queue, error: ClientError, deadline_ms: int) -> bool:
@@ -288,6 +289,14 @@ class Producer:
                 f"{address} is of version {version_name(version)}, which knows only delay levels:"
                 " give delay_level=1 to 18, or the delay of one, 1, 5, 10, 30, 60, … s"
             )
+
+
+async def _wait(delay: float | None, deadline_ms: int) -> bool:
+    """Wait before another attempt, if there is to be one; return whether there is time for it."""
+    if delay is None or delay * 1000 >= deadline_ms - elapsed_ms():
+        return False
+    await anyio.sleep(delay)
+    return deadline_ms - elapsed_ms() >= _WORTH_AN_ATTEMPT_MS
 
 
 def _lost_queue(queue: Queue, error: ClientError) -> NotFoundError:
