@@ -247,6 +247,38 @@ def test_who_wakes_too_late_for_another_attempt_tells_of_the_last_one(
         on_loop("asyncio", scenario)
 
 
+def test_a_name_server_is_not_asked_again_without_time_for_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first answer says what is wrong; that another did not come in 5 ms does not."""
+    sleep = anyio.sleep
+
+    async def sleep_nearly_too_long(_seconds: float) -> None:
+        await sleep(max(began[0] + 0.495 - time.monotonic(), 0))
+
+    def answer(listening: socket.socket) -> None:
+        first, _ = listening.accept()
+        with first:
+            first.recv(1)
+            first.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async def scenario() -> None:
+        async with Client(address, EAGER) as mq:
+            monkeypatch.setattr("cometmq.client._nameservers.anyio.sleep", sleep_nearly_too_long)
+            began.append(time.monotonic())
+            with pytest.raises(NetworkError, match="begins with an HTTP answer"):
+                await mq.queues("orders", timeout=0.5)
+            monkeypatch.undo()
+
+    began: list[float] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        answering = threading.Thread(target=answer, args=(listening,))
+        answering.start()
+        on_loop("asyncio", scenario)
+        answering.join()
+
+
 def test_all_parts_of_a_batch_have_one_deadline() -> None:
     def answer(request: Command) -> Command | bytes:
         if scripted.asked.count(RequestCode.SEND_BATCH_MESSAGE) > 1:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from cometmq.net import Peer
     from cometmq.proto.command import Command
 
+WORTH_AN_ATTEMPT_MS: Final = 10
+"""With less time left, the error of the last attempt says more than that of another one."""
 TICK_SECONDS: Final = 1.0
 
 

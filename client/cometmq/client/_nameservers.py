@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from cometmq.client._connections import elapsed_ms
+from cometmq.client._connections import WORTH_AN_ATTEMPT_MS, elapsed_ms
 from cometmq.client.errors import DeadlineError, NetworkError, UnreachableError, UsageError
 from cometmq.net import AddressError, parse_addresses
 from cometmq.proto.codes import ResponseCode
@@ -42,7 +42,7 @@ class NameServers:
             for _ in self.addresses:
                 address = self.addresses[self._current]
                 remaining = (deadline_ms - elapsed_ms()) / 1000
-                if remaining <= 0:
+                if remaining <= (WORTH_AN_ATTEMPT_MS / 1000 if address in problems else 0):
                     raise _none_answers(problems, timeout)
                 share = self._share(remaining)
                 try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from cometmq.client._connections import elapsed_ms
+from cometmq.client._connections import WORTH_AN_ATTEMPT_MS, elapsed_ms
 from cometmq.client._core.identity import now_ms
 from cometmq.client._core.names import TEMPLATE
 from cometmq.client._core.queues import Queue
@@ -47,8 +47,6 @@ _SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _ONCE: Final = f"{names.IDEMPOTENT}\x011\x02"
 _STORED: Final = frozenset(map(int, STORED_CODES))
 _TIMERS_VERSION: Final = version_ordinal(5, 0, 0)
-_WORTH_AN_ATTEMPT_MS: Final = 10
-"""With less time left, the error of the last attempt says more than that of another one."""
 
 
 class Producer:
@@ -296,7 +294,7 @@ async def _wait(delay: float | None, deadline_ms: int) -> bool:
     if delay is None or delay * 1000 >= deadline_ms - elapsed_ms():
         return False
     await anyio.sleep(delay)
-    return deadline_ms - elapsed_ms() >= _WORTH_AN_ATTEMPT_MS
+    return deadline_ms - elapsed_ms() >= WORTH_AN_ATTEMPT_MS
 
 
 def _lost_queue(queue: Queue, error: ClientError) -> NotFoundError:
