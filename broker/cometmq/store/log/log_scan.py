@@ -292,7 +292,7 @@ class LogScan:
         if has_own is None:
             end = message.physical_offset + len(raw)
             behind = next(iter(LogScan(self._segments, end, is_verified=True)), None)
-            has_own = behind is None or check_record_crc(behind.raw) is True
+            has_own = behind is None or behind.is_record_intact() is True
         return False if has_own else None
 
     def _admit(self, topic: bytes) -> bool:
