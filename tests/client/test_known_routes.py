@@ -12,14 +12,25 @@ import pytest
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
 from tests.client.test_faults import EAGER, Scripted, silent_server
 
-from cometmq.client import Client, NotFoundError, OutcomeUnknownError, Queue, RefusedError
+from cometmq.client import (
+    BusyError,
+    Client,
+    ClientError,
+    ConnectionEndedError,
+    DeadlineError,
+    NotFoundError,
+    OutcomeUnknownError,
+    Queue,
+    RefusedError,
+)
 from cometmq.proto.bodies import TopicRouteData
 from cometmq.proto.codes import Language, RequestCode, ResponseCode
-from cometmq.proto.commands import SendMessageResponse, SendMessageV2
+from cometmq.proto.commands import GetRouteInfoByTopic, SendMessageResponse, SendMessageV2
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cometmq.client._core.routes import Route
     from cometmq.proto.command import Command
 
 
@@ -166,6 +177,68 @@ def test_a_queue_that_is_lost_after_an_attempt_without_an_answer_leaves_it_unkno
             with pytest.raises(OutcomeUnknownError, match="may be stored") as unknown:
                 await mq.send("orders", b"x", queue=Queue("orders", "b", 7))
         assert isinstance(unknown.value.__cause__, NotFoundError)
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_route_that_is_not_found_again_does_not_hide_what_the_attempt_got(
+    is_answered: bool, is_closed: bool
+) -> None:
+    """Before a topic is created there is only a guess, and then nobody says, or it is closed."""
+
+    class Guessed(Scripted):
+        def _usual(self, request: Command) -> Command | None:
+            usual = super()._usual(request)
+            if usual is None or request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                return usual
+            if RequestCode.SEND_MESSAGE_V2 not in self.asked:
+                if request.read(GetRouteInfoByTopic).topic == "orders":
+                    return request.answer(ResponseCode.TOPIC_NOT_EXIST)
+            elif is_closed:
+                closed = msgspec.structs.replace(TopicRouteData.decode(usual.body), queue_datas=())
+                return msgspec.structs.replace(usual, body=closed.encode())
+            else:
+                return request.answer(ResponseCode.SYSTEM_ERROR, remark="cannot say")
+            return usual
+
+    def answer(request: Command) -> Command | None:
+        time.sleep(0.3)  # So that the route is asked for again.
+        return request.answer(ResponseCode.SYSTEM_BUSY, remark="so busy") if is_answered else None
+
+    scripted = Guessed(answer)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            with pytest.raises(ClientError) as failed:
+                await mq.send("orders", b"x")
+        assert type(failed.value) is (BusyError if is_answered else ConnectionEndedError)
+        assert scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 1
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_a_route_that_comes_when_the_time_is_up_is_too_late_to_send(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripted = Scripted(lambda _: None)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            routes = mq._open_parts().routes  # pyright: ignore[reportPrivateUsage]  # To delay it.
+            get_to_send = routes.get_to_send
+
+            async def late(topic: str, *, timeout: float) -> Route:  # noqa: ASYNC109  # As it is.
+                await anyio.sleep(timeout)
+                return await get_to_send(topic, timeout=9)
+
+            monkeypatch.setattr(routes, "get_to_send", late)
+            with pytest.raises(DeadlineError, match=r"^topic 'orders': no route within 0\.1 s$"):
+                await mq.send("orders", b"x", timeout=0.1)
+        assert RequestCode.SEND_MESSAGE_V2 not in scripted.asked
 
     with scripted.serve():
         on_loop("asyncio", scenario)

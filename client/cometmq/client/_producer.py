@@ -16,6 +16,7 @@ from cometmq.client._parcels import SEND
 from cometmq.client._watching import tell_each, watched
 from cometmq.client.errors import (
     ClientError,
+    DeadlineError,
     ForbiddenError,
     NotFoundError,
     OutcomeUnknownError,
@@ -91,15 +92,18 @@ class Producer:
         began_ms = elapsed_ms()
         deadline_ms = began_ms + int(timeout * 1000)
         retrying: Retrying | None = None
+        failure: ClientError | None = None  # What to raise if there is no further attempt.
         once: Queue | None = None  # Where it may be stored already; a retry there stores it once.
         while True:
-            route = self._routes.known_to_send(topic)
-            if route is None:
-                remaining = (deadline_ms - elapsed_ms()) / 1000
-                route = await self._routes.get_to_send(topic, timeout=remaining)
-                began_ms = elapsed_ms()
             failed = retrying.failed if retrying is not None else ()
-            target = once or self._target(topic, route, queue, sharding_key, failed, began_ms)
+            try:
+                route = self._routes.known_to_send(topic)
+                if route is None:
+                    route = await self._found_route(topic, timeout, deadline_ms)
+                    began_ms = elapsed_ms()
+                target = once or self._target(topic, route, queue, sharding_key, failed, began_ms)
+            except ClientError as error:
+                raise failure or error from error.__cause__  # The attempt's error says more.
             try:
                 return await self._attempt(route, target, parcel, began_ms, deadline_ms)
             except ClientError as error:
@@ -121,13 +125,17 @@ class Producer:
                     reconnect=self._connections.delay_of(address),
                     is_stored_once=once is not None,
                 )
+                failure = _told(error, may_be_done=retrying.may_be_done)
                 if not await _wait(delay, deadline_ms):
-                    if retrying.may_be_done and not isinstance(error, OutcomeUnknownError):
-                        raise OutcomeUnknownError(
-                            f"one attempt got no answer, then: {error}; the message may be stored"
-                        ) from error
-                    raise error
+                    raise failure from failure.__cause__
                 began_ms = elapsed_ms()
+
+    async def _found_route(self, topic: str, seconds: float, deadline_ms: int) -> Route:
+        remaining = (deadline_ms - elapsed_ms()) / 1000
+        route = await self._routes.get_to_send(topic, timeout=remaining)
+        if elapsed_ms() >= deadline_ms:
+            raise DeadlineError(f"topic {topic!r}: no route within {seconds:.3g} s")
+        return route
 
     async def _note_failure(self, target: Queue, error: ClientError, deadline_ms: int) -> bool:
         """Note that an attempt failed; return whether only the queue is missing."""
@@ -295,6 +303,17 @@ async def _wait(delay: float | None, deadline_ms: int) -> bool:
         return False
     await anyio.sleep(delay)
     return deadline_ms - elapsed_ms() >= WORTH_AN_ATTEMPT_MS
+
+
+def _told(error: ClientError, *, may_be_done: bool) -> ClientError:
+    """Return the error of a send, whose attempts before this one may have stored the message."""
+    if not may_be_done or isinstance(error, OutcomeUnknownError):
+        return error
+    unknown = OutcomeUnknownError(
+        f"one attempt got no answer, then: {error}; the message may be stored"
+    )
+    unknown.__cause__ = error
+    return unknown
 
 
 def _lost_queue(queue: Queue, error: ClientError) -> NotFoundError:
