@@ -85,6 +85,17 @@ def test_the_ends_of_all_queues_come_in_one_answer(wired: Wired) -> None:
     assert found == [(0, 0, 100), (1, 0, 0), (2, 0, 3)]
 
 
+def test_queues_that_a_topic_no_longer_has_are_named_if_they_have_messages(wired: Wired) -> None:
+    fill(wired, "T", 5, 7)
+    topics = wired.broker.state.topics
+    topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=6), wired.now_ms)
+    answer = ask(wired, Command.request(Code.GET_QUEUE_RANGES, GetQueueRanges("T")))
+    ranges = QueueRanges.decode(answer.body)
+    assert [queue.queue_id for queue in ranges.queues] == [0, 1]
+    found = [(queue.queue_id, queue.min_offset, queue.max_offset) for queue in ranges.unread or ()]
+    assert found == [(2, 0, 3), (5, 0, 7)]
+
+
 def test_a_queue_begins_with_the_first_message_that_has_not_expired(wired: Wired) -> None:
     store = wired.broker.store
     for _ in range(40):

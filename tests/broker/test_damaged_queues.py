@@ -15,12 +15,15 @@ from cometmq.proto.bodies import (
     ConsumeStats,
     ConsumeTimeSpans,
     CorrectionOffsets,
+    QueueRanges,
+    TopicConfig,
     TopicStats,
     decode_reset_offsets,
 )
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import GetMaxOffset, GetTopicStatsInfo, PeekMessage
+from cometmq.proto.commands.bulk import GetQueueRanges
 from cometmq.proto.commands.consumer import ResetOffset
 from cometmq.proto.commands.group import (
     GetBrokerConsumeStats,
@@ -89,6 +92,17 @@ def test_what_is_in_the_queues_of_a_topic(broker: Clocked) -> None:
         broker.peer, Command.request(Code.GET_MAX_OFFSET, GetMaxOffset("T", 1))
     )
     assert "`cometmq store rebuild` rebuilds the queue" in (refused.remark or "")
+
+
+def test_in_bulk_a_damaged_queue_is_left_out_if_it_cannot_be_read_anyway(broker: Clocked) -> None:
+    asked = Command.request(Code.GET_QUEUE_RANGES, GetQueueRanges("T"))
+    refused = broker.wired.ask(broker.peer, asked)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "`cometmq store rebuild` rebuilds the queue" in (refused.remark or "")
+    broker.wired.broker.state.topics.put(TopicConfig(topic_name="T", read_queue_nums=1), 0)
+    ranges = QueueRanges.decode(ask(broker, Code.GET_QUEUE_RANGES, GetQueueRanges("T")).body)
+    assert [(each.queue_id, each.max_offset) for each in ranges.queues] == [(0, COUNT)]
+    assert ranges.unread == ()
 
 
 def test_how_far_a_group_is(broker: Clocked) -> None:

@@ -34,6 +34,7 @@ from cometmq.pipeline.records import record_batches
 from cometmq.pipeline.rows import RowForm
 from cometmq.pipeline.sending import Sender
 from cometmq.pipeline.targets import Targets
+from cometmq.pipeline.unread import unread
 from cometmq.pipeline.wire import Settings, Wire
 
 if TYPE_CHECKING:
@@ -185,6 +186,32 @@ def test_offsets_and_groups(cluster: Cluster) -> None:
     assert cluster.offsets_at([queue], found.addresses, 0) == {queue: 0}
     cluster.commit("spark-group", {queue: there.end}, found.addresses)
     assert cluster.committed("spark-group", [queue], found.addresses) == {queue: there.end}
+
+
+@pytest.mark.parametrize(
+    ("read_queues", "write_queues", "perm", "told"),
+    [(2, 4, 6, [2, 3]), (4, 4, 2, [0, 1, 2, 3]), (2, 2, 6, [])],
+)
+def test_which_queues_that_cannot_be_read_are_told_of(
+    cluster: Cluster, read_queues: int, write_queues: int, perm: int, told: list[int]
+) -> None:
+    topic = f"unread-{read_queues}-{write_queues}"
+    (address,) = cluster.brokers().addresses
+    sent = {"a": "g", "b": topic, "c": "TBW102", "d": "4", "f": "0", "g": "0", "h": "0", "i": ""}
+    with closing(Wire(address, cluster.settings)) as peer:
+        for queue_id in range(4):
+            peer.expect(310, sent | {"e": str(queue_id), "j": "0", "k": "false"}, b"x")
+    indexed(cluster, topic, 4)
+    assert unread(cluster, [topic]) == {}
+    fields = {"topic": topic, "defaultTopic": "TBW102", "perm": str(perm)}
+    fields |= {"readQueueNums": str(read_queues), "writeQueueNums": str(write_queues)}
+    cluster.ask(address, 17, fields | {"topicFilterType": "SINGLE_TAG"}).expect(address)
+    deadline = time.monotonic() + 60
+    wanted = {"broker-a": read_queues} if perm & 4 else {}
+    while (route := cluster.route(topic)) is None or dict(route.read_queues) != wanted:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert [queue.id for queue in sorted(unread(cluster, [topic]))] == told
 
 
 def test_batches_end_at_one_time_in_all_queues(cluster: Cluster) -> None:

@@ -295,6 +295,24 @@ def test_a_place_that_is_compared_with_itself_is_warned_of(
     assert warnings_of(to, place(tables, topic)) == 0
 
 
+def test_queues_that_cannot_be_read_are_told_of_even_where_both_sides_lack_them(
+    tables: Tables, tmp_path: Path
+) -> None:
+    name = tmp_path.name.replace("_", "-")
+    for topic, count in ((name, 6), (f"m-{name}", 2)):
+        tables.fill(topic, count, queues=3 if topic == name else 1)
+    tables.cluster.admin.create_topic(name, queues=1)
+    told: list[str] = []
+    sides = ReconcileSettings(
+        left=place(tables, name), right=place(tables, f"m-{name}"), level="count"
+    )
+    report = reconcile(tables.spark, sides, keeping_warnings(told))
+    assert (report.outcome, report.rows, report.details["right_rows"]) == (Outcome.DONE, 2, 2)
+    (text,) = report.details["left_out"]
+    assert text.startswith("left: 4 messages are left out, because their queues, such as ")
+    assert told == [text]
+
+
 def test_a_topic_that_an_archive_found_empty_is_compared(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:

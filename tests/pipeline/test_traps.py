@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, EqualTo, InputPartition
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -37,7 +37,7 @@ from cometmq.pipeline.planning import Range
 from cometmq.pipeline.records.rows import Reading
 from cometmq.pipeline.routes import Brokers
 from cometmq.pipeline.sink import StreamWriter
-from cometmq.pipeline.source import CometMQSource, TopicReader
+from cometmq.pipeline.source import CometMQSource, PushingReader, TopicReader
 from cometmq.pipeline.stream_source import TopicStreamReader
 from cometmq.pipeline.wire import Settings, connect
 
@@ -442,6 +442,73 @@ def test_what_was_told_as_lost_and_comes_back_with_fewer_messages_is_read_from_i
     told = {"gone": ["fewer-again"], "queues": {"fewer-again": {"broker-a": {"0": 9}}}}
     stream = reader(tables, "fewer-again")
     assert bodies(stream, told, stream.latestOffset(told, ALL)) == numbers(0, 4)
+
+
+def test_queues_that_a_topic_no_longer_has_are_told_of_where_it_is_read_once(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables.fill("fewer-once", 6, queues=3)
+    tables.cluster.admin.create_topic("fewer-once", queues=1)
+    given = {"nameserver": tables.cluster.nameserver, "topic": "fewer-once"}
+    once = PushingReader(read_options({**given, "filterPushdown": "true"}), BODY)
+    assert sum(part.value[0].end for part in once.partitions()) == 2
+    (warning,) = caplog.messages
+    assert warning.startswith("4 messages are left out, because their queues, such as fewer-once/")
+    caplog.clear()
+    list(once.pushFilters([EqualTo(("queue_id",), 0)]))
+    assert len(once.partitions()) == 1
+    tables.cluster.admin.create_topic("fewer-once", queues=3)
+    once.pushFilters([])
+    assert sum(each.end for part in once.partitions() for each in part.value) == 6
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("begin", "first", "behind"),
+    [
+        ("latest", [], ["6", "7"]),
+        ("earliest", ["0", "2", "4"], ["1", "3", "5", "6", "7"]),
+        ("group", ["2", "4"], ["3", "5", "6", "7"]),
+        ("JSON", ["2", "4"], ["3", "5", "6", "7"]),
+    ],
+)
+def test_a_stream_begins_where_it_should_in_queues_that_cannot_be_read_yet(
+    tables: Tables,
+    caplog: pytest.LogCaptureFixture,
+    begin: str,
+    first: list[str],
+    behind: list[str],
+) -> None:
+    """Once they can be read, they are not new ones, which are read from their beginning."""
+    topic = f"hidden-from-{begin}"
+    tables.fill(topic, 6, queues=2)
+    queues = [Queue(topic, "broker-a", each) for each in range(2)]
+    asked = Asked([tables.cluster.nameserver], Settings())
+    asked.commit("g-hidden-from", dict.fromkeys(queues, 1), asked.bounds([topic]).addresses)
+    tables.cluster.admin.create_topic(topic, queues=1)
+    named = {
+        "group": "group:g-hidden-from",
+        "JSON": json.dumps({topic: {"broker-a": {"0": 1, "1": 1}}}),
+    }
+    stream = reader(tables, topic, startingOffsets=named.get(begin, begin))
+    start = through_json(stream.initialOffset())
+    end = through_json(stream.latestOffset(start, ALL))
+    assert bodies(stream, start, end) == first
+    assert f"not read: queue {topic}/broker-a/1: its broker does not allow it" in caplog.messages
+    tables.cluster.admin.create_topic(topic, queues=2)
+    tables.fill(topic, 2, first=6)
+    later = through_json(stream.latestOffset(end, ALL))
+    assert bodies(stream, end, later) == behind
+
+
+def test_where_an_archive_is_in_a_queue_counts_also_if_it_can_be_read_again(
+    tables: Tables,
+) -> None:
+    tables.fill("absent-back", 6, queues=2)
+    reached = json.dumps({"absent-back": {"broker-a": {"1": 2}}})
+    stream = reader(tables, "absent-back", startingOffsets="earliest", absentQueues=reached)
+    start = stream.initialOffset()
+    assert bodies(stream, start, stream.latestOffset(start, ALL)) == ["0", "2", "4", "5"]
 
 
 def test_a_topic_that_is_deleted_ends_the_stream_with_its_name(tables: Tables) -> None:

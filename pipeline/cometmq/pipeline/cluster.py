@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline import wire
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, UntrustedError, no_broker_yet
@@ -52,8 +52,6 @@ _STATUS = re.compile(rf"{_OBJECT}\s*:\s*{_OBJECT}")
 """An entry of the answer to 202, whose keys are objects, which only Apache's JSON has. They contain
 broker names, which may have braces. The expression never backtracks, as a stream reads thousands of
 entries before each batch."""
-
-R = TypeVar("R")
 
 
 class Queue(NamedTuple):
@@ -300,7 +298,7 @@ class Cluster:
 
     def ask_with(self, address: str, code: int, body: bytes) -> Answer:
         """Ask one server in the same way, with a request body."""
-        return with_wire(address, self.settings, lambda peer: peer.ask(code, {}, body))
+        return wire.with_wire(address, self.settings, lambda peer: peer.ask(code, {}, body))
 
     def ask_all(
         self, address: str, code: int, requests: Sequence[Mapping[str, str]]
@@ -321,7 +319,7 @@ class Cluster:
                 answers += [found[number] for number in numbers]
             return answers
 
-        return with_wire(address, self.settings, ask)
+        return wire.with_wire(address, self.settings, ask)
 
     def _ask_nameserver(
         self, code: int, requests: Sequence[Mapping[str, str]] = ({},), *expected: int
@@ -350,31 +348,6 @@ class Cluster:
         if all(isinstance(error, UntrustedError) for error in errors):
             raise errors[0]
         raise ConnectionLostError(f"no name server answers: {'; '.join(map(str, errors))}")
-
-
-def with_wire(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
-    """Call `use` with a connection, and again with a new one if a kept connection was broken.
-
-    The requests of `use` must be safe to repeat.
-    """
-    peer = wire.connect(address, settings)
-    is_kept = peer.is_known
-    try:
-        return _used(peer, settings, use)
-    except ConnectionLostError:
-        if not is_kept:  # Callers decide about retries, as each may take the whole timeout.
-            raise
-    return _used(wire.connect(address, settings), settings, use)
-
-
-def _used(peer: Wire, settings: Settings, use: Callable[[Wire], R]) -> R:
-    try:
-        result = use(peer)
-    except BaseException:
-        peer.close()
-        raise
-    wire.keep(peer, settings)
-    return result
 
 
 def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]]:

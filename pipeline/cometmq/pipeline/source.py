@@ -38,6 +38,7 @@ from cometmq.pipeline.planning import Range, plan
 from cometmq.pipeline.records import record_batches
 from cometmq.pipeline.records.rows import Reading
 from cometmq.pipeline.settling import settle
+from cometmq.pipeline.unread import left_out, unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -154,6 +155,9 @@ class TopicReader(DataSourceReader):
         found = bounds.survey(cluster, options, whole=True)
         bounds.require_topics(found, options)
         require_filter(cluster, options, found)
+        hidden = options.retried(lambda: unread(cluster, found.topics))
+        if hidden := narrowed(hidden, self.conditions):
+            log.warning("%s", left_out(hidden))
         wanted = bounds.wanted(cluster, options, found)
         wanted = {queue: each for queue, each in wanted.items() if each.first < each.end}
         wanted = narrowed(wanted, self.conditions)

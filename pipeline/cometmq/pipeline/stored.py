@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cometmq.pipeline.cluster import TOPIC_NOT_EXIST, with_wire
+from cometmq.pipeline.cluster import TOPIC_NOT_EXIST
 from cometmq.pipeline.identities import COORDINATE_ID_SIZE, PRODUCER_SIZE
 from cometmq.pipeline.retrying import retried
-from cometmq.pipeline.wire import SUCCESS
+from cometmq.pipeline.wire import SUCCESS, with_wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -41,6 +42,7 @@ from cometmq.pipeline.options import LATEST, ReadOptions
 from cometmq.pipeline.planning import plan
 from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.source import Executing
+from cometmq.pipeline.unread import unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -98,12 +100,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._survey(whole=True)
             try:
                 bounds.require_topics(found, self.options)
-                starts = bounds.starts(self._cluster, self.options, found, LATEST)
+                hidden = self.options.retried(lambda: unread(self._cluster, found.topics))
+                there = replace(found, queues={**hidden, **found.queues})
+                starts = bounds.starts(self._cluster, self.options, there, LATEST)
             except (OptionError, DataLossError) as error:
                 self._no_beginning = error
                 return StreamOffset({}, is_initial=True).document()
             if absent := self.options.absent_queues:
-                starts = {**read_stream_offset({"queues": json.loads(absent)}).queues, **starts}
+                starts.update(read_stream_offset({"queues": json.loads(absent)}).queues)
             now = first_messages.look(self._cluster, {}, found, found.queues).now
             self._initial = StreamOffset(starts, is_initial=True, firsts=now).document()
         return self._initial

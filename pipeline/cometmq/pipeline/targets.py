@@ -6,10 +6,10 @@ import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.pipeline.cluster import GET_TOPIC_STATS_INFO, with_wire
+from cometmq.pipeline.cluster import GET_TOPIC_STATS_INFO
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, no_broker_yet
 from cometmq.pipeline.retrying import retried
-from cometmq.pipeline.wire import SUCCESS
+from cometmq.pipeline.wire import SUCCESS, with_wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

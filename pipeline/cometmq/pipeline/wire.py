@@ -33,7 +33,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cometmq.pipeline.errors import (
     NO_PERMISSION,
@@ -45,7 +45,9 @@ from cometmq.pipeline.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+R = TypeVar("R")
 
 _HEAD: Final = Struct(">II")
 assert _HEAD.size == 8
@@ -308,3 +310,28 @@ def keep(wire: Wire, settings: Settings) -> None:
     if before is not None:
         before.close()
     _kept[os.getpid(), wire.address, settings] = wire
+
+
+def with_wire(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
+    """Call `use` with a connection, and again with a new one if a kept connection was broken.
+
+    The requests of `use` must be safe to repeat.
+    """
+    peer = connect(address, settings)
+    is_kept = peer.is_known
+    try:
+        return _used(peer, settings, use)
+    except ConnectionLostError:
+        if not is_kept:  # Callers decide about retries, as each may take the whole timeout.
+            raise
+    return _used(connect(address, settings), settings, use)
+
+
+def _used(peer: Wire, settings: Settings, use: Callable[[Wire], R]) -> R:
+    try:
+        result = use(peer)
+    except BaseException:
+        peer.close()
+        raise
+    keep(peer, settings)
+    return result

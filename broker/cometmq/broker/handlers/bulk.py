@@ -70,14 +70,16 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def get_queue_ranges(request: Command, session: Session) -> Command | Later:
-    """31001: both ends of every readable queue of a topic.
+    """31001: both ends of every readable queue of a topic, and of the others that have messages.
 
-    All or none: a bulk reader must not mistake the sound queues for all there is.
+    All or none: a bulk reader must not mistake the sound queues for all there is. But a damaged
+    queue that cannot be read anyway is left out.
     """
     name = request.read(GetQueueRanges).topic
     state = session.state
     topic = _topic(name, state)
-    queue_ids, store = range(topic.read_queue_count), state.store
+    readable, store = range(topic.read_queue_count), state.store
+    others = sorted(store.queues.ids(name).difference(readable))
 
     def answer(_: Fetched) -> Command:
         ranges = [
@@ -86,11 +88,19 @@ def get_queue_ranges(request: Command, session: Session) -> Command | Later:
                 min_offset=store.min_offset(name, queue_id),
                 max_offset=store.max_offset(name, queue_id),
             )
-            for queue_id in queue_ids
+            for queue_id in readable
         ]
-        return request.answer(ResponseCode.SUCCESS, body=QueueRanges(queues=tuple(ranges)).encode())
+        spans = {queue_id: store.queues.span(name, queue_id) for queue_id in others}
+        unread = [
+            QueueRange(queue_id=queue_id, min_offset=span.min_offset, max_offset=span.max_offset)
+            for queue_id, span in spans.items()
+            if span is not None and span.min_offset < span.max_offset
+        ]
+        body = QueueRanges(queues=tuple(ranges), unread=tuple(unread)).encode()
+        return request.answer(ResponseCode.SUCCESS, body=body)
 
-    return answered_of_queues(request, session, [(name, each) for each in queue_ids], answer)
+    asked = [(name, each) for each in (*readable, *others)]
+    return answered_of_queues(request, session, asked, answer)
 
 
 def bulk_pull_message(request: Command, session: Session) -> Command | Later:

@@ -47,8 +47,7 @@ def queue_count(queues: ConsumeQueues, topic: str, count_max: int) -> int:
 
     Folders numbered beyond `count_max` are no broker's queues.
     """
-    ids = (*queues.simple.queues(topic), *queues.batch.queues(topic))
-    return max((each + 1 for each in ids if each < count_max), default=0)
+    return max((each + 1 for each in queues.ids(topic) if each < count_max), default=0)
 
 
 def unlisted_topics(

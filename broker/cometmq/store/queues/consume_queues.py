@@ -211,6 +211,10 @@ class ConsumeQueues:
         """Return the topics that have a queue."""
         return {*self.simple.topics(), *self.batch.topics()}
 
+    def ids(self, topic: str) -> set[int]:
+        """Return the ids of a topic's queues."""
+        return {*self.simple.queues(topic), *self.batch.queues(topic)}
+
     def check_spelling(self, topic: str) -> None:
         """Refuse a topic whose files would be another topic's, if the disk takes `A` for `a`."""
         if not self._is_case_blind:

@@ -146,6 +146,10 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
 
 
 def _compare(reconciling: _Reconciling, run: Run) -> None:
+    if left_out := reconciling.sides.left_out():
+        reconciling.report.details["left_out"] = left_out
+        for text in left_out:
+            run.tell(warning=text)
     if run.dry_run:
         reconciling.count()
         reconciling.refuse_nothing()

@@ -21,6 +21,7 @@ from cometmq.pipeline.jobs.places import ARCHIVE, STORE, TOPIC
 from cometmq.pipeline.jobs.tables import store_table, stored_between, survey, topic_table
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 from cometmq.pipeline.store.splits import look
+from cometmq.pipeline.unread import left_out, unread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,6 +159,16 @@ class Sides:
         """Return the sides on which messages came or went since this was made."""
         now = self._there_now()
         return [side for side in SIDES if now[side] != self._there[side]]
+
+    def left_out(self) -> list[str]:
+        """Return what to say of topics with messages that cannot be read."""
+        found: list[str] = []
+        for side, place in self.places.items():
+            if place.kind == TOPIC:
+                options, there = survey(self._settings.where(side), place.topic)
+                if hidden := unread(options.cluster(), there.topics):
+                    found.append(f"{side}: {left_out(hidden)}")
+        return found
 
     def _there_now(self) -> dict[str, object]:
         """Return for each side from where to where it has messages; nothing for an archive."""

@@ -18,6 +18,11 @@ class QueueRanges(Body):
     """The answer to 31001: every queue of the topic that can be read, in order."""
 
     queues: tuple[QueueRange, ...] = preset(())
+    unread: tuple[QueueRange, ...] | None = None
+    """The queues that have messages but cannot be read: the topic has fewer queues now.
+
+    Earlier versions leave it out.
+    """
 
 
 class UniqueKeys(Body):
