@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -72,6 +73,46 @@ def test_what_readers_of_an_archive_would_read_too_is_found(tmp_path: Path) -> N
     assert stranger_in(Plain(tmp_path)) == ""
     (tmp_path / "notes.txt").touch()
     assert stranger_in(Plain(tmp_path)) == "notes.txt"
+
+
+class _Objects:
+    """A file system like that of S3, which renames nothing to a name that is taken."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def getScheme(self) -> str:  # noqa: N802  # These are Hadoop's names.
+        return "s3a"
+
+    def create(self, path: str, _overwrite: bool) -> Any:
+        def write(data: bytearray) -> None:
+            self.files[path] = bytes(data)
+
+        return SimpleNamespace(write=write, close=lambda: None)
+
+    def delete(self, path: str, _recursive: bool) -> bool:
+        return self.files.pop(path, None) is not None
+
+    def rename(self, old: str, new: str) -> bool:
+        if new in self.files:
+            raise FileExistsError(f"Failed to rename {old} to {new}; destination file exists")
+        self.files[new] = self.files.pop(old)
+        return True
+
+
+class _Bucket(Plain):
+    def __init__(self, objects: _Objects) -> None:
+        super().__init__(Path("/bucket"))
+        self._system, self._path_class = objects, str
+
+
+@pytest.mark.spark
+def test_a_file_is_replaced_where_no_file_is_renamed_to_that_of_another() -> None:
+    objects = _Objects()
+    folder = _Bucket(objects)
+    for text in ("one", "two"):
+        folder.write(text, "_replays", "to-again.json")
+    assert objects.files == {"/bucket/_replays/to-again.json": b"two"}
 
 
 @pytest.mark.spark

@@ -250,7 +250,7 @@ class Folder:
         return cast("dict[str, Any]", said)
 
     def write(self, text: str, *names: str) -> None:
-        """Write a file atomically: readers see all of it or nothing, even after a power cut."""
+        """Write a file: readers see all of it or nothing, even after a power cut."""
         with _told(self.path):
             self._write(text, *names)
 
@@ -259,7 +259,8 @@ class Folder:
         hidden = self.of(*new)
         source, target = self._path_class(hidden), self._path_class(self.of(*names))
         system = self._system
-        if system.getScheme() == "file":
+        is_local = system.getScheme() == "file"
+        if is_local:
             # No checksum file: after a kill between the two, nobody could read the file.
             system = system.getRawFileSystem()
             system.delete(self._path_class(self.of(*names[:-1], f".{names[-1]}.crc")), False)
@@ -267,12 +268,11 @@ class Folder:
         stream.write(bytearray(text.encode()))
         stream.close()
         self.sync(*new)
-        if system.rename(source, target):  # A local file is replaced in one step.
-            self._sync_name(*names)
-            return
-        system.delete(target, False)
+        if not is_local:  # A local one is replaced in one step; S3A refuses to.
+            system.delete(target, False)
         if not system.rename(source, target):
             raise OSError(f"{hidden} could not be renamed")
+        self._sync_name(*names)
 
     def _sync_name(self, *names: str) -> None:
         if (root := self.local_path) is not None:
