@@ -108,6 +108,10 @@ def archived(tables: Tables, three_batches: Path, tmp_path: Path) -> Archived:
 
 def test_many_batches_become_one_with_the_same_messages(archived: Archived) -> None:
     before = len(archived.files)
+    last = archived.path / "_manifests/000002.json"
+    last.write_text(json.dumps({**json.loads(last.read_text()), "query_id": "adopted"}))
+    source = ArchiveSource(archived.tables.spark, Folder(archived.tables.spark, str(archived.path)))
+    known = source.identity()
     report = archived.compact()
     assert (archived.names, archived.folders) == (["000000-000002"], ["batch=000000-000002"])
     assert archived.bodies == numbers(0, 30)
@@ -119,6 +123,9 @@ def test_many_batches_become_one_with_the_same_messages(archived: Archived) -> N
     manifest = json.loads((archived.path / "_manifests/000000-000002.json").read_text())
     assert (manifest["rows"], manifest["first_batch"], manifest["batch"]) == (30, 0, 2)
     assert manifest["ends"]["compacted"]["broker-a"] == {"0": 15, "1": 15}
+    assert (manifest["query_id"], source.identity()) == ("adopted", known)
+    assert not source.is_other(known)
+    assert source.is_other("of another archive at its place")
     assert not list((archived.path / "_compacting").iterdir())
 
 

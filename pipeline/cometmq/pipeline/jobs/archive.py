@@ -255,6 +255,7 @@ class _ToParquet(Archiving):
         return Manifest(
             name=BatchName(batch.number, batch.number),
             query_id=batch.query_id,
+            first_query_id=batch.query_id,
             rows=seen["rows"],
             size=size,
             checksum=seen["checksum"] or 0,

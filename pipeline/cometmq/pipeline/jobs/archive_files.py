@@ -123,7 +123,9 @@ class Manifest:
 
     name: BatchName
     query_id: str | None
-    """The id of the stream that wrote it."""
+    """The id of the stream that wrote it, or the last of its batches."""
+    first_query_id: str | None
+    """The id of the stream that wrote the first of its batches; older merged ones do not say."""
     rows: int
     size: int
     """The size of the bodies in bytes."""
@@ -144,6 +146,7 @@ class Manifest:
             return cls(
                 name=name,
                 query_id=said["query_id"],
+                first_query_id=said.get("first_query_id") if name.is_merged else said["query_id"],
                 rows=said["rows"],
                 size=said["bytes"],
                 checksum=int(said["checksum"], 16),
@@ -161,6 +164,7 @@ class Manifest:
             "batch": self.name.last,
             "first_batch": self.name.first,
             "query_id": self.query_id,
+            "first_query_id": self.first_query_id,
             "rows": self.rows,
             "bytes": self.size,
             "checksum": f"{self.checksum & (1 << 64) - 1:016x}",
@@ -175,6 +179,7 @@ class Manifest:
         return replace(
             other,
             name=BatchName(self.name.first, other.name.last),
+            first_query_id=self.first_query_id,
             rows=self.rows + other.rows,
             size=self.size + other.size,
             checksum=self.checksum ^ other.checksum,

@@ -132,12 +132,12 @@ class ArchiveSource:
         return while_there(self._folder, look)
 
     def identity(self) -> str:
-        """Return the stream that wrote the first batch, as long as that is not merged."""
+        """Return the stream that wrote the first batch, if the manifests say it."""
 
         def look(there: list[BatchName]) -> str:
-            if there[:1] != [BatchName(0, 0)]:
+            if not there or there[0].first:
                 return ""
-            return Manifest.read(self._folder, there[0]).query_id or ""
+            return Manifest.read(self._folder, there[0]).first_query_id or ""
 
         return while_there(self._folder, look)
 
