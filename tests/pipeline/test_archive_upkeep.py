@@ -18,7 +18,11 @@ from tests.pipeline.tables import Tables, numbers
 from cometmq.pipeline.cluster import Bounds, Queue
 from cometmq.pipeline.errors import DamagedFileError, HeldError, OptionError, PipelineError
 from cometmq.pipeline.jobs import archive_files, expiry_guard
-from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive import (
+    ArchiveSettings,
+    _ToParquet,  # pyright: ignore[reportPrivateUsage]  # To look at one of its steps.
+    archive,
+)
 from cometmq.pipeline.jobs.archive_compact import (
     CompactSettings,
     _Compacting,  # pyright: ignore[reportPrivateUsage]  # To come between two of its steps.
@@ -419,6 +423,26 @@ def test_a_comparison_begins_again_where_batches_are_merged_before_it_looks_clos
     report = reconcile(archived.tables.spark, settings, Run(progress=merge))
     assert archived.names == ["000000-000002"]
     assert (report.details["left_rows"], report.details["missing"]) == (30, 10)
+
+
+def test_the_last_messages_of_an_archive_are_found_beside_a_compaction(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a look at the manifests and one at the files that they name."""
+    has_files, spark = Folder.has_files, archived.tables.spark
+
+    def having(folder: Folder, *names: str) -> bool:
+        monkeypatch.undo()
+        archived.compact()
+        return has_files(folder, *names)
+
+    nameserver, to = archived.tables.cluster.nameserver, str(archived.path)
+    settings = ArchiveSettings(nameserver=nameserver, topic="compacted", to=to)
+    archiving = _ToParquet(spark, settings, Report("archive"), Run())
+    monkeypatch.setattr(Folder, "has_files", having)
+    found = {queue.id: last.offset for queue, last in archiving.last_messages().items()}
+    assert archived.names == ["000000-000002"]
+    assert found == {0: 14, 1: 14}
 
 
 def test_what_fails_beside_no_compaction_is_told_and_not_done_again(

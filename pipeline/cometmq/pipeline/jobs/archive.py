@@ -191,11 +191,14 @@ class _ToParquet(Archiving):
 
     def last_messages(self) -> dict[Queue, First]:
         """Find the last messages in the rows of all batches, even while `archive-compact` runs."""
-        if not any(self.folder.has_files(name.folder) for name in batches(self.folder)):
+        if not while_there(self.folder, self._have_files):
             return {}
         return again_if_merged(
             [self.folder], lambda: last_messages(read_archive(self.spark, self.folder.path))
         )
+
+    def _have_files(self, there: list[BatchName]) -> bool:
+        return any(self.folder.has_files(name.folder) for name in there)
 
     def observed(self, frame: DataFrame) -> DataFrame:
         """Return it unchanged: manifests have counts for each batch."""
