@@ -21,6 +21,7 @@ from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs import latency as looking
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
+from cometmq.pipeline.jobs.dlq_letters import Letters
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
 from cometmq.pipeline.jobs.receipts import Receipts
@@ -388,6 +389,29 @@ def test_dead_letters_that_go_before_they_are_copied_do_not_count_as_sent(
         looked(tables, group, run, **given, rate=2)
     assert run.report_so_far("dlq").details["redriven"] == 2
     assert len(receipts.read_text().splitlines()) == 2
+
+
+def test_dead_letters_that_go_before_they_are_redriven_do_not_count_as_sent(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here others take their places, which nobody has chosen."""
+    group, receipts = gave_up(tables, "thrown-at-once"), tmp_path / "receipts.jsonl"
+    chosen = Letters.chosen
+
+    def choosing(letters: Letters) -> list[dict[str, Any]]:
+        found = chosen(letters)
+        tables.cluster.admin.dead_letters.purge(group)
+        gave_up(tables, "thrown-at-once")
+        return found
+
+    monkeypatch.setattr(Letters, "chosen", choosing)
+    run = Run()
+    with pytest.raises(PipelineError, match="2 of the dead letters that were chosen are gone"):
+        looked(tables, group, run, redrive="tag = 'paid' AND key < 'o-2'", receipts=str(receipts))
+    told = run.report_so_far("dlq").details
+    assert (told["chosen"], told["redriven"], told["earlier"]) == (2, 0, 0)
+    assert len(tables.cluster.sent("thrown-at-once", count=8)) == 8
+    assert not receipts.exists()
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client import ClientError, DeadLetterFilter, Queue, Redriven, SyncClient
 from cometmq.pipeline.errors import PipelineError
-from cometmq.pipeline.jobs.dlq_copies import Copies
+from cometmq.pipeline.jobs.dlq_copies import Copies, refuse_gone
 from cometmq.pipeline.jobs.dlq_letters import Letters, has_letters
 from cometmq.pipeline.jobs.dlq_settings import ORIGIN, PREFIX, DlqSettings
 from cometmq.pipeline.jobs.job import Job, Run, running
@@ -98,11 +99,13 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
 
     try:
         if chosen and not run.is_stopping:
+            # Once they are purged, others may take their places.
+            until = max(each["died"] for each in chosen).astimezone(UTC) + timedelta(milliseconds=1)
             config = settings.credentials.client_config()
             with suppress(_StoppedError), SyncClient(settings.nameserver, config) as mq:
                 mq.admin.dead_letters.redrive(
                     settings.group,
-                    DeadLetterFilter(places=frozenset(places)),
+                    DeadLetterFilter(places=frozenset(places), until=until),
                     to="topic",
                     rate=settings.rate or None,
                     watch=watch,
@@ -121,6 +124,8 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
         raise PipelineError(
             f"{one}, and {len(redriven.failed)} in all, could not be redriven: {why}"
         )
+    if not report.stopped:
+        refuse_gone(len(chosen) - redriven.count)
 
 
 def _copy(

@@ -99,11 +99,16 @@ class Copies:
         rows.write.format("cometmq").mode("append").options(
             **self._where, sinkId=self._sink_id + _BY_TIME, emptyBodies="send"
         ).save()
-        if gone := len(few) - int(seen.get["sent"]):
-            raise PipelineError(
-                f"{gone} of the dead letters that were chosen are gone: they expired, or were"
-                " purged, before they were copied"
-            )
+        refuse_gone(len(few) - int(seen.get["sent"]))
+
+
+def refuse_gone(count: int) -> None:
+    """Raise if some of the chosen letters were not there any more when they were to be sent."""
+    if count:
+        raise PipelineError(
+            f"{count} of the dead letters that were chosen are gone: before they were sent, they"
+            " expired or were purged, or their broker went away"
+        )
 
 
 def died_ms(letter: dict[str, Any]) -> int:

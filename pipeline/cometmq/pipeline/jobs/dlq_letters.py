@@ -45,6 +45,9 @@ _COLUMNS: Final = (
 )
 _COUNTED: Final = {"bad_bodies": "count_if(body IS NULL)", "empty_bodies": NO_BODY}
 """What the report also counts, with its SQL."""
+_STANDS: Final = "reconsume_times > 0 OR properties['REDRIVEN_FROM'] IS NULL"
+"""Letters that no consumer saw since they were sent again are not counted, and not sent either:
+the first letter stands for them."""
 _SQL_STATES: Final = ("22", "P0001")
 """Prefixes of SQL states of errors about data, such as division by 0 or `raise_error`."""
 
@@ -84,7 +87,9 @@ class Letters:
             else self.spark.createDataFrame([], ddl(_COLUMNS))
         )
         origin = "coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC']) AS origin"
-        letters: DataFrame = frame.where(stored_between(self.settings)).selectExpr("*", origin)
+        letters: DataFrame = (
+            frame.where(stored_between(self.settings)).where(_STANDS).selectExpr("*", origin)
+        )
         return letters
 
     def clusters(self) -> list[dict[str, Any]]:
