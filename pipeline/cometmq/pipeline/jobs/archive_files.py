@@ -21,6 +21,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
@@ -65,6 +66,8 @@ NO_PATTERNS: Final = {"__globPaths__": "false"}
 _NONE_LEFT_OUT: Final = dict.fromkeys(SKIPS_FILES, "false")
 """For reads, whatever the session says: a damaged or missing file is an error."""
 _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+_INFERRING: Final = Lock()
+"""Held while that is switched off, as jobs in other threads may have the same session."""
 
 
 def require_compression(name: str) -> None:
@@ -357,14 +360,15 @@ def read_files(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFram
     """Return folders of an archive as a table; columns from folder names get their types."""
     from pyspark.sql import functions
 
-    inferred = spark.conf.get(_INFERRED)
-    # Spark would take a topic's name of digits for a number.
-    spark.conf.set(_INFERRED, "false")
-    reader = spark.read.options(**NO_PATTERNS, **_NONE_LEFT_OUT, basePath=base)
-    try:
-        frame: DataFrame = reader.parquet(*paths)
-    finally:
-        spark.conf.set(_INFERRED, inferred)
+    with _INFERRING:
+        inferred = spark.conf.get(_INFERRED)
+        # Spark would take a topic's name of digits for a number.
+        spark.conf.set(_INFERRED, "false")
+        reader = spark.read.options(**NO_PATTERNS, **_NONE_LEFT_OUT, basePath=base)
+        try:
+            frame: DataFrame = reader.parquet(*paths)
+        finally:
+            spark.conf.set(_INFERRED, inferred)
     typed = {"batch": "int(batch)", "date": "date(date)", "hour": "int(hour)"}
     if FROM_BATCH in frame.columns:
         typed["batch"] = FROM_BATCH

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import contextmanager
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 SINCE: Final = "Only messages stored at or after this time: ms, or ISO 8601."
 UNTIL: Final = "Only messages stored before this time."
 _SIGNS: Final = {"since": ">=", "until": "<"}
+_NAMING: Final = defaultdict[str, RLock](RLock)
+"""By name: held while a table has it, as jobs in other threads may have the same session."""
 
 
 def topic_table(
@@ -115,16 +119,17 @@ def named(frame: DataFrame, name: str) -> Generator[None]:
     with its last name, so `kept` must end first.
     """
     spark = frame.sparkSession
-    is_theirs = spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
-    theirs = spark.table(name) if is_theirs else None
-    frame.createOrReplaceTempView(name)
-    try:
-        yield
-    finally:
-        if theirs is None:
-            spark.catalog.dropTempView(name)
-        else:
-            theirs.createOrReplaceTempView(name)
+    with _NAMING[name]:
+        is_theirs = spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
+        theirs = spark.table(name) if is_theirs else None
+        frame.createOrReplaceTempView(name)
+        try:
+            yield
+        finally:
+            if theirs is None:
+                spark.catalog.dropTempView(name)
+            else:
+                theirs.createOrReplaceTempView(name)
 
 
 def rows_as_dicts(frame: DataFrame) -> list[dict[str, Any]]:
