@@ -46,6 +46,9 @@ def test_a_checkpoint_of_ours_that_says_no_more_than_there_is_is_sound(tmp_path:
     assert wrong(tmp_path) == []
     claim(tmp_path, recover_from=places[7], verify_from=places[3], synced_offset=places[20])
     assert wrong(tmp_path) == []
+    assert places[13] == SIZE
+    claim(tmp_path, recover_from=2 * places[12] - places[11])  # Where a file's filler begins.
+    assert wrong(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,25 @@ def test_of_a_folder_that_grows_each_file_is_synced_once_and_again_when_it_is_an
     assert news() == ["state/1", "state"]
 
 
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_file_has_its_name_when_all_of_it_is_on_the_disk(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    path, there = tmp_path / "new" / "report.json", list[str | None]()
+    path.parent.mkdir()
+    if before is not None:
+        path.write_text(before)
+
+    def fsync(descriptor: int) -> None:
+        disk.fsync(descriptor)
+        there.append(path.read_text() if path.exists() else None)
+
+    monkeypatch.setattr(durable, "fsync", fsync)
+    durable.write_whole(path, "text")
+    assert (there[0], path.read_text()) == (before, "text")
+    assert disk.lacks(tmp_path, path) == []
+
+
 def test_folders_that_cannot_be_synced_or_read_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

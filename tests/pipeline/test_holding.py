@@ -222,6 +222,47 @@ def test_a_killed_run_holds_nothing_any_more(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_run_with_a_longer_name_wrote_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / UPKEEP).write_text('{"job": "archive-compact", "host": "%s"}\n' % ("h" * 200))
+    with (
+        held(Run(), "archive-vacuum", (Plain(tmp_path), UPKEEP)),
+        pytest.raises(HeldError, match=rf": archive-vacuum \(process {os.getpid()} on "),
+    ):
+        refuse_held([(str(tmp_path), UPKEEP)])
+
+
+def test_a_file_that_goes_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, folder = fcntl.flock, Plain(tmp_path)
+
+    def lock(file: int, how: int) -> None:
+        monkeypatch.undo()
+        (tmp_path / BATCHES).unlink()  # By the previous holder.
+        flock(file, how)
+
+    monkeypatch.setattr("fcntl.flock", lock)
+    with (
+        held(Run(), "archive", (folder, BATCHES)),
+        pytest.raises(HeldError),
+        held(Run(), "aggregate", (folder, BATCHES)),
+    ):
+        pytest.fail("two have it")
+
+
+def test_a_file_that_cannot_be_removed_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlink(_: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    for _ in range(2):
+        with held(Run(), "archive", (Plain(tmp_path), BATCHES)):
+            pass
+    assert [each.name for each in tmp_path.iterdir()] == [BATCHES]
+
+
 def test_a_folder_that_is_held_is_found_without_spark(tmp_path: Path) -> None:
     folder = tmp_path / "to"
     refuse_held([(str(folder), BATCHES)])

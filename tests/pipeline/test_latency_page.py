@@ -103,6 +103,60 @@ def test_each_cell_of_a_heat_map_says_when_how_long_and_how_many() -> None:
     assert "Each column is 1 min, in UTC; the fuller a cell, the more messages." in found.of("p")
 
 
+@pytest.mark.parametrize(
+    ("lows", "said"),
+    [
+        ([4, 16], ["from 16 ms", "from 8 ms", "from 4 ms"]),
+        ([0, 2], ["from 2 ms", "from 1 ms", "under 1 ms"]),
+        ([-1], ["below 0"]),
+        ([1 << 20], ["from 0.291 h"]),
+    ],
+)
+def test_classes_are_from_the_fastest_to_the_slowest(lows: list[int], said: list[str]) -> None:
+    cells = [("orders", 0, low, 1) for low in lows]
+    found = seen({"total": [row(topic="orders")]}, Heat(BEGIN, MINUTE, cells))
+    assert [each for each in found.of("text") if not each.startswith("2026")] == said
+
+
+def test_a_cell_is_where_its_time_and_its_class_are() -> None:
+    cells = [("orders", 0, 1, 100), ("orders", 40, 2, 1)]
+    found = Seen(page("", [], {"total": [row(topic="orders")]}, Heat(BEGIN, MINUTE, cells)))
+    numbers = [(name, value) for name, value in found.attributes if name in ("x", "y", "viewbox")]
+    assert numbers == [
+        ("viewbox", "0 0 487 54"),
+        *(("x", "78"), ("y", "0")),
+        *(("x", "72"), ("y", "12"), ("x", "438"), ("y", "0")),
+        *(("x", "72"), ("y", "28"), ("x", "78"), ("y", "16")),
+        *(("x", "78"), ("y", "47"), ("x", "258"), ("y", "47"), ("x", "438"), ("y", "47")),
+    ]
+    shown = [value for name, value in found.attributes if name == "fill-opacity"]
+    assert shown == ["0.21", "1.00"]
+    assert [each for each in found.of("text") if each.startswith("2026")] == [
+        "2026-11-24 08:00",
+        "2026-11-24 08:20",
+        "2026-11-24 08:40",
+    ]
+
+
+def test_bars_are_as_long_as_the_slow_tenth_is_slow() -> None:
+    rows = [{"producer": name, "p99_ms": ms} for name, ms in (("a", 50), ("b", 200), ("c", None))]
+    found = seen({"sends": rows, "hosts": [{"p99_ms": -3}, {"p99_ms": 0}]})
+    bars = [
+        str(value).partition("--bar) ")[2] for name, value in found.attributes if name == "style"
+    ]
+    assert bars == ["25%,transparent 0)", "100%,transparent 0)"]
+    assert found.of("th") == ["p99 ms", "producer", "p99 ms"]
+    assert found.of("td") == ["-3", "0", "a", "50", "b", "200", "c", "-"]
+
+
+def test_what_is_true_or_not_is_said_in_words() -> None:
+    rows = [{"has_begun": True, "queue_id": 1000}, {"has_begun": False, "queue_id": None}]
+    found = seen({"lag": rows})
+    assert found.of("td") == ["yes", "1000", "no", "-"]
+    right = [each for each in found.attributes if each == ("class", "n")]
+    assert len(right) == 3  # The heading and the numbers of queues.
+
+
 def test_the_slowest_topics_have_maps_and_the_page_says_that_others_have_none() -> None:
     topics = [f"t{number}" for number in range(MAPS_MAX + 3)]
     cells = [(topic, COLUMNS_MAX - 1, 4, 1) for topic in topics]

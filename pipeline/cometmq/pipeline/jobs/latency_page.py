@@ -206,13 +206,10 @@ def _opacity(count: int, most: int) -> str:
 def _classes(lows: Iterable[int]) -> list[int]:
     """Return the classes from the lowest to the highest that occurs, without gaps."""
     there = set(lows)
-    found = [low for low in (-1, 0) if low in there or low > min(there)]
-    low = 1
-    while low <= max(there):
-        if found or low >= min(there):
-            found.append(low)
-        low *= 2
-    return found
+    found = [-1, 0, 1]
+    while found[-1] < max(there):
+        found.append(2 * found[-1])
+    return [low for low in found if min(there) <= low <= max(there)]
 
 
 def _class_name(low: int) -> str:
