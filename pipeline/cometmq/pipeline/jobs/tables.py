@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 SINCE: Final = "Only messages stored at or after this time: ms, or ISO 8601."
 UNTIL: Final = "Only messages stored before this time."
 _SIGNS: Final = {"since": ">=", "until": "<"}
-_NAMING: Final = defaultdict[str, RLock](RLock)
+_NAMING: Final = dict[str, RLock]()
 """By name: held while a table has it, as jobs in other threads may have the same session."""
 
 
@@ -119,7 +118,7 @@ def named(frame: DataFrame, name: str) -> Generator[None]:
     with its last name, so `kept` must end first.
     """
     spark = frame.sparkSession
-    with _NAMING[name]:
+    with _NAMING.setdefault(name, RLock()):
         is_theirs = spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
         theirs = spark.table(name) if is_theirs else None
         frame.createOrReplaceTempView(name)
