@@ -72,6 +72,9 @@ def test_what_happened_is_counted(families: dict[str, Metric]) -> None:
     assert value(families["rocketmq_producer_connections"]) == 1
     assert value(families["cometmq_registered_nameservers"]) == 1
     assert value(families["cometmq_nameserver_brokers"]) == 1
+    assert value(families["cometmq_nameserver_topics"]) > 0
+    registrations = {"request_code": "103"}
+    assert value(families["cometmq_nameserver_requests_total"], **registrations) >= 1
     assert value(families["cometmq_store_writeable"]) == 1
     sends = families["cometmq_send_duration_seconds"].samples
     assert [each.value for each in sends if each.name.endswith("_count")] == [5]

@@ -133,3 +133,22 @@ def test_what_is_kept_is_limited_in_size() -> None:
     kept.answers.route("T-ü", is_standard=True)
     assert kept.answers.route("T1", is_standard=True) is not first
     assert kept.answers.route("T1", is_standard=True) == first
+
+
+def test_a_route_that_is_made_again_counts_once() -> None:
+    kept = Kept(NameServerConfig(route_cache_size_max=600))
+    kept.register("a")
+    first = kept.answers.route("T1", is_standard=True)
+    for conf in ("a:1", "a:2", "a:3"):
+        kept.answers.route("T-a", is_standard=True, order_topic_conf=conf)
+    assert kept.answers.route("T1", is_standard=True) is first
+
+
+def test_what_is_kept_is_full_again_only_after_as_much_as_before() -> None:
+    kept = Kept(NameServerConfig(route_cache_size_max=600))
+    kept.register("a")
+    for topic in ("T1", "T-a", "T-ü"):
+        kept.answers.route(topic, is_standard=True)
+    third = kept.answers.route("T-ü", is_standard=True)
+    kept.answers.route("T1", is_standard=True)
+    assert kept.answers.route("T-ü", is_standard=True) is third

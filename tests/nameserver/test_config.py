@@ -29,6 +29,7 @@ def test_a_setting_is_given_under_its_own_name_or_apaches_as_text_or_typed() -> 
         config, warnings = configured(BASE, settings)
         assert (config.listen_port, config.order_message_enable) == (1234, True)
         assert warnings == []
+    assert configured(BASE, {"listen_port": 65535}).config.listen_port == 65535
 
 
 def test_a_whole_namesrv_conf_of_apache_is_understood() -> None:
@@ -70,6 +71,8 @@ def test_a_key_like_no_other_is_refused_without_one() -> None:
         ({"orderMessageEnable": "yes"}, "orderMessageEnable: 'yes' is not true or false"),
         ({"bind_address": 5}, "bind_address: '5' is not a text"),
         ({"listen_port": 65536}, "listen_port: 65536 is not a port"),
+        ({"listen_port": -1}, "listen_port: -1 is not a port"),
+        ({"metrics_port": 65536}, "metrics_port: 65536 is not a port"),
         ({"topics_max": 0}, "topics_max: 0 is not positive"),
         ({"scanNotActiveBrokerInterval": "-1"}, "scan_interval_ms: -1 is not positive"),
     ],

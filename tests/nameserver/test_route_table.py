@@ -295,6 +295,24 @@ def test_a_name_in_two_clusters_leaves_both(brokers: Brokers) -> None:
     assert dict(brokers.table.clusters) == {}
 
 
+def test_a_broker_that_moves_to_another_cluster_is_in_that_one_only(brokers: Brokers) -> None:
+    brokers.register(header_of("other", address="o", cluster="C"))
+    brokers.register(header_of(address="m", cluster="C"))
+    brokers.register(header_of(broker_id=1, address="s", cluster="C"))
+    before = brokers.table.brokers_version
+    brokers.register(header_of(broker_id=1, address="s", cluster="D"))
+    assert brokers.table.brokers[NAME].cluster == "C"
+    assert brokers.table.brokers_version > before
+    before = brokers.table.brokers_version
+    brokers.register(header_of(address="m", cluster="D"))
+    assert {c: list(names) for c, names in brokers.table.clusters.items()} == {
+        "C": ["other"],
+        "D": [NAME],
+    }
+    assert brokers.table.brokers[NAME].cluster == "D"
+    assert brokers.table.brokers_version > before
+
+
 # Changes by operators.
 
 
@@ -402,6 +420,14 @@ def test_the_queues_of_static_topics_are_limited_and_counted_once() -> None:
     brokers.register(header_of(), static(4, counter=2))
     with pytest.raises(RequestError, match="static_queues_max is 4"):
         brokers.register(header_of(), static(5, counter=3))
+    not_taken = TopicQueueMappingInfo(bname="other", topic="T1", total_queues=0)
+    table = static(4, counter=4)
+    mine = (table.topic_queue_mapping_info_map or {})["T1"]
+    both = {"T1": not_taken, "T2": msgspec.structs.replace(mine, topic="T2")}
+    with pytest.raises(RequestError, match="static_queues_max is 4"):
+        brokers.register(
+            header_of(), msgspec.structs.replace(table, topic_queue_mapping_info_map=both)
+        )
     brokers.table.unregister(NAME, "10.0.0.1:10911")
     brokers.register(header_of(), static(4))
 
@@ -417,8 +443,13 @@ def test_brokers_are_limited_but_those_known_go_on() -> None:
         brokers.register(header_of("b", address="b"))
     brokers.register(header_of("a", address="a"))
     brokers.register(header_of("a", address="moved"))
+    with pytest.raises(RequestError, match="brokers_max is 2"):
+        brokers.register(header_of("b", address="moved"))
+    brokers.register(header_of("a", address="a1", broker_id=2))
     brokers.table.unregister("a", "moved")
     brokers.register(header_of("b", address="b"))
+    with pytest.raises(RequestError, match="brokers_max is 2"):
+        brokers.register(header_of("c", address="c"))
 
 
 def test_topics_are_limited_and_a_refused_registration_changes_nothing() -> None:
@@ -484,6 +515,15 @@ def test_versions_grow_with_changes_and_only_then(brokers: Brokers) -> None:
     assert brokers.table.brokers_version > before[0]
     brokers.table.delete_topic("T1")
     assert brokers.table.topics_version > before[1]
+
+
+def test_the_version_grows_with_a_mapping_that_changes_and_only_then(brokers: Brokers) -> None:
+    brokers.register(header_of(), static(2))
+    before = brokers.table.brokers_version
+    brokers.register(header_of(), static(2, counter=2))
+    assert brokers.table.brokers_version == before
+    brokers.register(header_of(), static(3, counter=3))
+    assert brokers.table.brokers_version > before
 
 
 def test_queues_are_replaced_and_never_changed(brokers: Brokers) -> None:

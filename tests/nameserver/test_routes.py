@@ -72,12 +72,14 @@ def test_brokers_find_each_other_by_what_they_are(table: RouteTable) -> None:
 
 def test_a_slave_that_does_not_act_shows_as_a_slave(table: RouteTable) -> None:
     with_slaves_only(table, acting=False)
+    table.wipe_write_permission("broker-a")
     assert addresses(route(table)) == {"broker-a": {2: "s2", 3: "s3"}}
 
 
 def test_nobody_acts_while_the_master_is_there(table: RouteTable) -> None:
     with_slaves_only(table, acting=True)
     register(table, header_of(address="m", acting=True))
+    table.wipe_write_permission("broker-a")
     assert addresses(route(table)) == {"broker-a": {0: "m", 2: "s2", 3: "s3"}}
 
 

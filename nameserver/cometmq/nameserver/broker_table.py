@@ -40,7 +40,6 @@ class Broker:
     """One broker name: its processes by id, and the topics that they serve."""
 
     name: str
-    cluster: str
     enable_acting_master: bool = False
     zone_name: str | None = None
     members: dict[int, Member] = field(default_factory=dict[int, Member])
@@ -50,6 +49,11 @@ class Broker:
     def first_id(self) -> int:
         """The lowest registered id: the master's, or that of the slave that acts for it."""
         return min(self.members)
+
+    @property
+    def cluster(self) -> str:
+        """The cluster of the process with the lowest id."""
+        return self.members[self.first_id].cluster
 
     @property
     def addresses(self) -> dict[int, str]:
@@ -103,12 +107,18 @@ class BrokerTable:
         """Add a member, in place of any with the same name and the same id or address."""
         broker = self._brokers.get(member.broker_name)
         if broker is None:
-            broker = self._brokers[member.broker_name] = Broker(member.broker_name, member.cluster)
-        self._clusters.setdefault(member.cluster, {})[broker.name] = None
-        for held in list(broker.members.values()):
-            if held.broker_id == member.broker_id or held.address == member.address:
-                self._unlink(broker, held)
+            broker = self._brokers[member.broker_name] = Broker(member.broker_name)
+        replaced = [
+            held
+            for held in broker.members.values()
+            if held.broker_id == member.broker_id or held.address == member.address
+        ]
+        for held in replaced:
+            self._unlink(broker, held)
         broker.members[member.broker_id] = member
+        self._clusters.setdefault(member.cluster, {})[broker.name] = None
+        for cluster in {held.cluster for held in replaced}:
+            self._leave(broker, cluster)
         self._by_address[member.cluster, member.address] = member
         self._by_connection.setdefault(member.connection_id, {})[member] = None
         self._member_count += 1
@@ -118,12 +128,9 @@ class BrokerTable:
         """Remove a member, and its broker with the last one; return that broker in either case."""
         broker = self._brokers[member.broker_name]
         self._unlink(broker, member)
+        self._leave(broker, member.cluster)
         if not broker.members:
             del self._brokers[broker.name]
-            for cluster in [name for name, names in self._clusters.items() if broker.name in names]:
-                del self._clusters[cluster][broker.name]
-                if not self._clusters[cluster]:
-                    del self._clusters[cluster]
         return broker
 
     def _unlink(self, broker: Broker, member: Member) -> None:
@@ -137,3 +144,11 @@ class BrokerTable:
         if not connected:
             del self._by_connection[member.connection_id]
         self._member_count -= 1
+
+    def _leave(self, broker: Broker, cluster: str) -> None:
+        """Forget that a broker is in a cluster, unless one of its processes still is."""
+        if all(member.cluster != cluster for member in broker.members.values()):
+            names = self._clusters[cluster]
+            del names[broker.name]
+            if not names:
+                del self._clusters[cluster]

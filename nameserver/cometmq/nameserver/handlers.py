@@ -183,7 +183,7 @@ def get_route(request: Command, context: Context) -> Command:
     header = request.read(route.GetRouteInfoByTopic)
     state = context.state
     config = state.config
-    if config.need_wait_for_service and state.wait_ms(context.now_ms):
+    if state.wait_ms(context.now_ms):
         raise RequestError(ResponseCode.SYSTEM_ERROR, "name server not ready")
     is_standard = (
         request.version >= STANDARD_JSON_ROUTE_VERSION or header.accept_standard_json_only is True
@@ -205,7 +205,7 @@ def register_topic(request: Command, context: Context) -> Command:
     """217: set a route by hand; nothing happens if one of its brokers is unknown."""
     header = request.read(route.RegisterTopicInNamesrv)
     queues = TopicRouteData.decode(request.body).queue_datas if request.body else ()
-    if queues and not context.state.routes.register_topic(header.topic, queues):
+    if not context.state.routes.register_topic(header.topic, queues):
         log.warning("%s: route of %r names an unknown broker", context.peer, header.topic)
     return request.answer(_SUCCESS)
 

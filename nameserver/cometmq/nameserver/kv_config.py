@@ -44,7 +44,7 @@ class KvConfig:
         file = TableFile(filesystem, folder, name)
         found: object = file.load().tree.get(_MEMBER, {})
         try:
-            table = msgspec.convert(found, dict[str, dict[str, str]], strict=False)
+            table = msgspec.convert(found, dict[str, dict[str, str]])
         except msgspec.ValidationError as error:
             raise StoreFormatError(f"{_MEMBER}: {error}", path) from None
         return cls(file, table)

@@ -88,7 +88,8 @@ class RouteTable:
             return Registered(is_applied=False)
         if held is None and len(table.topic_config_table) == 1:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        self._check_limits(header, table, is_more=held is None and previous is None)
+        is_known = previous is not None and previous.broker_name == header.broker_name
+        self._check_limits(header, table, is_more=held is None and not is_known)
 
         is_changed = held is None or previous is None or previous.data_version != table.data_version
         broker = self._take_in(header, table.data_version, connection_id, now_ms)
@@ -195,7 +196,7 @@ class RouteTable:
     ) -> Broker:
         timeout_ms = header.heartbeat_timeout_millis
         old = self._members.brokers.get(header.broker_name)
-        before = None if old is None else (old.addresses, old.enable_acting_master, old.zone_name)
+        before = None if old is None else _shown(old)
         broker = self._members.put(
             Member(
                 cluster=header.cluster_name,
@@ -211,7 +212,7 @@ class RouteTable:
         )
         broker.enable_acting_master = bool(header.enable_acting_master)
         broker.zone_name = header.zone_name
-        if before != (broker.addresses, broker.enable_acting_master, broker.zone_name):
+        if before != _shown(broker):
             self.brokers_version += 1
         return broker
 
@@ -308,6 +309,7 @@ class RouteTable:
         queues = sum(
             len(mapping.curr_id_map) - self._static.size(topic, header.broker_name)
             for topic, mapping in mappings.items()
+            if mapping.bname == header.broker_name  # Others are not taken.
         )
         if queues > 0 and self._static.queue_count + queues > self._config.static_queues_max:
             raise self._full("register broker failed", "static_queues_max")
@@ -339,6 +341,14 @@ class RouteTable:
 def _outranks(held: Member, address: str, version: DataVersion) -> bool:
     """Whether another process holds the place, by a newer decision of the controller."""
     return held.address != address and held.data_version.state_version > version.state_version
+
+
+def _shown(broker: Broker) -> tuple[object, ...]:
+    """Return what answers say of a broker besides its topics."""
+    places = {
+        broker_id: (member.cluster, member.address) for broker_id, member in broker.members.items()
+    }
+    return places, broker.enable_acting_master, broker.zone_name
 
 
 def _queues(broker_name: str, config: TopicConfig, mask: int) -> QueueData:
