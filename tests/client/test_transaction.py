@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
 import pytest
 from tests.client.running import on_every_loop, on_loop
-from tests.client.test_faults import Scripted
+from tests.client.test_faults import Scripted, silent_server
 from tests.client.test_outages import OFFSET_ID
 
-from cometmq.client import Client, ClosedError, DeadlineError, NetworkError, UsageError
+from cometmq.client import (
+    Client,
+    ClosedError,
+    DeadlineError,
+    NetworkError,
+    UnreachableError,
+    UsageError,
+)
 from cometmq.proto.codes import RequestCode, ResponseCode
-from cometmq.proto.commands import EndTransaction, SendMessageResponse
+from cometmq.proto.commands import EndTransaction, SendMessageResponse, SendMessageV2
 from cometmq.proto.commands.transaction import TransactionEnd
+from cometmq.proto.sysflag import SysFlag
 
 if TYPE_CHECKING:
     from cometmq.proto.command import Command
@@ -89,4 +98,80 @@ def test_a_block_that_raises_rolls_back_at_once_and_its_exception_goes_on(loop: 
                 assert ends == [TransactionEnd.ROLLBACK] * count
 
     with scripted.serve():
+        on_loop(loop, scenario)
+
+
+@on_every_loop
+def test_a_message_is_sent_as_undecided_and_decided_once(loop: str) -> None:
+    flags: list[int] = []
+
+    def answer(request: Command) -> Command:
+        if request.code == RequestCode.END_TRANSACTION:
+            return request.answer(ResponseCode.SUCCESS)
+        flags.append(request.read(SendMessageV2).sys_flag)
+        fields = SendMessageResponse(OFFSET_ID, 0, queue_offset=0)
+        return request.answer(ResponseCode.SUCCESS, fields)
+
+    scripted = Scripted(answer)
+
+    async def scenario() -> None:
+        async with (
+            Client(scripted.address) as mq,
+            mq.transaction("orders", b"paid") as transaction,
+        ):
+            await transaction.commit()
+            for again in (transaction.commit, transaction.rollback):
+                with pytest.raises(UsageError, match="already committed or rolled back"):
+                    await again()
+        assert flags == [SysFlag.TRANSACTION_PREPARED]
+        assert scripted.asked.count(RequestCode.END_TRANSACTION) == 1
+
+    with scripted.serve():
+        on_loop(loop, scenario)
+
+
+@on_every_loop
+def test_a_commit_finds_the_broker_at_its_new_address(loop: str) -> None:
+    def answer(request: Command) -> Command:
+        fields = SendMessageResponse(OFFSET_ID, 0, queue_offset=0)
+        ended = request.code == RequestCode.END_TRANSACTION
+        return request.answer(ResponseCode.SUCCESS, None if ended else fields)
+
+    names, before = Scripted(answer), Scripted(answer)
+
+    async def scenario() -> None:
+        async with Client(names.address) as mq:
+            with before.serve():
+                own_address, names.address = names.address, before.address
+                transaction = await mq.transaction("orders", b"paid").__aenter__()
+            for address, link in mq._open_parts().connections:  # pyright: ignore[reportPrivateUsage]  # The broker dies.
+                if address == before.address:
+                    link.drop("killed")
+            names.address = own_address
+            await transaction.commit()
+        assert names.asked.count(RequestCode.END_TRANSACTION) == 1
+
+    with names.serve():
+        on_loop(loop, scenario)
+
+
+@on_every_loop
+def test_a_commit_that_reaches_nobody_says_why_and_not_that_time_ran_out_later(loop: str) -> None:
+    def answer(request: Command) -> Command:
+        fields = SendMessageResponse(OFFSET_ID, 0, queue_offset=0)
+        return request.answer(ResponseCode.SUCCESS, fields)
+
+    names = Scripted(answer)
+
+    async def scenario() -> None:
+        async with Client(names.address) as mq:
+            transaction = mq.transaction("orders", b"paid", timeout=0.5)
+            await transaction.__aenter__()
+            names.address = silent
+            await anyio.sleep(0.25)  # Then the route may be fetched again.
+            mq._open_parts().routes.doubt("orders")  # pyright: ignore[reportPrivateUsage]  # As after a failure.
+            with pytest.raises(UnreachableError, match=r"no connection within 0\.[1-5]"):
+                await transaction.commit()
+
+    with silent_server() as silent, names.serve():
         on_loop(loop, scenario)

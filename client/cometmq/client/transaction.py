@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 import anyio
 
-from cometmq.client._connections import elapsed_ms
+from cometmq.client._connections import WORTH_AN_ATTEMPT_MS, elapsed_ms
 from cometmq.client._core.names import check_topic_to_send
 from cometmq.client._core.outgoing import AT_ONCE, NewMessage, check_body
 from cometmq.client._core.queues import Queue
@@ -169,21 +169,27 @@ async def _end(parts: Parts, queue: Queue, header: EndTransaction, timeout: floa
     extras = {"bname": queue.broker}
     request = Command.request(RequestCode.END_TRANSACTION, header, extras=extras)
     while True:
-        remaining = (deadline_ms - elapsed_ms()) / 1000
         try:
-            route = await parts.routes.get_to_send(queue.topic, timeout=max(remaining, 0.001))
+            route = await parts.routes.get_to_send(queue.topic, timeout=_seconds_to(deadline_ms))
             address = route.master_of(queue.broker)
             if address is None:
                 raise UnreachableError(f"broker {queue.broker!r} has no master at the moment")
-            response = await parts.connections.call(address, request, timeout=max(remaining, 0.001))
+            response = await parts.connections.call(
+                address, request, timeout=_seconds_to(deadline_ms)
+            )
         except UnreachableError:
-            if remaining <= _RETRY_SECONDS:
+            parts.routes.doubt(queue.topic)
+            if _seconds_to(deadline_ms) <= _RETRY_SECONDS + WORTH_AN_ATTEMPT_MS / 1000:
                 raise
             await anyio.sleep(_RETRY_SECONDS)
             continue
         if response.code != ResponseCode.SUCCESS:
             raise refusal(response.code, response.remark, address)
         return
+
+
+def _seconds_to(deadline_ms: float) -> float:
+    return max(deadline_ms - elapsed_ms(), 1) / 1000
 
 
 class TransactionVerbs(ReadVerbs):
