@@ -29,6 +29,9 @@ _log = logging.getLogger("cometmq.client")
 
 RENEW_SECONDS: Final = 20.0
 VALID_MS: Final = 30_000
+ANSWER_SECONDS: Final = 4.0
+"""How long to wait for a route and for an answer: twice that is less than a lock has left at its
+renewal, so that a broker which does not answer costs a member no lock of another broker."""
 
 
 class LockedError(ClientError):
@@ -67,21 +70,27 @@ class QueueLocks:
         return True
 
     async def renew(self) -> None:
-        """Renew the locks that are ours."""
-        for broker in {queue.broker for queue in self._since_ms}:
-            queues = [queue for queue in self._since_ms if queue.broker == broker]
-            asked_ms = elapsed_ms()
-            try:
-                granted = await self._granted(broker, queues)
-            except ClientError as error:
-                _log.warning("locks of %s at %s: %s", self._group, broker, error)
-                continue
-            # Locks given back meanwhile stay so: renewing one would keep out its next owner.
-            for queue in self._since_ms.keys() & set(queues):
-                if queue in granted:
-                    self._since_ms[queue] = asked_ms
-                else:
-                    del self._since_ms[queue]
+        """Renew the locks that are ours, at all brokers at once: a slow one holds up no other."""
+        async with anyio.create_task_group() as tasks:
+            for broker in {queue.broker for queue in self._since_ms}:
+                tasks.start_soon(self._renew_at, broker)
+
+    async def _renew_at(self, broker: str) -> None:
+        queues = [queue for queue in self._since_ms if queue.broker == broker]
+        if not queues:
+            return  # They were given back before this task began.
+        asked_ms = elapsed_ms()
+        try:
+            granted = await self._granted(broker, queues)
+        except ClientError as error:
+            _log.warning("locks of %s at %s: %s", self._group, broker, error)
+            return
+        # Locks given back meanwhile stay so: renewing one would keep out its next owner.
+        for queue in self._since_ms.keys() & set(queues):
+            if queue in granted:
+                self._since_ms[queue] = asked_ms
+            else:
+                del self._since_ms[queue]
 
     async def release(self, queues: Iterable[Queue]) -> None:
         """Give locks back, so that others need not wait for them to expire."""
@@ -116,7 +125,7 @@ class QueueLocks:
     async def _call(
         self, broker: str, code: RequestCode, queues: list[Queue]
     ) -> tuple[str, Command]:
-        timeout = self._parts.config.timeout
+        timeout = min(self._parts.config.timeout, ANSWER_SECONDS)
         route = await self._parts.routes.get(queues[0].topic, timeout=timeout)
         address = route.master_of(broker)
         if address is None:
