@@ -10,7 +10,14 @@ import anyio
 import pytest
 from tests.client.running import on_every_loop, on_loop
 
-from cometmq.client import ClientConfig, DeadlineError, Queue, ReceivedMessage, UsageError
+from cometmq.client import (
+    ClientConfig,
+    ConnectionEndedError,
+    DeadlineError,
+    Queue,
+    ReceivedMessage,
+    UsageError,
+)
 from cometmq.client._agreement import check_agreement
 from cometmq.client._core.filters import parse_filter
 from cometmq.client._core.identity import Identity
@@ -26,7 +33,7 @@ from cometmq.client.request import send_reply
 from cometmq.net.errors import AnswerTimeoutError
 from cometmq.proto import property_names as names
 from cometmq.proto.bodies import MessageModel
-from cometmq.proto.codes import ResponseCode
+from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import PullMessageResponse
 
 if TYPE_CHECKING:
@@ -43,7 +50,10 @@ ROUTE = Route("orders", (QUEUE,), (QUEUE,), {"broker-a": {0: "master:1", 1: "rep
 
 
 class TwoBrokers:
-    """A master and its replica, whose answers suggest the one to pull from next."""
+    """A master and its replica, whose answers suggest the one to pull from next.
+
+    In place of an answer, a suggestion of -1 has the connection end.
+    """
 
     def __init__(self, *suggestions: int) -> None:
         self.suggestions = list(suggestions)
@@ -51,7 +61,10 @@ class TwoBrokers:
 
     async def call(self, address: str, request: Command, **how: float) -> Command:
         self.asked.append((address, how["timeout"]))
-        said = PullMessageResponse(self.suggestions.pop(0), 0, 0, 0)
+        suggestion = self.suggestions.pop(0)
+        if suggestion < 0:
+            raise ConnectionEndedError(address)
+        said = PullMessageResponse(suggestion, 0, 0, 0)
         return request.answer(ResponseCode.PULL_NOT_FOUND, said)
 
     def known(self, _: str) -> Route:
@@ -81,6 +94,16 @@ async def test_the_next_pull_goes_where_the_broker_suggests_and_back() -> None:
     ]
 
 
+async def test_a_replica_that_does_not_answer_is_left_for_the_master() -> None:
+    brokers = TwoBrokers(1, -1, 0)
+    reading = brokers.reading(ClientConfig())
+    await pull(reading)
+    with pytest.raises(ConnectionEndedError):
+        await pull(reading)
+    await pull(reading)
+    assert [address for address, _ in brokers.asked] == ["master:1", "replica:1", "master:1"]
+
+
 @pytest.mark.parametrize(("seconds", "answered_in"), [(1.0, 10.0), (40.0, 40.0)])
 async def test_a_pull_that_waits_has_the_time_of_an_answer_on_top(
     seconds: float, answered_in: float
@@ -105,6 +128,25 @@ async def test_a_connection_that_does_not_answer_a_heartbeat_is_given_up() -> No
         await membership.greet(cast("Link", link), "broker:1")
     assert dropped == ["no answer to a heartbeat"]
     assert "broker:1" not in membership.broker_version
+
+
+async def test_each_broker_hears_a_heartbeat_even_if_another_does_not_answer() -> None:
+    heard: list[int] = []
+
+    async def call(request: Command, *, timeout_ms: int) -> Command:
+        heard.append(request.code)
+        if len(heard) == 1:
+            raise AnswerTimeoutError(f"nothing in {timeout_ms} ms")
+        return request.answer(ResponseCode.SUCCESS)
+
+    link = SimpleNamespace(call=call, drop=lambda _: None)  # pyright: ignore[reportUnknownLambdaType]  # Any text.
+    config = ClientConfig()
+    membership = Membership(config, Identity("127.0.0.1", config))
+    brokers = {"broker:1": 497, "broker:2": 497}
+    membership.broker_version.update(brokers)
+    connections = [(address, link) for address in (*brokers, "nameserver:1")]
+    await membership.beat(cast("Connections", connections))
+    assert heard == [RequestCode.HEART_BEAT] * len(brokers)
 
 
 async def test_a_reply_is_kept_for_as_long_as_its_request_waits() -> None:
@@ -172,6 +214,38 @@ def test_a_message_for_one_who_waits_no_longer_goes_to_the_next(loop: str) -> No
                 scopes[0].cancel()
                 delivery.put_first(cast("Message", message))
         assert got == [message]
+
+    on_loop(loop, scenario)
+
+
+@on_every_loop
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_message_that_fails_while_its_queue_parts_comes_again_if_the_queue_stays(
+    loop: str, *, is_late: bool
+) -> None:
+    async def scenario() -> None:
+        delivery = Delivery(1, lambda _: None, lambda _: True)
+        queue = ProcessQueue(QUEUE, 0)
+        first, second = (
+            cast(
+                "Message",
+                SimpleNamespace(process_queue=queue, taken=lambda: None, offset=offset, size=1),
+            )
+            for offset in range(2)
+        )
+        delivery.add([first, second])
+        with anyio.fail_after(5):
+            assert await delivery.next() is first
+            assert delivery.part(queue)
+            if is_late:
+                delivery.set_aside(first)
+                delivery.put_again(first)
+            else:
+                delivery.give_back(first)
+            delivery.keep(queue)
+            for message in (first, second):
+                assert await delivery.next() is message
+                delivery.settle(message)
 
     on_loop(loop, scenario)
 

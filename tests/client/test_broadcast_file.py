@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import anyio
 import pytest
 from tests.client.consuming import take
 from tests.client.running import Servers, play_on
@@ -133,3 +134,54 @@ def test_an_end_in_the_middle_of_writing_leaves_the_file_as_it_was(
     play_on("asyncio", tmp_path, scenario)
     assert seen == [JAVAS.encode()]
     assert (folder / "offsets.json").read_text() == JAVAS
+
+
+def test_offsets_that_could_not_be_written_are_written_as_soon_as_they_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer commits at the end, too, but a crash would lose the offsets since the failure."""
+    monkeypatch.setattr("cometmq.client._group.COMMIT_SECONDS", 0.01)
+    file = tmp_path / f"{local_address()}@DEFAULT" / "screens" / "offsets.json"
+    failures: list[str] = []
+
+    def fail_once(descriptor: int) -> None:
+        if not failures:
+            failures.append("full")
+            raise OSError("the disk is full")
+        os.fsync(descriptor)
+
+    monkeypatch.setattr("cometmq.client._offset_store.os", SimpleNamespace(fsync=fail_once))
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver, ClientConfig(broadcast_folder=str(tmp_path))) as mq:
+            await mq.admin.create_topic("prices", queues=1)
+            await mq.send("prices", b"one")
+            async with mq.consume(
+                "prices", group="screens", start="first", broadcast=True
+            ) as consumer:
+                message = await anext(consumer)
+                with anyio.fail_after(30):
+                    while not file.exists():  # noqa: ASYNC110  # Nobody tells of it.
+                        await anyio.sleep(0.01)
+                message.ack()
+
+    play_on("asyncio", tmp_path, scenario)
+    assert failures
+
+
+def test_offsets_are_where_javas_client_has_them_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("prices", b"one")
+            async with mq.consume(
+                "prices", group="screens", start="first", broadcast=True
+            ) as consumer:
+                assert await take(consumer, 1) == [b"one"]
+
+    play_on("asyncio", tmp_path, scenario)
+    folder = tmp_path / ".rocketmq_offsets" / f"{local_address()}@DEFAULT" / "screens"
+    assert (folder / "offsets.json").exists()

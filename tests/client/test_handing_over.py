@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -13,9 +13,10 @@ from tests.client.test_cancelled import at_each_await, is_cancelled_at
 from tests.client.test_consume import new_queue
 from tests.client.test_ordered import GROUP, in_order, nothing_more, owned, take, two_queues, until
 
-from cometmq.client import Client, ClientConfig
+from cometmq.client import Client, ClientConfig, RefusedError
 from cometmq.client._consumption import LEAVE_SECONDS
 from cometmq.client._locks import QueueLocks
+from cometmq.proto.codes import ResponseCode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +65,68 @@ def test_the_lock_of_a_queue_that_was_lost_is_not_kept_from_its_next_owner(
             await until(lambda: owned(following) == 1)
             await consumer.drain(timeout=0)
             await following.drain(timeout=0)
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_member_keeps_a_queue_for_as_long_as_its_lock_is_renewed(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.client._group.RENEW_SECONDS", 0.01)
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await two_queues(mq)
+            consumer = in_order(mq)
+            held = await take(consumer, 2)
+            member = member_of(consumer)
+            assert member.locks is not None
+            before = member.process_queues
+            renewals: list[int] = []
+            renew = member.locks.renew
+
+            async def count() -> None:
+                await renew()
+                renewals.append(1)
+
+            monkeypatch.setattr(member.locks, "renew", count)
+            await until(lambda: len(renewals) > 2)
+            assert not any(each.is_dropped for each in before)
+
+            def holds_none(_: Queue) -> bool:
+                return False
+
+            monkeypatch.setattr(member.locks, "holds", holds_none)
+            await until(lambda: all(each.is_dropped for each in before))
+            for message in held.values():
+                message.ack()
+            await consumer.drain(timeout=0)
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_the_messages_of_a_queue_that_is_lost_during_a_commit_are_not_committed(
+    loop: str, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queues = await two_queues(mq)
+            consumer = in_order(mq)
+            held = await take(consumer, 2)
+            member = member_of(consumer)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(member._commit, member._owned.values())  # pyright: ignore[reportPrivateUsage]  # As at intervals.
+                await anyio.lowlevel.checkpoint()
+                for process_queue in member.process_queues:
+                    member.lose(process_queue)
+                    assert process_queue.is_dropped
+            for queue in queues:
+                assert not await mq.committed(queue, GROUP)
+            for message in held.values():
+                message.ack()
+            await consumer.drain(timeout=0)
 
     play_on(loop, tmp_path, scenario)
 
@@ -164,6 +227,34 @@ def test_a_queue_that_another_has_in_hand_holds_up_no_other(loop: str, tmp_path:
                     message.ack()
                 await until(lambda: (owned(consumer), owned(following)) == (2, 2))
             await consumer.drain()
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_queue_that_cannot_be_begun_holds_up_no_other(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            damaged, whole = await two_queues(mq)
+            reading = mq._open_parts().reading  # pyright: ignore[reportPrivateUsage]  # No broker does this.
+            committed = reading.committed
+
+            async def refuse(queue: Queue, *about: Any, **how: Any) -> int | None:
+                if queue == damaged:
+                    raise RefusedError(ResponseCode.SYSTEM_ERROR, "damaged", "broker:1")
+                return await committed(queue, *about, **how)
+
+            monkeypatch.setattr(reading, "committed", refuse)
+            async with mq.consume("orders", group="billing", start="first") as consumer:
+                for message in (await take(consumer, 3)).values():
+                    assert message.queue == whole
+                    message.ack()
+                monkeypatch.undo()
+                message = await anext(consumer)
+                assert message.queue == damaged
+                message.ack()
 
     play_on(loop, tmp_path, scenario)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,29 @@ def test_a_new_group_begins_where_it_is_told_to(loop: str, is_young: bool, tmp_p
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
             await check_starts(mq, is_young=is_young)
+
+    play_on(loop, tmp_path, scenario, offset_from_zero_enable=is_young)
+
+
+@on_every_loop
+@pytest.mark.parametrize("is_young", [True, False])
+def test_what_fails_comes_again_wherever_a_new_group_has_begun(
+    loop: str, is_young: bool, tmp_path: Path
+) -> None:
+    a_day_ago = datetime.now(UTC) - timedelta(days=1)
+    starts: list[Start] = ["first", "last", a_day_ago]
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            for number, start in enumerate(starts):
+                topic = f"orders-{number}"
+                await mq.admin.create_topic(topic, queues=1)
+                async with mq.consume(topic, group=f"g{number}", start=start) as consumer:
+                    await begun(consumer, topic)
+                    await mq.send(topic, b"x")
+                    await (await anext(consumer)).retry(delay_level=3)
+                    async with await anext(consumer) as message:
+                        assert message.attempt == 2
 
     play_on(loop, tmp_path, scenario, offset_from_zero_enable=is_young)
 

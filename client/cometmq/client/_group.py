@@ -19,11 +19,12 @@ from cometmq.client._core.identity import now_ms
 from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.process_queue import ProcessQueue
 from cometmq.client._core.rebalance import share
+from cometmq.client._fetching import Fetching
 from cometmq.client._locks import RENEW_SECONDS, LockedError, QueueLocks
 from cometmq.client._membership import consumer_data
 from cometmq.client._offset_store import BroadcastOffsets, GroupOffsets
 from cometmq.client._reading import tell_moved
-from cometmq.client.errors import BusyError, ClientError, NotFoundError, refusal
+from cometmq.client.errors import BusyError, ClientError, NotFoundError, RefusedError, refusal
 from cometmq.proto.bodies import ConsumerList
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
@@ -56,23 +57,6 @@ HOLD_SECONDS: Final = 15.0
 """How long a broker holds a fetch that finds nothing."""
 
 
-class _Fetching:
-    """A queue that this member has, and the task that fetches from it."""
-
-    __slots__ = ("process_queue", "room", "task")
-
-    def __init__(self, process_queue: ProcessQueue) -> None:
-        self.process_queue = process_queue
-        self.room: anyio.Event | None = None
-        self.task: BackgroundTask | None = None
-
-    def look_again(self) -> None:
-        """Have the task check whether there is room now."""
-        if self.room is not None:
-            self.room.set()
-            self.room = None
-
-
 class GroupMember:
     """One consumer's membership of its group."""
 
@@ -89,8 +73,8 @@ class GroupMember:
         self._make = make
         self._filters = options.all_filters
         self._version = now_ms()
-        self._owned: dict[Queue, _Fetching] = {}
-        self._short_of_bytes: set[_Fetching] = set()
+        self._owned: dict[Queue, Fetching] = {}
+        self._short_of_bytes: set[Fetching] = set()
         self._tasks: list[BackgroundTask] = []
         self._is_wanted = anyio.Event()
         self._going: anyio.Event = anyio.Event()  # set: not paused
@@ -130,8 +114,7 @@ class GroupMember:
         for task in self._tasks:
             task.cancel()
         for fetching in self._owned.values():
-            if fetching.task is not None:
-                fetching.task.cancel()
+            fetching.task.cancel()
 
     async def leave(self) -> None:
         """Commit what is settled and leave the group, so that others take the queues at once."""
@@ -232,10 +215,9 @@ class GroupMember:
 
     async def _part_with_others(self, topic: str, mine: set[Queue]) -> None:
         """Give up the queues of a topic that belong to other members now, and their locks."""
+        given_up: list[Fetching] = []
         for queue in [each for each in self._owned if each.topic == topic]:
-            fetching = self._owned.get(queue)
-            if fetching is None:
-                continue  # Lost or reset while another queue was given up.
+            fetching = self._owned[queue]
             process_queue = fetching.process_queue
             if queue in mine:
                 if process_queue.is_parting:
@@ -244,10 +226,9 @@ class GroupMember:
             if self._delivery.part(process_queue):
                 continue  # Its message in hand keeps the queue and its lock here.
             del self._owned[queue]
-            commit = process_queue.commit_offset
             self._give_up(fetching)
-            process_queue.next_offset = commit
-            await self._offsets.commit(process_queue)
+            given_up.append(fetching)
+        await self._commit(given_up)
         if self.locks is not None:
             # Also the locks of lost queues: if they were renewed, no other member could get them.
             held = set(self.locks.of_topic(topic))
@@ -256,16 +237,23 @@ class GroupMember:
     async def _take_over(self, mine: set[Queue]) -> None:
         """Begin with the new queues; raise LockedError if another member still has a lock."""
         late: list[Queue] = []
+        refused: RefusedError | None = None
         for queue in sorted(mine - self._owned.keys()):
-            if self.locks is not None and not (
-                await self.locks.acquire(queue) and not self._delivery.holds(queue)
-            ):
-                late.append(queue)
+            try:
+                if self.locks is not None and not (
+                    await self.locks.acquire(queue) and not self._delivery.holds(queue)
+                ):
+                    late.append(queue)
+                    continue
+                offset = await self._offsets.first(queue)
+            except RefusedError as error:  # It may be of this queue only, if it is damaged.
+                refused = error
                 continue
-            offset = await self._offsets.first(queue)
             if self._is_leaving:
                 return
             self._begin(ProcessQueue(queue, offset))
+        if refused is not None:
+            raise refused
         if late:
             names = ", ".join(map(str, late))
             raise LockedError(f"{names}: the previous owner is not done with its message yet")
@@ -300,11 +288,10 @@ class GroupMember:
             ResponseCode.TOPIC_NOT_EXIST, f"topic {route.topic!r} has no broker", "its route"
         )
 
-    def _give_up(self, fetching: _Fetching) -> None:
+    def _give_up(self, fetching: Fetching) -> None:
         self._delivery.drop(fetching.process_queue)
         self._short_of_bytes.discard(fetching)
-        if fetching.task is not None:
-            fetching.task.cancel()
+        fetching.task.cancel()
 
     async def _keep_locks(self) -> None:
         assert self.locks is not None
@@ -318,7 +305,7 @@ class GroupMember:
     # Fetching.
 
     def _begin(self, process_queue: ProcessQueue) -> None:
-        fetching = self._owned[process_queue.queue] = _Fetching(process_queue)
+        fetching = self._owned[process_queue.queue] = Fetching(process_queue)
 
         async def fetch() -> None:
             while not process_queue.is_dropped:
@@ -333,7 +320,7 @@ class GroupMember:
 
         fetching.task = self._parts.runtime.spawn(fetch, f"fetch {process_queue.queue}")
 
-    async def _wait_for_room(self, fetching: _Fetching) -> None:
+    async def _wait_for_room(self, fetching: Fetching) -> None:
         while True:
             await self._going.wait()
             if self._has_room(fetching.process_queue):
@@ -385,7 +372,7 @@ class GroupMember:
             await anyio.sleep(COMMIT_SECONDS)
             await self._commit(self._owned.values())
 
-    async def _commit(self, all_fetching: Iterable[_Fetching]) -> None:
+    async def _commit(self, all_fetching: Iterable[Fetching]) -> None:
         """Commit all these queues concurrently, so that a slow broker is waited for once."""
         async with anyio.create_task_group() as tasks:
             for fetching in all_fetching:

@@ -125,8 +125,7 @@ class Membership:
                     _log.info("leaving group %s: %s", group, error)
         finally:
             for _, link in to_tell:  # There is no time to wait for their answers.
-                if link.closed_because is None:
-                    link.tell(request)
+                link.tell(request)
 
     def _heartbeat(self) -> bytes:
         return HeartbeatData(

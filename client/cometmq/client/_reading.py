@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from cometmq.client._core.checking import check_seconds
 from cometmq.client.errors import (
+    NetworkError,
     NotFoundError,
     ProtocolViolationError,
     RefusedError,
@@ -267,7 +268,11 @@ class Reading:
     ) -> Command:
         """Send a pull of either kind; return the answer if it was served, or raise."""
         request = Command(code, header, extras={"bname": queue.broker})
-        response = await self._connections.call(address, request, timeout=timeout)
+        try:
+            response = await self._connections.call(address, request, timeout=timeout)
+        except NetworkError:
+            self._suggested.pop(queue, None)  # The master may answer where a replica does not.
+            raise
         if response.code not in _PULLED:
             if response.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._routes.doubt(queue.topic)

@@ -30,10 +30,14 @@ def test_a_message_is_settled_once() -> None:
     assert [process_queue.settle(0), process_queue.settle(0)] == [7, 0]
 
 
-def test_what_is_forgotten_holds_no_offset_back() -> None:
+def test_what_is_forgotten_was_never_fetched() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
-    process_queue.add(0, 7)
+    for offset in range(3):
+        process_queue.add(offset, 7)
+    process_queue.next_offset = 3
+    process_queue.settle(0)
     process_queue.forget()
+    assert (process_queue.commit_offset, process_queue.next_offset) == (1, 1)
     process_queue.next_offset = 5
     assert (process_queue.commit_offset, process_queue.size, len(process_queue)) == (5, 0, 0)
     assert process_queue.settle(0) == 0

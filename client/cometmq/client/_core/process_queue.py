@@ -66,7 +66,8 @@ class ProcessQueue:
         return next(iter(self._unsettled), self.next_offset)
 
     def forget(self) -> None:
-        """Forget the messages that are here, as if they had been settled."""
+        """Forget the messages that are here, as if they had not been fetched."""
+        self.next_offset = self.commit_offset
         self._unsettled.clear()
         self.size = 0
 
