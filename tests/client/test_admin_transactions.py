@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import anyio.lowlevel
 import pytest
@@ -10,13 +11,14 @@ from tests.client.running import Servers, on_every_loop, play_on
 from tests.client.test_admin_dead_letters import stored
 
 from cometmq.client import Client, ClientConfig, NotFoundError, RefusedError, SyncClient, UsageError
+from cometmq.client._admin_transactions import _over  # pyright: ignore[reportPrivateUsage]  # Apache's op messages.
 from cometmq.client._core.trace_format import record, steps_of
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cometmq.client import Transaction
+    from cometmq.client import ReceivedMessage, Transaction
 
 SHOP = ClientConfig(producer_group="shop")
 
@@ -72,6 +74,22 @@ def test_what_was_asked_about_shows_how_often_and_can_be_decided() -> None:
         other.admin.transactions.resolve(pending, "commit")
         assert other.admin.transactions.pending() == []
         assert [each.body for each in rocketmq.sent("orders", count=1)] == [b"paid"]
+
+
+@pytest.mark.parametrize(
+    ("body", "letters", "over"),
+    [
+        (b"3,5,", "", {3, 5}),  # Apache's.
+        (b"3,5,", "cr", {3, 5}),
+        (b"3,5,", "mc", {5}),  # The half message at 3 was put again.
+        (b"3,5,", "m", {3, 5}),
+        (b"3,x,5", "mc", {5}),
+        (b"", "", set[int]()),
+    ],
+)
+def test_an_op_message_names_what_has_ended(body: bytes, letters: str, over: set[int]) -> None:
+    op = SimpleNamespace(body=body, properties={"ENDS": letters} if letters else {})
+    assert _over(cast("ReceivedMessage", op)) == over
 
 
 def test_a_trace_says_who_sent_and_who_consumed(tmp_path: Path) -> None:

@@ -265,6 +265,27 @@ def test_messages_in_hand_are_as_many_as_concurrency_says(loop: str, tmp_path: P
 
 
 @on_every_loop
+def test_a_consumer_that_cannot_begin_raises_the_same_whether_it_runs_or_is_asked(
+    loop: str, tmp_path: Path
+) -> None:
+    async def handle(_: Message) -> None:
+        pytest.fail("there is no message")
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            wrong = {"orders": Sql("a >")}
+            for begin in (
+                lambda: anext(mq.consume(wrong, group="billing")),
+                lambda: mq.consume(wrong, group="billing").run(handle),
+            ):
+                with pytest.raises(RefusedError):
+                    await begin()
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
 def test_a_handler_is_run_for_many_messages_at_a_time(loop: str, tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:

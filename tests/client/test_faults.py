@@ -26,6 +26,7 @@ from cometmq.client import (
     Queue,
     Receipt,
     RefusedError,
+    UnreachableError,
 )
 from cometmq.client.errors import refusal, with_stored
 from cometmq.proto import Connection
@@ -277,6 +278,20 @@ def test_a_name_server_is_not_asked_again_without_time_for_its_answer(
         answering.start()
         on_loop("asyncio", scenario)
         answering.join()
+
+
+def test_a_send_without_an_answer_says_so_if_there_is_no_connection() -> None:
+    scripted = Scripted(lambda _: None)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            with socket.create_server(("127.0.0.1", 0)) as closed:
+                scripted.address = f"127.0.0.1:{closed.getsockname()[1]}"
+            with pytest.raises(UnreachableError, match="refused"):
+                await mq.send_oneway("orders", b"x")
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
 
 
 def test_all_parts_of_a_batch_have_one_deadline() -> None:

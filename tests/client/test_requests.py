@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from unittest.mock import ANY
 
 import anyio
 import pytest
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
 
-from cometmq.client import Client, DeadlineError, OutcomeUnknownError, UsageError
+from cometmq.client import Client, DeadlineError, OutcomeUnknownError, Reply, UsageError
 from cometmq.client._requests import Requests
 from cometmq.proto import property_names as names
 from cometmq.proto.codes import ResponseCode
@@ -21,10 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def pushed(correlation_id: str, body: bytes, sys_flag: int = 0) -> Command:
+def pushed(correlation_id: str, body: bytes, sys_flag: int = 0, born_ms: int = 1) -> Command:
     properties = encode_properties({names.CORRELATION_ID: correlation_id, "rate": "today's"})
     header = PushReplyMessageToClient(
-        "g", "C_REPLY_TOPIC", "TBW102", 4, 0, sys_flag, 1, 0, "127.0.0.1:1", "127.0.0.1:2", 1,
+        "g", "C_REPLY_TOPIC", "TBW102", 4, 0, sys_flag, born_ms, 0, "127.0.0.1:1", "127.0.0.1:2", 1,
         properties.decode(),
     )  # fmt: skip
     return Command.request(326, header, body=body)
@@ -48,6 +50,14 @@ def test_each_reply_goes_to_its_request(loop: str) -> None:
         assert len(requests) == 0
 
     on_loop(loop, scenario)
+
+
+@pytest.mark.parametrize("born_ms", [10**18, -(10**18), 1 << 62])
+async def test_a_reply_of_one_whose_clock_is_wrong_is_a_reply(born_ms: int) -> None:
+    requests = Requests()
+    mine = requests.begin("c", 5)[names.CORRELATION_ID]
+    requests.came(pushed(mine, b"one", born_ms=born_ms), 1000)
+    assert await requests.reply(mine, 1) == Reply(b"one", ANY, datetime.fromtimestamp(0, UTC))
 
 
 @on_every_loop

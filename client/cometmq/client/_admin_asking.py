@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from cometmq.client._core.checking import time_at
 from cometmq.client._core.filters import parse_filter
 from cometmq.client._core.names import READER_GROUP
 from cometmq.client._core.routes import MASTER
@@ -16,10 +16,12 @@ from cometmq.client.messages import ReceivedMessage
 from cometmq.proto.bodies import ClusterInfo
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.proto.errors import BodyError
+from cometmq.proto.errors import BodyError, MessageError
+from cometmq.proto.message_list import MessageList
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
+    from datetime import datetime
 
     from cometmq.client._core.filters import Sql
     from cometmq.client._core.queues import Queue
@@ -47,7 +49,7 @@ class BrokerListed:
 
 def time_of(milliseconds: int) -> datetime | None:
     """Convert a time from the wire; None if there is none."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds > 0 else None
+    return time_at(milliseconds) if milliseconds > 0 else None
 
 
 class AdminAsking:
@@ -136,6 +138,12 @@ class AdminAsking:
             if pulled.next_offset <= begin:
                 return
             begin = pulled.next_offset
+
+    def _read_messages(self, address: str, response: Command) -> list[StoredMessage]:
+        try:
+            return list(MessageList(response.body))
+        except MessageError as error:
+            raise ProtocolViolationError(response.code, str(error), address) from None
 
     def _read_of_many(self, kind: type[B], address: str, response: Command) -> B:
         """Read an answer about many queues; its remark names damaged ones, which are left out."""

@@ -45,7 +45,6 @@ from cometmq.client.errors import (
 from cometmq.proto import property_names as names
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import QueryMessage
-from cometmq.proto.message_list import MessageList
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -255,7 +254,7 @@ class DeadLetters(AdminAsking):
             response = await self._ask(address, RequestCode.QUERY_MESSAGE, header)
         except NotFoundError:
             return False
-        records = MessageList(bytes(response.body or b""))
+        records = self._read_messages(address, response)
         return any(each.unique_id == letter.id for each in records)  # The index knows hashes only.
 
     async def _send(self, letter: Letter, redriven: Redriven) -> bool:

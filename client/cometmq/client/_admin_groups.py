@@ -14,7 +14,12 @@ from cometmq.client._admin_asking import AdminAsking, Change, time_of
 from cometmq.client._core.checking import check_time, check_whole
 from cometmq.client._core.names import READER_GROUP, check_group, check_topic
 from cometmq.client._core.queues import Queue, check_queue, from_wire, share_order
-from cometmq.client.errors import NotFoundError, RefusedError, UsageError
+from cometmq.client.errors import (
+    NotFoundError,
+    ProtocolViolationError,
+    RefusedError,
+    UsageError,
+)
 from cometmq.proto.bodies import (
     ConsumerConnections,
     ConsumeStats,
@@ -29,6 +34,7 @@ from cometmq.proto.commands import (
     GetConsumeStats,
     ResetOffset,
 )
+from cometmq.proto.errors import BodyError
 from cometmq.proto.version import version_name
 
 if TYPE_CHECKING:
@@ -236,11 +242,11 @@ class GroupAdmin(AdminAsking):
             await parts.routes.fetch(check_topic(topic), parts.config.timeout)
         header = GetConsumeStats(check_group(group), topic)
         found: list[QueueProgress] = []
-        problem: RefusedError | None = None
+        problem: NotFoundError | None = None
         for address in (await self._masters(None)).values():
             try:
                 response = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
-            except RefusedError as error:
+            except NotFoundError as error:
                 problem = error  # Not every broker needs to know the group.
                 continue
             table = self._read_of_many(ConsumeStats, address, response).offset_table
@@ -330,6 +336,9 @@ class GroupAdmin(AdminAsking):
             if name in on_topic:
                 code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
                 response = await self._ask(address, code, header)
-                table = decode_reset_offsets(response.body).offset_table
+                try:
+                    table = decode_reset_offsets(response.body).offset_table
+                except BodyError as error:
+                    raise ProtocolViolationError(response.code, str(error), address) from None
                 found |= {from_wire(queue): offset for queue, offset in table.items()}
         return dict(sorted(found.items(), key=lambda item: share_order(item[0])))

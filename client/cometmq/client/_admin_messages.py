@@ -12,14 +12,18 @@ from cometmq.client._core.checking import check_time, check_whole
 from cometmq.client._core.names import check_topic
 from cometmq.client._core.queues import Queue
 from cometmq.client._core.trace_format import TRACE_TOPIC, TraceStep, steps_of
-from cometmq.client.errors import NotFoundError, UsageError
+from cometmq.client.errors import (
+    ClientError,
+    NotFoundError,
+    ProtocolViolationError,
+    UsageError,
+)
 from cometmq.client.messages import ReceivedMessage
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import QueryMessage, ViewMessageById
-from cometmq.proto.errors import RemoteProtocolError
+from cometmq.proto.errors import MessageError, RemoteProtocolError
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import decode_offset_id
-from cometmq.proto.message_list import MessageList
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,18 +59,24 @@ class MessageAdmin(TopicAdmin):
                 return await self._at(*place)
         topics = [check_topic(topic)] if topic is not None else await self._not_the_systems()
         found: list[ReceivedMessage] = []
+        failed: list[ClientError] = []
         limiter = anyio.CapacityLimiter(_TOPICS_AT_ONCE)
 
         async def look_into(name: str) -> None:
             async with limiter:
-                if not found:
-                    found.extend(await self.find_messages(name, identifier, count=1))
+                if not found and not failed:
+                    try:
+                        found.extend(await self.find_messages(name, identifier, count=1))
+                    except ClientError as error:
+                        failed.append(error)
 
         async with anyio.create_task_group() as tasks:
             for name in topics:
                 tasks.start_soon(look_into, name)
         if found:
             return found[0]
+        if failed:
+            raise failed[0]
         where = topic if topic is not None else f"any of {len(topics)} topics"
         raise NotFoundError(
             ResponseCode.QUERY_NOT_FOUND,
@@ -99,7 +109,11 @@ class MessageAdmin(TopicAdmin):
     async def _at(self, broker: str, address: str, physical_offset: int) -> ReceivedMessage:
         header = ViewMessageById(physical_offset)
         response = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-        return self._received(read_message(bytes(response.body or b"")), broker)
+        try:
+            stored = read_message(bytes(response.body or b""))
+        except MessageError as error:
+            raise ProtocolViolationError(response.code, str(error), address) from None
+        return self._received(stored, broker)
 
     async def find_messages(
         self,
@@ -138,7 +152,7 @@ class MessageAdmin(TopicAdmin):
                 response = await self._ask(address, RequestCode.QUERY_MESSAGE, header)
             except NotFoundError:
                 continue
-            for stored in MessageList(bytes(response.body or b"")):
+            for stored in self._read_messages(address, response):
                 message = self._received(stored, broker)
                 is_of_key = key in message.keys or key == message.id  # The index knows hashes only.
                 if is_of_key and begin_ms <= stored.store_timestamp < end_ms:

@@ -179,7 +179,8 @@ class TopicAdmin(AdminAsking):
             write_queue_nums=QUEUE_COUNT,
         )
         done: dict[str, Change] = {}
-        for name, address in (await self._masters(broker)).items():
+        masters = await self._masters(broker)
+        for name, address in masters.items():
             old = await self._topic_at(address, topic)
             wanted = msgspec.structs.replace(old or fresh, **named)
             is_kept = wanted == old and (attributes or {}).items() <= wanted.attributes.items()
@@ -188,19 +189,18 @@ class TopicAdmin(AdminAsking):
                 request = _request_for(wanted, changes)
                 await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, request)
         if ordered is not None:
-            await self._tell_order(topic, list(done), ordered=ordered)
+            await self._tell_order(topic, masters, ordered=ordered)
         self._get_parts().routes.forget(topic)
         return done
 
-    async def _tell_order(self, topic: str, brokers: list[str], *, ordered: bool) -> None:
+    async def _tell_order(self, topic: str, masters: Mapping[str, str], *, ordered: bool) -> None:
         """Tell all name servers how many queues of an ordered topic these brokers have."""
-        masters = await self._masters(None)
         for address in self._get_parts().nameservers.addresses:
             counts = await self._order_at(address, topic)
             before = dict(counts)
-            for name in brokers:
+            for name, master in masters.items():
                 counts.pop(name, None)
-                config = await self._topic_at(masters[name], topic) if ordered else None
+                config = await self._topic_at(master, topic) if ordered else None
                 if config is not None:
                     counts[name] = str(config.write_queue_nums)
             conf = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))

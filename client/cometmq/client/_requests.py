@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import anyio
 
+from cometmq.client._core.checking import time_at
 from cometmq.client.errors import DeadlineError
 from cometmq.client.messages import Reply
 from cometmq.proto import property_names as names
@@ -71,10 +71,8 @@ class Requests:
         body = bytes(pushed.body or b"")
         if header.sys_flag & SysFlag.COMPRESSED:
             body = decompress(body, header.sys_flag, inflated_size_max)
-        sent_at = datetime.fromtimestamp(header.born_timestamp / 1000, UTC)
-        if not self.arrived(
-            properties.get(names.CORRELATION_ID, ""), Reply(body, properties, sent_at)
-        ):
+        reply = Reply(body, properties, time_at(header.born_timestamp))
+        if not self.arrived(properties.get(names.CORRELATION_ID, ""), reply):
             _log.info("a reply came that nobody waits for any more")
         return pushed.answer(ResponseCode.SUCCESS)
 

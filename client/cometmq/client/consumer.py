@@ -271,6 +271,8 @@ class Consumer:
         check_whole("concurrency", concurrency, 1)
         delivery = self._consumption.delivery
         delivery.concurrency = max(delivery.concurrency, concurrency)
+        self._consumption.check_here()
+        await self._consumption.start()  # Here, as an error in the tasks would come in a group.
         is_async = True
 
         async def work() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
+from cometmq.client._core.checking import time_at
 from cometmq.client._core.names import without_namespace
 from cometmq.client._core.queues import Queue
 from cometmq.proto import property_names as names
@@ -16,6 +16,7 @@ from cometmq.proto.properties import decode_properties, find_property
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
     from cometmq.proto.message import StoredMessage
 
@@ -173,12 +174,12 @@ class ReceivedMessage:
     @property
     def sent_at(self) -> datetime:
         """When its producer sent it, by that machine's clock."""
-        return _time(self._stored.born_timestamp)
+        return time_at(self._stored.born_timestamp)
 
     @property
     def stored_at(self) -> datetime:
         """When the broker stored it."""
-        return _time(self._stored.store_timestamp)
+        return time_at(self._stored.store_timestamp)
 
     @property
     def sent_from(self) -> str:
@@ -251,13 +252,6 @@ class Reply:
         return {
             name: value for name, value in self.properties.items() if name not in names.RESERVED
         }
-
-
-def _time(milliseconds: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(0, UTC)
 
 
 class Pulled(NamedTuple, Generic[M]):

@@ -46,3 +46,11 @@ def check_time(name: str, value: Any, example: str = "datetime.now(UTC) - ...") 
 def time_ms(time: datetime) -> int:
     """Return a time in milliseconds since 1970, exactly; via float seconds it could be one less."""
     return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def time_at(milliseconds: int) -> datetime:
+    """Return a time from the wire; 1970 for one that cannot be, as senders set their clocks."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return _EPOCH
