@@ -165,8 +165,8 @@ def test_a_commit_that_reaches_nobody_says_why_and_not_that_time_ran_out_later(l
 
     async def scenario() -> None:
         async with Client(names.address) as mq:
-            transaction = mq.transaction("orders", b"paid", timeout=0.5)
-            await transaction.__aenter__()
+            transaction = await mq.transaction("orders", b"paid").__aenter__()
+            transaction._timeout = 0.5  # pyright: ignore[reportPrivateUsage]  # Of the commit only.
             names.address = silent
             await anyio.sleep(0.25)  # Then the route may be fetched again.
             mq._open_parts().routes.doubt("orders")  # pyright: ignore[reportPrivateUsage]  # As after a failure.
