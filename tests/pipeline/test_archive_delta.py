@@ -30,13 +30,14 @@ from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.replay_sources import DeltaSource, Part
 from cometmq.pipeline.jobs.report import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.report import Report
     from cometmq.testing import Cluster
@@ -372,6 +373,38 @@ def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
     assert archived.run().rows == 1  # VACUUM leaves our own files in the folder alone.
     archived.insert_own_row()
     assert replay(archived.spark, replaying).rows == 1
+
+
+@pytest.mark.parametrize("more", [{}, {"rate": 4}])
+def test_a_replay_goes_on_with_files_that_are_rewritten_and_removed_before_they_are_sent(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    archived.send(24)
+    archived.run(max_rows=8)
+    rows, check = DeltaSource.rows, "spark.databricks.delta.retentionDurationCheck.enabled"
+
+    def reading(source: DeltaSource, part: Part) -> DataFrame:
+        frame = rows(source, part)
+        if part.number == 1:
+            archived.spark.sql(f"OPTIMIZE delta.`{archived.path}`")
+            archived.spark.sql(f"VACUUM delta.`{archived.path}` RETAIN 0 HOURS")
+        return frame
+
+    again = f"{archived.topic}-again"
+    replaying = ReplaySettings(
+        nameserver=archived.tables.cluster.nameserver,
+        from_=f"archive:{archived.path}",
+        to_topic=again,
+        **more,
+    )
+    monkeypatch.setattr(DeltaSource, "rows", reading)
+    archived.spark.conf.set(check, "false")
+    try:
+        assert replay(archived.spark, replaying).batches == [0, 1, 2]
+    finally:
+        archived.spark.conf.unset(check)
+    assert len(list(archived.path.glob("**/*.parquet"))) < 3  # The old files are gone.
+    assert archived.tables.bodies(again) == numbers(0, 24)
 
 
 @pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
