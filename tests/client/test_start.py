@@ -5,16 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 from tests.client.running import Servers, on_every_loop, play_on
 from tests.client.starting import begun, check_starts
 
-from cometmq.client import Client, ClientConfig
+from cometmq.client import Client, ClientConfig, NotFoundError
+from cometmq.client._core.names import RETRY_PREFIX
+from cometmq.proto.codes import ResponseCode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cometmq.client._core.options import Start
+    from cometmq.client._core.routes import Route
 
 
 @on_every_loop
@@ -48,6 +52,34 @@ def test_what_fails_comes_again_wherever_a_new_group_has_begun(
                         assert message.attempt == 2
 
     play_on(loop, tmp_path, scenario, offset_from_zero_enable=is_young)
+
+
+def test_a_retry_topic_that_comes_a_moment_late_is_read_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker makes it at the first heartbeat, and the name servers learn of it after that."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            routes = mq._open_parts().routes  # pyright: ignore[reportPrivateUsage]  # To delay it.
+            get, looks = routes.get, 0
+
+            async def late(topic: str, *, timeout: float) -> Route:  # noqa: ASYNC109  # As it is.
+                nonlocal looks
+                looks += topic.startswith(RETRY_PREFIX)
+                if topic.startswith(RETRY_PREFIX) and looks <= 2:
+                    raise NotFoundError(ResponseCode.TOPIC_NOT_EXIST, "not yet", servers.nameserver)
+                return await get(topic, timeout=timeout)
+
+            monkeypatch.setattr(routes, "get", late)
+            await mq.send("orders", b"x")
+            async with mq.consume("orders", group="g", start="first") as consumer:
+                await (await anext(consumer)).retry(delay_level=1)
+                with anyio.fail_after(15):
+                    async with await anext(consumer) as message:
+                        assert message.attempt == 2
+
+    play_on("asyncio", tmp_path, scenario)
 
 
 def test_a_broadcast_begins_where_it_is_told_to_and_goes_by_its_file_then(tmp_path: Path) -> None:

@@ -186,20 +186,24 @@ class GroupMember:
     # Sharing.
 
     async def _keep_share(self) -> None:
+        patience = RETRY_SECONDS  # With a retry topic, which brokers make in a moment, or never.
         while True:
             self._is_wanted = anyio.Event()
-            is_whole = True
+            wait = REBALANCE_SECONDS
             for topic in self._filters:
                 try:
                     await self._share_topic(topic)
                 except ClientError as error:
-                    is_whole = is_whole and topic.startswith(RETRY_PREFIX)
+                    is_retry = topic.startswith(RETRY_PREFIX)
+                    wait = min(wait, patience if is_retry else RETRY_SECONDS)
                     if topic in self._options.filters or not isinstance(error, NotFoundError):
                         self._complain(topic, error)  # A retry topic may not exist yet.
                 else:
                     self._complaints.pop(topic, None)
-            with anyio.move_on_after(REBALANCE_SECONDS if is_whole else RETRY_SECONDS):
+            with anyio.move_on_after(wait) as waiting:
                 await self._is_wanted.wait()
+            if waiting.cancelled_caught:
+                patience *= 2
 
     async def _share_topic(self, topic: str) -> None:
         route = await self._parts.routes.get(topic, timeout=self._parts.config.timeout)
