@@ -97,7 +97,7 @@ test-slow: install ## Run the tests that take longer: wheels per extra, long pro
 	$(call tests-on-all-cores,-m 'slow and not spark and not long' --durations=10 $(SLOW_TESTS))
 
 .PHONY: test-slow-full
-test-slow-full: install ## The same, with very many bad requests of each code.
+test-slow-full: install ## The same, with very many bad requests of each code, and each byte of a log flipped for verify.
 	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 $(SLOW_TESTS))
 
 .PHONY: test-pythons

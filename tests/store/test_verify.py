@@ -204,6 +204,7 @@ def test_a_flipped_byte_of_the_log_is_found_or_of_a_listed_field() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_flipped_byte_of_the_log_is_found_or_of_a_listed_field() -> None:
     """It uses all cores: it is the longest of all tests, and would keep the others waiting."""
     with ProcessPoolExecutor(SHARES, get_context("spawn")) as shares:
