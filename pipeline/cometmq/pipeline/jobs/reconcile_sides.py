@@ -12,6 +12,7 @@ them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
@@ -19,6 +20,7 @@ from cometmq.pipeline.jobs.archive_files import knows_topic, read_archive
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE, TOPIC
 from cometmq.pipeline.jobs.tables import store_table, stored_between, survey, topic_table
+from cometmq.pipeline.options import read_options
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 from cometmq.pipeline.store.splits import look
 from cometmq.pipeline.unread import left_out, unread
@@ -165,8 +167,9 @@ class Sides:
         found: list[str] = []
         for side, place in self.places.items():
             if place.kind == TOPIC:
-                options, there = survey(self._settings.where(side), place.topic)
-                if hidden := unread(options.cluster(), there.topics):
+                options = read_options({**self._settings.where(side), "topic": place.topic})
+                cluster = options.cluster()
+                if hidden := options.retried(partial(unread, cluster, options.topics)):
                     found.append(f"{side}: {left_out(hidden)}")
         return found
 
