@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import EqualTo, IsNotNull, LessThanOrEqual
 from pyspark.sql.types import StructType
-from tests.pipeline.store.logs import change, write_log
+from tests.pipeline.store.logs import SEGMENT, change, write_log, write_sealed_log
 from tests.store.apache_stores import manifest_records, unpack
 
 from cometmq.pipeline.columns import ALL_COLUMNS, DEFAULT_COLUMNS
@@ -209,6 +209,15 @@ def test_damage_fails_the_job_with_its_place_or_is_passed_over(
     left = read(spark, tmp_path, onDamage="skip", columns="queue_offset").collect()
     assert [row[0] for row in left] == [number for number in range(40) if number != 4]
     assert read(spark, tmp_path, checksums="false").count() == 40
+
+
+def test_a_wrong_byte_of_a_sealed_block_fails_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    write_sealed_log(tmp_path, 20)
+    change(tmp_path, 17, b"\x01", size=SEGMENT)  # A flag, which no record has a checksum of.
+    with pytest.raises(Exception, match="no sound record at 0: it is in a sealed block that does"):
+        read(spark, tmp_path).count()
+    assert read(spark, tmp_path, onDamage="skip").count() == 13  # Seven begin in 64 KiB.
+    assert read(spark, tmp_path, checksums="false").count() == 20
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from cometmq.pipeline.records.slices import pieces
 from cometmq.pipeline.refused_stream import Refused
 from cometmq.pipeline.settling import settle
 from cometmq.pipeline.store import index, queues, survey
+from cometmq.pipeline.store.blocks import wrong_blocks
 from cometmq.pipeline.store.files import check_store, require_seen
 from cometmq.pipeline.store.options import INDEX, QUEUES, RECORDS, SURVEY, store_options
 from cometmq.pipeline.store.scan import Damage, Part, scan
@@ -176,7 +177,8 @@ class StoreReader(DataSourceReader):
             source=part.path,
         )
         topics = [topic.encode() for topic in options.topics]
-        for found in scan(part, checksums=options.checksums):
+        sealed = wrong_blocks(part) if options.checksums else None
+        for found in scan(part, checksums=options.checksums, wrong_blocks=sealed):
             if isinstance(found, Damage):
                 self._tell(found, part)
                 continue

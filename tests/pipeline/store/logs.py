@@ -7,10 +7,13 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tests.store.records import record
+from tests.store.records import HOST, record
 
 from cometmq.pipeline.store.scan import Damage, scan
 from cometmq.pipeline.store.splits import look, parts
+from cometmq.store.config import StoreConfig
+from cometmq.store.log.turn import Origin
+from cometmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 BLANK = bytes.fromhex("cbd43194")
 SIZE = 4096
+SEGMENT = 1 << 20
 
 
 def write_log(
@@ -55,6 +59,19 @@ def write_log(
     for place, content in enumerate(files):
         (folder / f"{place * size:020d}").write_bytes(bytes(content).ljust(size, b"\0"))
     return places
+
+
+def write_sealed_log(root: Path, messages: int) -> None:
+    """Write and close a CometMQ store: some files of 1 MiB, whose whole blocks are sealed."""
+    config = StoreConfig(segment_size=SEGMENT)
+    store = MessageStore.open(str(root), config, now_ms=1, threads=False)
+    for number in range(messages):
+        store.put("T", 0, b"x" * 10_000, b"KEYS\x01k%d\x02" % number, Origin(1, 1, HOST))
+        store.commit()
+        store.run_jobs()
+        store.advance()
+        store.tick(1 + number)
+    assert store.close(2)
 
 
 def change(root: Path, place: int, data: bytes, *, size: int = SIZE) -> None:

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from cometmq.pipeline.store.files import Opened, inside
-from cometmq.pipeline.store.scan import sampled
+from cometmq.pipeline.store.scan import BLOCK_SIZE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cometmq.pipeline.store.scan import Part
+    from cometmq.pipeline.store.scan import Part, WrongBlocks
 
     Crc32c = Callable[[bytes | memoryview], int]
 
 FOLDER: Final = "integrity"
-BLOCK_SIZE: Final = 65_536
 VERSION: Final = 1
 _MAGIC: Final = b"CMQBLOCK"
 _HEADER: Final = Struct(">8siiqqI28x")
@@ -49,21 +48,28 @@ def compare(part: Part, sample: float = 1.0) -> Compared:
     crc32c = installed_crc32c()
     if crc32c is None:
         return Compared(None, [])
+    sealed = Sealed(part, crc32c)
     count = 0
     wrong: list[tuple[int, int]] = []
-    sums = _sums(part, crc32c)
     begin = -(-part.start // BLOCK_SIZE)
     numbers = np.arange(begin, max(-(-part.stop // BLOCK_SIZE), begin))
     chosen = set(numbers[sampled(part.base + numbers * BLOCK_SIZE, sample)].tolist())
-    for number, data in _blocks(part, begin, len(numbers)) if sums else ():
-        expected = sums.get(number)
-        if expected is None or number not in chosen:
-            continue
-        count += 1
-        if crc32c(data) != expected:
-            start = part.base + number * BLOCK_SIZE
-            wrong.append((start, start + len(data)))
+    for data, position in _read(part, begin, len(numbers)) if sealed.covers_some else ():
+        for start, end, is_right in sealed.judged(data, position):
+            if start // BLOCK_SIZE in chosen:
+                count += 1
+                if not is_right:
+                    wrong.append((part.base + start, part.base + end))
     return Compared(count, wrong)
+
+
+def wrong_blocks(part: Part) -> WrongBlocks | None:
+    """Return what tells a scan of a part which sealed blocks are wrong; `None` if nothing can."""
+    crc32c = installed_crc32c()
+    if crc32c is None or not part.is_sealed:
+        return None
+    sealed = Sealed(part, crc32c)
+    return sealed.wrong if sealed.covers_some else None
 
 
 def installed_crc32c() -> Crc32c | None:
@@ -75,36 +81,71 @@ def installed_crc32c() -> Crc32c | None:
     return found
 
 
-def _sums(part: Part, crc32c: Crc32c) -> dict[int, int]:
-    """Return the checksums of a file of the log, by the numbers of its blocks.
+class Sealed:
+    """The checksums of the sealed blocks of one file of a log."""
 
-    Each entry has its own check: one that is torn, or has another format, covers nothing.
-    """
-    try:
-        with Opened(part.root, inside(part.root, FOLDER, part.path.rpartition("/")[2])) as file:
-            data = file.read(_HEADER.size + -(-part.length // BLOCK_SIZE) * _ENTRY.size, 0)
-    except FileNotFoundError:
-        return {}
-    fields = (_MAGIC, VERSION, BLOCK_SIZE, part.base, part.length)
-    check = crc32c(_HEADER.pack(*fields, 0)[:_HEADER_CHECKED])
-    if data[: _HEADER.size] != _HEADER.pack(*fields, check):
-        return {}
-    whole = len(data) - len(data) % _ENTRY.size
-    return {
-        number: crc
-        for number, (crc, check) in enumerate(_ENTRY.iter_unpack(data[_HEADER.size : whole]))
-        if check == crc32c(_ENTRY_CHECKED.pack(part.base + number * BLOCK_SIZE, crc))
-    }
+    def __init__(self, part: Part, crc32c: Crc32c) -> None:
+        self._part = part
+        self._crc32c = crc32c
+        self._entries = self._read_entries()
+
+    @property
+    def covers_some(self) -> bool:
+        """Whether there are checksums at all."""
+        return bool(self._entries)
+
+    def judged(self, data: bytes, position: int) -> Iterator[tuple[int, int, bool]]:
+        """Yield the blocks in some data of the file, and whether each has its checksum.
+
+        The data begins at `position`, where a block does. Blocks that are not whole in it, or not
+        covered, are left out. All places are positions in the file.
+        """
+        view = memoryview(data)
+        for at in range(0, len(view), BLOCK_SIZE):
+            start = position + at
+            end = min(start + BLOCK_SIZE, self._part.length)
+            if end > self._part.limit or end - position > len(view):
+                return
+            expected = self._checksum(start // BLOCK_SIZE)
+            if expected is not None:
+                yield start, end, self._crc32c(view[at : end - position]) == expected
+
+    def wrong(self, data: bytes, position: int) -> list[tuple[int, int]]:
+        """Return where blocks begin and end that do not have their checksums."""
+        found = self.judged(data, position)
+        return [(start, end) for start, end, is_right in found if not is_right]
+
+    def _checksum(self, number: int) -> int | None:
+        """Return the checksum of a block.
+
+        Each entry has its own check: one that is torn, or has another format, covers nothing.
+        """
+        at = number * _ENTRY.size
+        if at + _ENTRY.size > len(self._entries):
+            return None
+        crc: int
+        crc, check = _ENTRY.unpack_from(self._entries, at)
+        place = self._part.base + number * BLOCK_SIZE
+        return crc if check == self._crc32c(_ENTRY_CHECKED.pack(place, crc)) else None
+
+    def _read_entries(self) -> bytes:
+        part = self._part
+        size = _HEADER.size + -(-part.length // BLOCK_SIZE) * _ENTRY.size
+        try:
+            path = inside(part.root, FOLDER, part.path.rpartition("/")[2])
+            with Opened(part.root, path) as file:
+                data = file.read(size, 0)
+        except FileNotFoundError:
+            return b""
+        fields = (_MAGIC, VERSION, BLOCK_SIZE, part.base, part.length)
+        check = self._crc32c(_HEADER.pack(*fields, 0)[:_HEADER_CHECKED])
+        is_known = data[: _HEADER.size] == _HEADER.pack(*fields, check)
+        return data[_HEADER.size :] if is_known else b""
 
 
-def _blocks(part: Part, begin: int, count: int) -> Iterator[tuple[int, memoryview]]:
-    """Yield up to `count` blocks of a file with their numbers; only blocks that its data fills."""
+def _read(part: Part, begin: int, count: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the data of up to `count` blocks, many together, with their positions in the file."""
     with Opened(part.root, part.path) as file:
         for first in range(begin, begin + count, _READ_AT_ONCE):
             size = min(_READ_AT_ONCE, begin + count - first) * BLOCK_SIZE
-            data = memoryview(file.read(size, first * BLOCK_SIZE))
-            for at in range(0, len(data), BLOCK_SIZE):
-                start = first * BLOCK_SIZE + at
-                end = min(start + BLOCK_SIZE, part.length)
-                if end <= part.limit and end - start <= len(data) - at:
-                    yield start // BLOCK_SIZE, data[at : at + end - start]
+            yield file.read(size, first * BLOCK_SIZE), first * BLOCK_SIZE

@@ -31,7 +31,8 @@ _NAME_LENGTH: Final = 20
 
 FORMAT_VERSION: Final = 1
 """The newest store format that is known here; see `cometmq.store.upkeep.checkpoint`."""
-_CHECKPOINT: Final = Struct(">48x4si112xI")  # Magic, version, and the checksum of 48 to 168.
+_CHECKPOINT: Final = Struct(">48s4si64x48sI")
+"""What anybody writes; magic, version, what we had written, and the checksum of 48 to 168."""
 _CHECKPOINT_CHECKED: Final = slice(48, 168)
 _CHECKPOINT_MAGIC: Final = b"CMCP"
 assert _CHECKPOINT.size == 172
@@ -176,17 +177,35 @@ def is_open(root: str) -> bool:
 
 def _check_format(root: str, path: str) -> None:
     """Refuse a store of a newer format; a damaged checkpoint, or Apache's, has no format."""
+    if (ours := _our_checkpoint(root, path)) and ours.version > FORMAT_VERSION:
+        raise OptionError(
+            f"path: {path}: version {ours.version}, but this program knows up to"
+            f" {FORMAT_VERSION}; use a newer one"
+        )
+
+
+def is_ours(root: str) -> bool:
+    """Whether the last writer of a store was CometMQ, by its checkpoint."""
+    ours = _our_checkpoint(root, inside(root, "checkpoint"))
+    return ours is not None and ours.is_last
+
+
+class _OurCheckpoint(NamedTuple):
+    """What is known of a checkpoint of CometMQ."""
+
+    version: int
+    is_last: bool
+    """Whether nobody else has written it since."""
+
+
+def _our_checkpoint(root: str, path: str) -> _OurCheckpoint | None:
     if _filesystem(root)[0].get_file_info(path).type != fs.FileType.File:
-        return
+        return None
     with Opened(root, path) as file:
         data = file.read(_CHECKPOINT.size, 0).ljust(_CHECKPOINT.size, b"\0")
-    magic, version, crc = _CHECKPOINT.unpack(data)
+    written, magic, version, as_we_wrote, crc = _CHECKPOINT.unpack(data)
     is_ours = magic == _CHECKPOINT_MAGIC and crc == crc32(data[_CHECKPOINT_CHECKED])
-    if is_ours and version > FORMAT_VERSION:
-        raise OptionError(
-            f"path: {path}: version {version}, but this program knows up to {FORMAT_VERSION};"
-            " use a newer one"
-        )
+    return _OurCheckpoint(version, written == as_we_wrote) if is_ours else None
 
 
 def log_files(root: str) -> list[StoreFile]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cometmq.pipeline.records.layout import MAGIC_BLANK, RECORD_SIZE_MIN, head_at, lay_out
 from cometmq.pipeline.store.files import Opened, disk_errors_told
-from cometmq.pipeline.store.scan import sound_size
+from cometmq.pipeline.store.searching import sound_size
 
 if TYPE_CHECKING:
     from cometmq.pipeline.records.layout import Layout

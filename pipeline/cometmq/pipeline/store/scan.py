@@ -15,15 +15,12 @@ search would skip, is found by this part, and all damage is found exactly once.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from cometmq.pipeline.records.layout import (
     MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    PHYSICAL_OFFSET_AT,
     RECORD_SIZE_MIN,
     Layout,
     are_numbered,
@@ -34,9 +31,16 @@ from cometmq.pipeline.records.layout import (
 )
 from cometmq.pipeline.store.checksums import wrong_checksums
 from cometmq.pipeline.store.files import Opened
+from cometmq.pipeline.store.searching import (
+    MAGIC_BEGIN,
+    MAGIC_END,
+    MAGICS,
+    next_record,
+    sound_size,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cometmq.pipeline.records.layout import Longs, Truths
 
@@ -44,18 +48,12 @@ CHUNK_SIZE: Final = 6 << 20
 """How many bytes are read and handled together. For Python alone, 2 MiB would cost no more; but
 each record batch costs Python and Spark quite a bit."""
 
-_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
-_MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
-_MAGIC_BEGIN: Final = _MAGIC_BYTES[0][:3]
-"""The common beginning of all magics: searching for each would scan all data for a missing one."""
-_MAGIC_AT: Final = 4
 _HEAD_SIZE: Final = 8
-_MAGIC_END: Final = _MAGIC_AT + len(_MAGIC_BEGIN) - 1
-"""How far past a place the beginning of a magic can reach if its record begins before the place."""
-_OFFSET_SIZE: Final = 8
 _BODY_MAX: Final = (4 << 20) + (64 << 10)
 """The size that brokers accept by default, plus everything else in a record."""
-_SAMPLED_SIZE: Final = 64 << 10
+BLOCK_SIZE: Final = 64 << 10
+"""The size of what has a checksum in `integrity/`, and of what is in a sample or not."""
+_WRONG_BLOCK: Final = "it is in a sealed block that does not match its checksum in integrity/"
 _GOLDEN_RATIO: Final = np.uint64(0x9E3779B97F4A7C15)
 """Its fractional part, as a 64-bit number."""
 
@@ -75,6 +73,8 @@ class Part(NamedTuple):
     """Where the file's data ends: at its length, except in the last file."""
     length: int
     """The length of the file."""
+    is_sealed: bool = False
+    """Whether the checksums in `integrity/` count: nobody but CometMQ has written since."""
 
 
 class Damage(NamedTuple):
@@ -87,14 +87,26 @@ class Damage(NamedTuple):
     reason: str
 
 
-def scan(part: Part, *, checksums: bool = False, sample: float = 1.0) -> Iterator[Layout | Damage]:
+WrongBlocks: TypeAlias = "Callable[[bytes, int], list[tuple[int, int]]]"
+"""Returns which blocks in some data of a file are wrong; all places are positions in the file."""
+
+
+def scan(
+    part: Part,
+    *,
+    checksums: bool = False,
+    sample: float = 1.0,
+    wrong_blocks: WrongBlocks | None = None,
+) -> Iterator[Layout | Damage]:
     """Yield the records of a part, many together, and the damage between them.
 
     With `checksums`, a record that does not have its stored checksums is damage; with a `sample`
-    below 1, only records that are `sampled` are checked.
+    below 1, only records that are `sampled` are checked. With `wrong_blocks`, all records of such a
+    block are damage, unless a damaged record in it is the reason.
     """
     with Opened(part.root, part.path) as file:
-        yield from _Scan(part, file, sample=sample if checksums else 0).run()
+        how_many = sample if checksums else 0
+        yield from _Scan(part, file, sample=how_many, wrong_blocks=wrong_blocks).run()
 
 
 def sampled(places: Longs, sample: float) -> Truths:
@@ -106,7 +118,7 @@ def sampled(places: Longs, sample: float) -> Truths:
     """
     if sample >= 1:
         return np.ones(len(places), np.bool_)
-    pieces = (places // _SAMPLED_SIZE).astype(np.uint64)
+    pieces = (places // BLOCK_SIZE).astype(np.uint64)
     chosen: Truths = pieces * _GOLDEN_RATIO < np.uint64(sample * 2**64)
     return chosen
 
@@ -114,12 +126,16 @@ def sampled(places: Longs, sample: float) -> Truths:
 class _Scan:
     """One pass over a part."""
 
-    def __init__(self, part: Part, file: Opened, *, sample: float) -> None:
+    def __init__(
+        self, part: Part, file: Opened, *, sample: float, wrong_blocks: WrongBlocks | None = None
+    ) -> None:
         self._part = part
         self._file = file
         self._sample = sample
+        self._wrong_blocks = wrong_blocks
         self._data = b""
         self._begin = 0  # Where in the file the data begins.
+        self._doubtful: list[tuple[int, int]] = []  # Wrong blocks in it, without a reason.
         self.is_over = False  # Whether the filler of the file's end was reached.
 
     def run(self) -> Iterator[Layout | Damage]:
@@ -143,7 +159,7 @@ class _Scan:
     def holds_another(self, layout: Layout) -> bool:
         """Whether another record seems to begin within one of those that were yielded last."""
         first, end = int(layout.starts[0]), int(layout.ends[-1])
-        if self._data.count(_MAGIC_BEGIN, first, end + _MAGIC_END) == len(layout.starts):
+        if self._data.count(MAGIC_BEGIN, first, end + MAGIC_END) == len(layout.starts):
             return False
         starts = set(layout.starts.tolist())
         at: int | None = first
@@ -181,10 +197,27 @@ class _Scan:
         """Make sure that bytes of the file are read; return where they are in the data."""
         have = self._begin + len(self._data)
         if position < self._begin or position + size > have:
-            self._begin = position
-            room = self._part.limit - position
-            self._data = self._file.read(min(max(CHUNK_SIZE, size), max(room, 0)), position)
+            whole = BLOCK_SIZE if self._wrong_blocks else 1
+            end = position + max(CHUNK_SIZE, size)
+            end = min(end + -end % whole, self._part.limit)
+            self._begin = position - position % whole
+            self._data = self._file.read(max(end - self._begin, 0), self._begin)
+            if self._wrong_blocks:
+                self._doubtful = self._without_reason(self._wrong_blocks(self._data, self._begin))
         return position - self._begin
+
+    def _without_reason(self, blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the wrong blocks that no damaged record touches."""
+        if not blocks:
+            return []
+        start, stop, base = blocks[0][0], blocks[-1][1], self._part.base
+        near = self._part._replace(start=max(start - _BODY_MAX, 0), stop=stop)
+        damages = [found for found in scan(near, checksums=True) if isinstance(found, Damage)]
+        return [
+            (start, end)
+            for start, end in blocks
+            if not any(each.start < base + end and base + start < each.end for each in damages)
+        ]
 
     def _reads_on(self, position: int) -> bool:
         """Read on if what begins here exceeds the data and, by its head, can be a record."""
@@ -196,7 +229,7 @@ class _Scan:
             size, is_record = RECORD_SIZE_MIN, True
         else:
             size, magic = head_at(self._data, at)
-            is_record = magic in _MAGICS and size >= RECORD_SIZE_MIN
+            is_record = magic in MAGICS and size >= RECORD_SIZE_MIN
         end = position + size
         if not is_record or end <= have or end > self._part.limit:
             return False
@@ -225,7 +258,7 @@ class _Scan:
         size, magic = head_at(self._data, at)
         if not size and not magic:
             return "there are zeros where a record should begin"
-        if magic not in _MAGICS:
+        if magic not in MAGICS:
             return f"size {size} and magic {magic:#010x} are not the start of a record"
         if not RECORD_SIZE_MIN <= size <= rest:
             return f"it claims {size} bytes, but {rest} are left"
@@ -272,14 +305,28 @@ class _Scan:
             return
         base = self._part.base + self._begin
         first = 0
-        for row, reason in self._wrong(layout).items():
+        for row, behind, reason in self._wrong_rows(layout):
             if row > first:
                 yield layout.rows(slice(first, row))
-            start, end = int(layout.starts[row]), int(layout.ends[row])
+            start, end = int(layout.starts[row]), int(layout.ends[behind - 1])
             yield Damage(base + start, base + end, reason)
-            first = row + 1
+            first = behind
         if first < len(layout.starts):
             yield layout.rows(slice(first, None))
+
+    def _wrong_rows(self, layout: Layout) -> list[tuple[int, int, str]]:
+        """Return rows that are damage, from one to before another, and why."""
+        wrong = [(row, row + 1, reason) for row, reason in self._wrong(layout).items()]
+        if not self._doubtful:
+            return wrong
+        doubtful = np.zeros(len(layout.starts) + 2, np.bool_)
+        for start, end in self._doubtful:
+            first = np.searchsorted(layout.ends, start - self._begin, "right")
+            behind = np.searchsorted(layout.starts, end - self._begin)
+            doubtful[first + 1 : behind + 1] = True
+        changes = np.flatnonzero(doubtful[1:] != doubtful[:-1]).tolist()
+        runs = zip(changes[::2], changes[1::2], strict=True)
+        return sorted([*wrong, *((row, behind, _WRONG_BLOCK) for row, behind in runs)])
 
     def _wrong(self, layout: Layout) -> dict[int, str]:
         if not self._sample:
@@ -328,43 +375,3 @@ def _followed(part: Part, file: Opened, start: int) -> Followed | None:
         while last and found_end(last[0]) < part.base + part.start - _BODY_MAX:
             last.popleft()
     return Followed(part.limit if scanning.is_over else end - part.base, last)
-
-
-def sound_size(data: bytes, at: int, physical_offset: int) -> int | None:
-    """Return the size of the sound record that begins at a place; None if there is none."""
-    if len(data) - at < RECORD_SIZE_MIN:
-        return None
-    size, magic = head_at(data, at)
-    if magic not in _MAGICS or not RECORD_SIZE_MIN <= size <= len(data) - at:
-        return None
-    layout, good = lay_out(np.frombuffer(data, np.uint8), np.array([at, at + size]))
-    good &= at_their_place(layout, physical_offset - at)
-    return size if (good & are_numbered(layout))[0] else None
-
-
-def next_record(data: bytes, at: int, begin: int) -> int | None:
-    """Return where in the data the next record may begin: magic and physical offset agree.
-
-    `begin` is where in the log the data begins.
-    """
-    place = at + _MAGIC_AT
-    while (found := data.find(_MAGIC_BEGIN, place)) >= 0:
-        start = found - _MAGIC_AT
-        noted_at = start + PHYSICAL_OFFSET_AT
-        noted = data[noted_at : noted_at + _OFFSET_SIZE]
-        is_there = len(noted) < _OFFSET_SIZE or int.from_bytes(noted, "big") == begin + start
-        if is_there and data[found : found + _MAGIC_AT] in _MAGIC_BYTES:
-            return start
-        place = found + 1
-    return None
-
-
-def last_record(data: bytes, end: int, begin: int) -> int | None:
-    """Return where in the data the last sound record before a place begins, or None."""
-    place = end + _MAGIC_END
-    while (found := data.rfind(_MAGIC_BEGIN, 0, place)) >= _MAGIC_AT:
-        start = found - _MAGIC_AT
-        if sound_size(data, start, begin + start) is not None:
-            return start
-        place = found + len(_MAGIC_BEGIN) - 1
-    return None
