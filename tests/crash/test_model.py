@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = 20
 MUTANT_SEEDS = 3_000
 """Most are caught within a hundred. One more random number drawn anywhere shifts all later ones."""
-SEEDS_THAT_NOTICED = (690, 1380, 59, 14, 29, 115, 17, 15, 1)
+SEEDS_THAT_NOTICED = (690, 1380, 471, 59, 14, 29, 115, 17, 15, 1)
 """Each was the first to notice some mutant; every mutant is tried with these seeds first."""
 SEEDS_WITH_FINDINGS = (50, 201, 384, 1154, 3_000_015, 3_000_289, 3_001_207, 3_001_751)
 """Each broke a promise once: a clock set back, an index filled twice after a second replay."""
