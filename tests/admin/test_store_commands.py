@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -810,6 +811,18 @@ def test_who_names_another_folder_is_told_the_store_that_is_near(
     for name in ("checkpoint", "lock"):  # In a store these are files.
         (parent / "letters" / name).mkdir()
         assert "letters: holds no commitlog/; name the folder" in told(run(*command, "letters"), 1)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_store_without_the_folder_of_its_log_is_told_what_to_do_and_that_helps(
+    command: tuple[str, ...], real: str
+) -> None:
+    shutil.rmtree(f"{real}/commitlog")
+    text = told(run(*command, real), 1)
+    assert f"{real}/commitlog: missing, while queues are there: check that its disk" in text
+    assert "make an empty folder in its place" in text
+    Path(f"{real}/commitlog").mkdir()
+    assert "lost: " in run("repair", "--dry-run", real).stdout
 
 
 def test_dump_reads_times_without_a_zone_as_utc_and_says_when_nothing_matches(

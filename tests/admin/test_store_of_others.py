@@ -154,6 +154,24 @@ def test_a_folder_that_somebody_else_restored_is_refused_before_a_byte_is_change
 
 
 @pytest.mark.skipif(not can_be_nobody(), reason="another user cannot run this program here")
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_queues_file_that_somebody_else_restored_is_refused_before_a_byte_is_changed(
+    root: Path, killed: bool
+) -> None:
+    """It may be read and not written."""
+    restored = root / "consumequeue" / "T" / "0" / f"{0:020d}"
+    if killed:
+        (root / "abort").write_text("1")
+    for path in (root, *root.rglob("*")):
+        os.chown(path, *((65534, 65534) if NOBODY else (-1, -1)))
+    if NOBODY:
+        os.chown(restored, 0, 0)
+    restored.chmod(0o444)
+    for line in refusals(NOBODY, root, SERVERS):
+        assert f"{restored}: Permission denied; " in line
+
+
+@pytest.mark.skipif(not can_be_nobody(), reason="another user cannot run this program here")
 @pytest.mark.parametrize("closed", ["", "commitlog", f"commitlog/{4096:020d}", "consumequeue/T"])
 def test_who_took_the_rights_from_oneself_is_told_to_look_at_them(root: Path, closed: str) -> None:
     if NOBODY:

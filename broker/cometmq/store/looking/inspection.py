@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 NEAR_MAX: Final = 3
 """Stores that are suggested to a user who named another folder."""
 
+_QUEUE_FOLDERS: Final = (SIMPLE_FOLDER, BATCH_FOLDER)
 _BATCH_ATTRIBUTE: Final = ("queue.type", "BatchCQ")
 
 
@@ -291,6 +292,12 @@ def check_store(filesystem: FileSystem, root: str) -> None:
     if any(entry.name == LOG_FOLDER for entry in entries):
         require_kinds(filesystem, root, entries)
         return
+    if any(entry.name in _QUEUE_FOLDERS and entry.is_directory for entry in entries):
+        raise NotAStoreError(
+            f"{root}/{LOG_FOLDER}: missing, while queues are there: check that its disk is mounted,"
+            " or restore it from a copy; without one, make an empty folder in its place, and run"
+            " `cometmq store repair --dry-run`, which says what is lost"
+        )
     near = _stores_above(filesystem, root) + _stores_in(filesystem, root, entries)
     meant = f"; did you mean {' or '.join(near[:NEAR_MAX])}?" if near else ""
     raise NotAStoreError(

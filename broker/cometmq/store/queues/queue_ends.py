@@ -116,16 +116,24 @@ class QueueEnd(NamedTuple):
         )
 
     def is_in(
-        self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int, *, clean: bool
+        self,
+        filesystem: FileSystem,
+        folder: str,
+        file_size: int,
+        entry_size: int,
+        *,
+        clean: bool,
+        read_only: bool = True,
     ) -> bool:
         """Whether a queue's files have its last entry, and the last file has its full length.
 
         If not `clean`, it may be short: a start that was interrupted while it cut a queue leaves
-        such a file.
+        such a file. Unless `read_only`, raise the disk's `OSError` if it may not be written.
         """
         number, position = divmod((self.entries - 1) * entry_size, file_size)
         try:
-            file = filesystem.open(f"{folder}/{number * file_size:020d}", read_only=True)
+            path = f"{folder}/{number * file_size:020d}"
+            file = filesystem.open(path, read_only=read_only)
         except FileNotFoundError:
             return False
         try:

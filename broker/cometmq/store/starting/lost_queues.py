@@ -208,7 +208,14 @@ def name_lacking(queues: ConsumeQueues) -> None:
 
 def _has_entry(shelf: Shelf, key: QueueKey, end: QueueEnd) -> bool:
     folder, disk = f"{shelf.root}/{key.topic}/{key.queue_id}", shelf.disk
-    return end.is_in(disk.filesystem, folder, shelf.file_size, shelf.entry_size, clean=disk.clean)
+    return end.is_in(
+        disk.filesystem,
+        folder,
+        shelf.file_size,
+        shelf.entry_size,
+        clean=disk.clean,
+        read_only=disk.read_only,
+    )
 
 
 def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
