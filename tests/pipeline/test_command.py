@@ -268,6 +268,10 @@ MISTAKES = {
     "audit --store s --conf spark.master=x": "--master x: write local[*]",
     "audit --store s --conf spark.driver.memory=banana": "driver.memory=banana: write a size, such",
     "audit --store s --conf spark.driver.memory=4gb": "spark.driver.memory=4gb: write a size, such",
+    "audit --store s --packages nonsense": "--packages nonsense: write GROUP:NAME:VERSION",
+    "audit --store s --packages g:n:1,,h:n:1": "--packages : write GROUP:NAME:VERSION",
+    "audit --store s --packages g::1": "--packages g::1: write GROUP:NAME:VERSION",
+    "audit --store s --conf spark.jars.packages=g:n": "--packages g:n: write GROUP:NAME:VERSION",
     "archive --to a --topic t --max-rows -1": "max-rows: '-1'",
     "archive --to a --topic t --start=": "start: must not be empty; write earliest, latest or JSON",
     "archive --to a --topic t --start group:": "start: '' is not a name of a group",
@@ -619,6 +623,12 @@ def test_masters_of_spark_are_taken(master: str) -> None:
     given = ("spark.driver.memory=4g", "spark.executor.memory=512MB", "spark.a=x=y")
     found = {"spark.driver.memory": "4g", "spark.executor.memory": "512MB", "spark.a": "x=y"}
     assert read_settings(master, given) == found
+
+
+@pytest.mark.parametrize("packages", ["", "g:n:1", "g.h:n_2.13:4.4.0,g/n/1-x,", "g:n:1, g:n:2"])
+def test_packages_of_maven_are_taken(packages: str) -> None:
+    pair = f"spark.jars.packages={packages}"
+    assert read_settings("local", [pair]) == {"spark.jars.packages": packages}
 
 
 @pytest.mark.spark

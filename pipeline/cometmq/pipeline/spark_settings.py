@@ -31,6 +31,8 @@ _MEMORY: Final = {
     "spark.driver.memory": re.compile(r"[1-9][0-9]*[kmgt]", re.IGNORECASE),  # As Java takes it.
     "spark.executor.memory": re.compile(r"[1-9][0-9]*([kmgtp]b?|b)?", re.IGNORECASE),
 }
+_PACKAGES: Final = "spark.jars.packages"
+_PACKAGE: Final = re.compile(r"[^:/,]*[^:/,\s][^:/,]*([:/][^:/,]*[^:/,\s][^:/,]*){2}")
 _AREAS: Final = ("app", "driver", "executor", "jars", "local", "sql", "submit")
 """What follows `spark.` in the settings that people set."""
 _SECONDS: Final = {
@@ -64,6 +66,9 @@ def read_settings(master: str, given: Iterable[str]) -> dict[str, str]:
     for name, pattern in _MEMORY.items():
         if name in found and not pattern.fullmatch(found[name]):
             raise OptionError(f"--conf {name}={found[name]}: write a size, such as 4g or 512m")
+    for package in found[_PACKAGES].rstrip(",").split(",") if found.get(_PACKAGES) else ():
+        if not _PACKAGE.fullmatch(package):
+            raise OptionError(f"--packages {package}: write GROUP:NAME:VERSION")
     return found
 
 
