@@ -213,6 +213,21 @@ def test_a_connection_that_was_kept_and_broke_is_made_anew(
     assert asked.route("TBW102")
 
 
+def test_a_kept_connection_that_its_server_has_closed_is_not_used() -> None:
+    """Brokers close what is idle; with `retries=0`, a task failed at that."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        kept = wire.connect(address, SETTINGS)
+        there, _ = server.accept()
+        wire.keep(kept, SETTINGS)
+        assert wire.connect(address, SETTINGS) is kept
+        wire.keep(kept, SETTINGS)
+        there.close()
+        another = wire.connect(address, SETTINGS)
+        assert another is not kept
+        another.close()
+
+
 def test_a_server_that_says_nothing_is_waited_for_once_a_try() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

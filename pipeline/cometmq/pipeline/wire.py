@@ -29,6 +29,7 @@ import base64
 import hmac
 import json
 import os
+import select
 import socket
 import ssl
 from dataclasses import dataclass
@@ -173,6 +174,18 @@ class Wire:
     def __repr__(self) -> str:
         return f"<Wire {self.address}>"
 
+    def is_ended(self) -> bool:
+        """Whether the server has closed the connection, as it does after minutes without use."""
+        looking = select.poll()
+        looking.register(self._socket, select.POLLIN)
+        try:
+            # Not TLS's own `recv`, which knows no flags.
+            return bool(looking.poll(0)) and not socket.socket.recv(
+                self._socket, 1, socket.MSG_PEEK
+            )
+        except OSError:
+            return True
+
     def close(self) -> None:
         """Close the connection; a second call does nothing."""
         self._stream.close()
@@ -301,7 +314,12 @@ _kept: dict[tuple[int, str, Settings], Wire] = {}
 
 def connect(address: str, settings: Settings) -> Wire:
     """Return a connection for exclusive use; give it back with `keep`."""
-    return _kept.pop((os.getpid(), address, settings), None) or Wire(address, settings)
+    kept = _kept.pop((os.getpid(), address, settings), None)
+    if kept is not None:
+        if not kept.is_ended():
+            return kept
+        kept.close()
+    return Wire(address, settings)
 
 
 def keep(wire: Wire, settings: Settings) -> None:
