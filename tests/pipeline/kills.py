@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -143,13 +144,19 @@ class Child:
             )
 
     def finish(self) -> None:
-        """Let it run to its end, starting it again as often as that takes."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        """Let it run to its end, starting it again as often as that takes.
+
+        It has its time for each batch, as a busy machine may need minutes for all of them.
+        """
+        deadline, begun = time.monotonic() + DEADLINE_SECONDS, self.begun()
         while time.monotonic() < deadline:
             self.ensure()
             assert self._process is not None
-            if self._process.wait(DEADLINE_SECONDS) == 0:
-                return
+            with suppress(subprocess.TimeoutExpired):
+                if self._process.wait(DEADLINE_SECONDS / 10) == 0:
+                    return
+            if self.begun() > begun:
+                deadline, begun = time.monotonic() + DEADLINE_SECONDS, self.begun()
         raise SystemExit(f"{self.job} does not end: {self._logs[-1].read_text()[-3000:]}")
 
     def kill(self) -> None:
