@@ -48,12 +48,16 @@ class Names:
 
     def children(self, folder: str) -> list[str]:
         """The paths directly in a folder, sorted."""
-        return sorted(path for path in self.live if path != "/" and folder_of(path) == folder)
+        return sorted(path for path in self._paths() if path != "/" and folder_of(path) == folder)
 
     def below(self, folder: str) -> list[str]:
         """All paths under a folder, however deep."""
         prefix = folder.rstrip("/") + "/"
-        return [path for path in self.live if path.startswith(prefix) and path != "/"]
+        return [path for path in self._paths() if path.startswith(prefix) and path != "/"]
+
+    def _paths(self) -> list[str]:
+        """All paths at one moment: threads of a broker create files while another looks."""
+        return list(self.live)
 
     def sync(self, folder: str) -> None:
         """Make the changes in a folder durable, and those that they build on.
