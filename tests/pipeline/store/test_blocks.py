@@ -183,9 +183,12 @@ def test_a_damaged_record_is_the_reason_for_a_wrong_block(tmp_path: Path) -> Non
         flip(path, place + at)
 
 
-@pytest.mark.parametrize("what", ["Apache wrote since", "no crc32c", "no sidecar"])
+@pytest.mark.parametrize("what", ["Apache wrote since", "no crc32c", "no sidecar", "unreadable"])
 def test_sealed_blocks_that_do_not_count_cost_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    what: str,
 ) -> None:
     write_sealed_log(tmp_path, 120)
     records, _ = scanned(tmp_path)
@@ -196,5 +199,9 @@ def test_sealed_blocks_that_do_not_count_cost_no_record(
     elif what == "no crc32c":
         monkeypatch.setitem(sys.modules, "crc32c", None)
     else:
-        (tmp_path / "integrity" / f"{0:020d}").unlink()
+        sidecar = tmp_path / "integrity" / f"{0:020d}"
+        sidecar.unlink()
+        if what == "unreadable":
+            sidecar.mkdir()
     assert len(scanned(tmp_path)[0]) == 120
+    assert ("its sealed blocks are not compared: " in caplog.text) == (what == "unreadable")

@@ -7,6 +7,7 @@ without it reports that it has compared no blocks.
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from cometmq.pipeline.store.scan import Part, WrongBlocks
 
     Crc32c = Callable[[bytes | memoryview], int]
+
+log = logging.getLogger(__name__)
 
 FOLDER: Final = "integrity"
 VERSION: Final = 1
@@ -68,7 +71,11 @@ def wrong_blocks(part: Part) -> WrongBlocks | None:
     crc32c = installed_crc32c()
     if crc32c is None or not part.is_sealed:
         return None
-    sealed = Sealed(part, crc32c)
+    try:
+        sealed = Sealed(part, crc32c)
+    except OSError as error:  # Nobody can be asked for more rights than the log itself needs.
+        log.warning("%s: its sealed blocks are not compared: %s", part.path, error)
+        return None
     return sealed.wrong if sealed.covers_some else None
 
 
