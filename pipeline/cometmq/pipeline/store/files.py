@@ -204,8 +204,9 @@ def _our_checkpoint(root: str, path: str) -> _OurCheckpoint | None:
     with Opened(root, path) as file:
         data = file.read(_CHECKPOINT.size, 0).ljust(_CHECKPOINT.size, b"\0")
     written, magic, version, as_we_wrote, crc = _CHECKPOINT.unpack(data)
-    is_ours = magic == _CHECKPOINT_MAGIC and crc == crc32(data[_CHECKPOINT_CHECKED])
-    return _OurCheckpoint(version, written == as_we_wrote) if is_ours else None
+    if magic != _CHECKPOINT_MAGIC or crc != crc32(data[_CHECKPOINT_CHECKED]):
+        return None
+    return _OurCheckpoint(version, written == as_we_wrote)
 
 
 def log_files(root: str) -> list[StoreFile]:

@@ -73,8 +73,6 @@ class Part(NamedTuple):
     """Where the file's data ends: at its length, except in the last file."""
     length: int
     """The length of the file."""
-    is_sealed: bool = False
-    """Whether the checksums in `integrity/` count: nobody but CometMQ has written since."""
 
 
 class Damage(NamedTuple):

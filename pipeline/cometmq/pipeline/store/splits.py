@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from cometmq.pipeline.store.checksums import wrong_checksums
-from cometmq.pipeline.store.files import Opened, disk_errors_told, is_ours, log_files
+from cometmq.pipeline.store.files import Opened, disk_errors_told, log_files
 from cometmq.pipeline.store.scan import Part, followed
 from cometmq.pipeline.store.searching import last_record
 
@@ -42,8 +42,6 @@ class Log(NamedTuple):
     """The end of the last nonzero byte: more than `end` if the tail is torn."""
     last: int = 0
     """Where the last sound record begins; `end` if there is none."""
-    is_sealed: bool = False
-    """Whether the checksums in `integrity/` count: nobody but CometMQ has written since."""
 
     @property
     def first(self) -> int:
@@ -72,7 +70,7 @@ def _log_of(root: str) -> Log:
             last = _last(Part(root, file.path, file.start, 0, filled, limit, file.size), opened)
         if last is not None:
             start, size = last
-            return Log(root, files, start + size, data_end, start, is_ours(root))
+            return Log(root, files, start + size, data_end, start)
     first = files[0].start if files else 0
     return Log(root, files, first, first if data_end is None else data_end, first)
 
@@ -138,9 +136,7 @@ def parts(log: Log, split_size: int = 0, first: int = 0) -> list[Part]:
         step = -(-limit // max(round(limit / split_size), 1))  # No part is to be left with little.
         for start in range(0, limit, step):
             stop = min(start + step, limit)
-            found.append(
-                Part(log.root, file.path, file.start, start, stop, limit, file.size, log.is_sealed)
-            )
+            found.append(Part(log.root, file.path, file.start, start, stop, limit, file.size))
     return found
 
 
