@@ -19,8 +19,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from pyspark.sql.functions import expr
 from tests.pipeline.tables import Tables, numbers
 
+from cometmq.client import NewMessage
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs import archive_delta, delta_tables
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
@@ -112,6 +114,17 @@ def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: Archived)
     assert detail["partitionColumns"] == ["topic", "date"]
     types = {field.name: field.dataType.simpleString() for field in table.schema}
     assert [types[name] for name in ("batch", "date", "body")] == ["int", "date", "binary"]
+
+
+def test_files_are_not_larger_once_a_batch_has_told_how_large_rows_are(archived: Archived) -> None:
+    archived.tables.cluster.admin.create_topic(archived.topic, queues=1)
+    for _ in range(50):
+        of_batch = [NewMessage(body=os.urandom(1024)) for _ in range(100)]
+        archived.tables.cluster.client.send_batch(archived.topic, of_batch)
+    assert archived.run(max_rows=2500, file_size="1m").rows == 5000
+    table = archived.spark.read.format("delta").load(str(archived.path))
+    files = table.groupBy("batch").agg(expr("count(DISTINCT _metadata.file_path) AS files"))
+    assert {row["batch"]: row["files"] for row in files.collect()} == {0: 1, 1: 3}
 
 
 def test_schema_hours_and_text_are_columns_of_the_table(archived: Archived) -> None:

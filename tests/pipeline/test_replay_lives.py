@@ -21,6 +21,7 @@ from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.replay_rows import to_send
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -112,13 +113,12 @@ def test_both_lives_in_one_file_of_a_log_are_replayed_in_their_order(
 
 def of_earlier_version(monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
     """Let messages be identified by their places alone, or without the columns `unknown`."""
-    rows = module._Replaying._rows  # pyright: ignore[reportPrivateUsage]  # What an earlier version did.
 
-    def without(self: Any, frame: DataFrame) -> DataFrame:
-        found: DataFrame = rows(self, frame).drop(*(unknown or ("store_time", "source_host")))
+    def without(*args: Any, **more: Any) -> DataFrame:
+        found: DataFrame = to_send(*args, **more).drop(*(unknown or ("store_time", "source_host")))
         return found
 
-    monkeypatch.setattr(module._Replaying, "_rows", without)  # pyright: ignore[reportPrivateUsage]  # As above.
+    monkeypatch.setattr(module, "to_send", without)
 
 
 def begun_earlier(

@@ -120,7 +120,7 @@ def test_a_store_is_another_if_it_has_another_record_where_the_log_ended(
     write_log(tmp_path / "now", bodies)
     for file in sorted((tmp_path / "now" / "commitlog").iterdir())[:expired]:
         file.unlink()
-    notes = Notes(nothing, "to-t", "store:newest#T", "", nothing)
+    notes = Notes(nothing, "to-t", "store:newest#T", "", nothing, "queue")
     notes.require_source(store("before"))
     refused = pytest.raises(OptionError, match="another archive or store that was at this place")
     with refused if is_other else nullcontext():

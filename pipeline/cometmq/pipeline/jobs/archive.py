@@ -51,7 +51,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.torn_checkpoints import ENDS, mend
-from cometmq.pipeline.option_reading import listed
+from cometmq.pipeline.option_reading import listed, read_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +78,11 @@ class ArchiveSettings(CopySettings):
         "Parse JSON bodies by this schema (Spark's DDL) into an extra column `value`.", ""
     )
     compression: str = setting(f"The compression of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
+    file_size: str = setting(
+        "How large a file may become, as far as earlier batches tell how large rows are.",
+        "128m",
+        metavar="SIZE",
+    )
     max_rows: int = setting(ROWS_OF_BATCH, 1_000_000)
     checkpoint: str = setting(
         "The folder for its progress; by default inside the archive.", "", metavar="DIR"
@@ -106,6 +111,13 @@ class ArchiveSettings(CopySettings):
         if not 0 <= self.guard <= 100:
             raise OptionError(f"guard: {self.guard} must be a percentage, from 0 to 100")
         require_compression(self.compression)
+        if self.file_bytes < 1 << 20:
+            raise OptionError("file-size: must be at least 1m")
+
+    @property
+    def file_bytes(self) -> int:
+        """How large a file may become."""
+        return read_size("file-size", self.file_size)
 
     @property
     def checkpoint_folder(self) -> str:
@@ -169,7 +181,7 @@ class _ToParquet(Archiving):
                     " whoever reads the folder as a table reads that, too"
                 )
             return None
-        last = while_there(self.folder, lambda there: Manifest.read(self.folder, there[-1]))
+        last = while_there(self.folder, self._last_of)
         return Last(
             number=last.name.last,
             query_id=last.query_id,
@@ -177,6 +189,12 @@ class _ToParquet(Archiving):
             schema=last.schema,
             ends=last.ends,
         )
+
+    def _last_of(self, there: list[BatchName]) -> Manifest:
+        last = Manifest.read(self.folder, there[-1])
+        sizes = [size for _, size in self.folder.files(last.name.folder)]
+        self.learn(len(sizes), sum(sizes), last.rows)
+        return last
 
     def reached(self, last: Last) -> dict[str, Any]:
         """Return the ends in all manifests."""
@@ -228,11 +246,16 @@ class _ToParquet(Archiving):
         if self.settings.body == "text":
             frame = frame.withColumn("body", functions.expr("cast(body AS string)"))
         self.folder.write_table(
-            frame, name.folder, parts=self.parts, compression=self.settings.compression
+            frame,
+            name.folder,
+            parts=self.parts,
+            compression=self.settings.compression,
+            rows_of_file=self.rows_of_file,
         )
-        self._count_files(name.folder)
+        files, size = self._count_files(name.folder)
         manifest = self._manifest(self.written(number, batch_id), dict(seen.get))
         manifest.write(self.folder)
+        self.learn(files, size, manifest.rows)
         self.guard.look(manifest.ends)
 
     def _is_there(self, name: BatchName) -> bool:
@@ -267,18 +290,19 @@ class _ToParquet(Archiving):
             ends=batch.ends,
         )
 
-    def _count_files(self, batch: str) -> None:
-        """Note how many files a batch has, and warn if the trigger makes them too small."""
+    def _count_files(self, batch: str) -> tuple[int, int]:
+        """Note how many files a batch has, and their size; warn if the trigger makes them small."""
         sizes = [size for _, size in self.folder.files(batch)]
         self.report.count("files", len(sizes))
         self.report.count("file_bytes", sum(sizes))
-        is_small = sum(sizes) < _FILE_SMALL * len(sizes)
+        is_small = sum(sizes) < min(_FILE_SMALL, self.settings.file_bytes // 2) * len(sizes)
         if is_small and self.settings.trigger != ONCE and not self._warned_of_files:
             self._warned_of_files = True
             self.run.tell(
                 warning=f"files of {sum(sizes) // len(sizes)} bytes: a longer --trigger or fewer"
                 " folders make larger ones, and `archive-compact` makes one of many"
             )
+        return len(sizes), sum(sizes)
 
 
 JOB: Final = Job(

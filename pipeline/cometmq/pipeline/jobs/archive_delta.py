@@ -18,7 +18,7 @@ from cometmq.pipeline.jobs.adopting import last_messages
 from cometmq.pipeline.jobs.archive_files import MANIFESTS, ends_of_both
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.delta_tables import (
-    Restores,
+    Commits,
     append_batch,
     ends_of_rows,
     is_delta,
@@ -44,7 +44,7 @@ class ToDelta(Archiving):
 
     _begun: Last | None = None
     _done: Last | None = None
-    _restores: Restores
+    _commits: Commits
 
     @property
     def last_noted(self) -> int:
@@ -54,7 +54,7 @@ class ToDelta(Archiving):
     def last(self) -> Last | None:
         """Find the last batch."""
         require_delta(self.spark, "format")
-        self._restores = Restores(self.folder)
+        self._commits = Commits(self.folder)
         if self.folder.exists(MANIFESTS):
             raise OptionError(f"format: {self.folder.path} is a Parquet archive")
         if not self.folder.exists(*_NOTES):
@@ -120,6 +120,7 @@ class ToDelta(Archiving):
         if number <= self.last_written:
             return
         self._refuse_restored()
+        self.learn(*self._commits.written)
         document = {"begun": asdict(begun), "done": self._done and asdict(self._done)}
         self.folder.write(json.dumps(document, indent=2) + "\n", *_NOTES)
         body = "cast(body AS string)" if self.settings.body == "text" else "body"
@@ -136,13 +137,14 @@ class ToDelta(Archiving):
             number,
             parts=self.parts,
             compression=self.settings.compression,
+            rows_of_file=self.rows_of_file,
         )
         self._begun = self._done = begun
         self.guard.look(begun.ends)
 
     def _refuse_restored(self) -> None:
         """Refuse to append to a table that was restored since this run began."""
-        if self._begun and self._restores.came():
+        if self._begun and self._commits.restored():
             there = last_batch(self.spark, self.folder)
             if self._begun.number > there:
                 self._go_back(self._begun, there)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = "archive.json"
 """The file in a checkpoint with the number of its first batch, if the archive had earlier ones."""
+_TELLING: Final = 256 << 10
+"""Of files that are smaller on average, much is not rows."""
 _IF_DAMAGED: Final = "put it back from a copy, or go on with a new --checkpoint and --adopt"
 
 
@@ -69,6 +71,8 @@ class Archiving(ABC):
         self.guard = ExpiryGuard(settings, settings.guard, run, report)
         self.last_written = -1
         """The last batch that existed when this run began."""
+        self.rows_of_file = 0
+        """How many rows may go into one file; 0 if it is not known how large they become."""
         self._first_number = 0
         self._adopted_number: int | None = None
         self.absent: dict[str, str] = {}
@@ -244,6 +248,11 @@ class Archiving(ABC):
     def batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there."""
         self.write(self._shaped(frame), self._first_number + batch_id, batch_id)
+
+    def learn(self, files: int, size: int, rows: int) -> None:
+        """Learn from the files of a batch how many rows a file may have."""
+        if size >= _TELLING * max(files, 1):
+            self.rows_of_file = max(self.settings.file_bytes * rows // size, 1)
 
     def _shaped(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.delta import require_delta
 from cometmq.pipeline.errors import OptionError, PipelineError
@@ -73,23 +73,43 @@ def was_restored(folder: Folder) -> bool:
     return False
 
 
-class Restores:
-    """Watches for restores of earlier versions from now on.
+class Written(NamedTuple):
+    """What a commit has appended."""
 
-    It checks commit by commit: a table's log has thousands, and listing them takes a while.
+    files: int = 0
+    size: int = 0
+    rows: int = 0
+
+
+class Commits:
+    """Watches what is done to a table from now on.
+
+    It looks commit by commit: a table's log has thousands, and listing them takes a while.
     """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._next = max(_commits(folder), default=-1) + 1
+        self.written = Written()
+        """What the last batch was that it saw."""
 
-    def came(self) -> bool:
-        """Whether there was a restore since the last call."""
+    def restored(self) -> bool:
+        """Whether somebody has restored an earlier version since the last call."""
         found = False
         while self._folder.exists(_LOG, _name(self._next)):
-            found |= _operation(self._folder, self._next) == _RESTORED
+            commit = _commit(self._folder, self._next)
+            operation = commit.get("operation")
+            found |= operation == _RESTORED
+            if operation == _APPENDED:
+                self.written = _written(commit)
             self._next += 1
         return found
+
+
+def _written(commit: dict[str, Any]) -> Written:
+    metrics = commit.get("operationMetrics", {})
+    names = ("numFiles", "numOutputBytes", "numOutputRows")
+    return Written(*(int(metrics.get(name, 0)) for name in names))
 
 
 def _commits(folder: Folder) -> list[int]:
@@ -104,9 +124,14 @@ def _name(number: int) -> str:
 
 def _operation(folder: Folder, number: int) -> str:
     """Return what a commit did."""
+    return str(_commit(folder, number).get("operation", ""))
+
+
+def _commit(folder: Folder, number: int) -> dict[str, Any]:
+    """Return what a commit says of itself."""
     lines = map(json.loads, folder.read(_LOG, _name(number)).splitlines())
-    found = (each["commitInfo"].get("operation") for each in lines if "commitInfo" in each)
-    return str(next(found, ""))
+    none: dict[str, Any] = {}
+    return next((each["commitInfo"] for each in lines if "commitInfo" in each), none)
 
 
 def ends_of_rows(spark: SparkSession, folder: Folder) -> dict[str, Any]:
@@ -133,9 +158,12 @@ def append_batch(
     *,
     parts: Sequence[str],
     compression: str,
+    rows_of_file: int,
 ) -> None:
     """Append a batch, unless this stream has appended it before, which Delta notes in its log."""
     writer = frame.write.format("delta").mode("append").option("compression", compression)
+    if rows_of_file:
+        writer = writer.option("maxRecordsPerFile", rows_of_file)
     writer = writer.options(txnAppId=f"cometmq archive {query}", txnVersion=number)
     with told_if_full(folder.path), _told_of_columns(frame, folder):
         (writer.partitionBy(*parts) if parts else writer).save(folder.path)

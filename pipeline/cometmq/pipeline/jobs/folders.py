@@ -280,14 +280,21 @@ class Folder:
                 sync_name(Path(root, *names))
 
     def write_table(
-        self, frame: DataFrame, name: str, *, parts: Sequence[str] = (), compression: str = "zstd"
+        self,
+        frame: DataFrame,
+        name: str,
+        *,
+        parts: Sequence[str] = (),
+        compression: str = "zstd",
+        rows_of_file: int = 0,
     ) -> None:
         """Write a table as Parquet into a folder of this name, as a whole or not at all.
 
-        It replaces whatever was there.
+        It replaces whatever was there. A file has at most `rows_of_file`, if that is not 0.
         """
         staged = f"{STAGING}/{name}"
         writer = frame.write.mode("overwrite").option("compression", compression)
+        writer = writer.option("maxRecordsPerFile", rows_of_file)
         with told_if_full(self.path):
             (writer.partitionBy(*parts) if parts else writer).parquet(self.of(staged))
         self.remove(staged, "_SUCCESS")

@@ -4,7 +4,8 @@
   are wrong show by the share of messages that were stored before they were born.
 * The lag of consumer groups, in messages and in seconds.
 * From the traces of clients (`trace_topic`): the time of sends, from sent to delivered and to
-  consumed, the time of consuming, failures, and the number of attempts.
+  consumed, the time of consuming, failures, and the number of attempts. Together with the topic or
+  the store, also how the lag of groups was over time.
 
 `html` makes a page of it for a browser (see `latency_page`).
 
@@ -28,7 +29,13 @@ from cometmq.pipeline.jobs.groups import require_group
 from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
 from cometmq.pipeline.jobs.latency_figures import summed
 from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
-from cometmq.pipeline.jobs.latency_traces import TRACED, traced
+from cometmq.pipeline.jobs.latency_traces import (
+    LAG_HISTORY,
+    TRACED,
+    lag_history,
+    read_traces,
+    traced,
+)
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
     SINCE,
@@ -54,6 +61,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.cluster import Cluster, Survey
+    from cometmq.pipeline.jobs.latency_traces import Traces
     from cometmq.pipeline.jobs.report import Report
 
 _HEAD: Final = "topic, broker, queue_id, queue_offset, born_time, store_time, born_host"
@@ -63,7 +71,7 @@ _BY: Final = {
     "queues": ("topic", "broker", "queue_id"),
 }
 """The tables of a report, and the keys of their rows."""
-_TABLES: Final = ("total", *_BY, "heat", "lag", *TRACED)
+_TABLES: Final = ("total", *_BY, "heat", "lag", *TRACED, LAG_HISTORY)
 _MEASURED: Final = (
     *("topic", "broker", "queue_id", "queue_offset", "store_time", "born_host"),
     "unix_millis(store_time) - unix_millis(born_time) AS ms",
@@ -91,8 +99,8 @@ class LatencySettings:
     until: str = setting(UNTIL, "")
     bucket: str = setting("The time span of a row of the table `buckets`.", "1 minute")
     shown: int = setting(
-        "Rows of each table in the report: the slowest, of `lag` those with the most messages, of"
-        " `heat` the earliest.",
+        "Rows of each table in the report: the slowest, of `lag` and `lag_history` those with the"
+        " most messages, of `heat` the earliest.",
         50,
     )
     tables: str = setting(
@@ -229,9 +237,9 @@ class _Measuring:
         settings = self.settings
         found: dict[str, DataFrame] = {}
         if settings.topic or settings.store:
-            bucket = f"{self.settings.bucket_us} microseconds"
+            bucket = self._bucket
             head = self._head()
-            measured = self.kept = head.selectExpr(*_MEASURED).persist()
+            measured = self.kept = head.selectExpr(*_MEASURED, *self._ids).persist()
             found["total"] = summed(measured, ("topic",))
             for name, by in _BY.items():
                 texts = tuple(each.format(bucket=bucket) for each in by)
@@ -242,7 +250,10 @@ class _Measuring:
             if settings.groups:
                 found["lag"] = self._lag(measured)
         if settings.trace_topic:
-            found |= self._traced()
+            traces = self._traces()
+            found |= traced(traces)
+            if self.kept is not None:
+                found[LAG_HISTORY] = lag_history(self.kept, traces, self._bucket)
         return found
 
     def note(self, name: str, frame: DataFrame, report: Report, run: Run) -> None:
@@ -286,14 +297,25 @@ class _Measuring:
             [tuple(cell) for cell in cells.collect()],
         )
 
+    @property
+    def _bucket(self) -> str:
+        return f"{self.settings.bucket_us} microseconds"
+
+    @property
+    def _ids(self) -> tuple[str, ...]:
+        """The column by which traces name messages, if there are traces."""
+        return ("message_id",) if self.settings.trace_topic else ()
+
     def _head(self) -> DataFrame:
         settings = self.settings
-        frame = self._topics() if settings.topic else store_table(self.spark, settings.store, _HEAD)
+        columns = ", ".join((_HEAD, *self._ids))
+        frame = (
+            topic_table(self.spark, settings.where, settings.topic, columns)
+            if settings.topic
+            else store_table(self.spark, settings.store, columns)
+        )
         between: DataFrame = frame.where(stored_between(settings))
         return between
-
-    def _topics(self, **more: str) -> DataFrame:
-        return topic_table(self.spark, self.settings.where, self.settings.topic, _HEAD, **more)
 
     def _lag(self, measured: DataFrame) -> DataFrame:
         """Return the lag of groups, and how long the first message has waited."""
@@ -320,7 +342,14 @@ class _Measuring:
         if self.settings.since or self.settings.until:
             begin = json.dumps(document_of(waits_from))
             # The first message may expire meanwhile; then the next one has waited longest.
-            measured = self._topics(startingOffsets=begin, failOnDataLoss="false")
+            measured = topic_table(
+                self.spark,
+                self.settings.where,
+                self.settings.topic,
+                _HEAD,
+                startingOffsets=begin,
+                failOnDataLoss="false",
+            )
         waiting = measured.join(functions.broadcast(there), ["topic", "broker", "queue_id"]).where(
             "queue_offset >= at AND queue_offset < end"
         )
@@ -337,11 +366,10 @@ class _Measuring:
         ordered: DataFrame = joined.orderBy(functions.desc("messages"), *key)
         return ordered
 
-    def _traced(self) -> dict[str, DataFrame]:
-        """Return the tables of traces, about sends and consumptions."""
+    def _traces(self) -> Traces:
         settings = self.settings
         frame = topic_table(self.spark, settings.where, settings.trace_topic, "store_time, body")
-        return traced(frame.where(stored_between(settings)))
+        return read_traces(frame.where(stored_between(settings)))
 
 
 JOB: Final = Job(
@@ -352,7 +380,7 @@ JOB: Final = Job(
     about=(
         "From a topic, or from a store's files: the time from born to stored, by time,"
         " producing host and queue. With --groups also how far groups are behind, and with"
-        " --trace-topic how long sends and deliveries took."
+        " --trace-topic how long sends and deliveries took, and how far groups were behind."
     ),
     examples=(
         "latency --topic orders",

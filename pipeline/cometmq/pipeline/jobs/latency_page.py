@@ -30,6 +30,10 @@ _SECTIONS: Final = {
     "queues": ("Queues", "The slowest first."),
     "buckets": ("Times", "The slowest first, by when messages were stored, in UTC."),
     "lag": ("Consumer groups", "How far each is behind, queue by queue, the furthest first."),
+    "lag_history": (
+        "Consumer groups over time",
+        "How far each was behind at the end of each time, by traces, the furthest first.",
+    ),
     "not_read": ("Groups that do not read", "They have no offset in any queue of the topic."),
     "sends": ("Producers", "How long sends took by their traces, the slowest first."),
     "deliveries": ("Deliveries", "From sent to delivered for the first time, by traces."),

@@ -23,13 +23,13 @@ from cometmq.pipeline.jobs.archive_files import again_if_merged, archives_in
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, running
-from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE
 from cometmq.pipeline.jobs.repeatable import require_same_rows
 from cometmq.pipeline.jobs.replay_notes import Notes, Target, found_there
 from cometmq.pipeline.jobs.replay_pieces import ORDER, between, cut
-from cometmq.pipeline.jobs.replay_settings import ReplaySettings, condition
+from cometmq.pipeline.jobs.replay_rows import PLACE, SENT, to_send
+from cometmq.pipeline.jobs.replay_settings import KEY, ReplaySettings, condition
 from cometmq.pipeline.jobs.replay_sources import (
     StoreSource,
     archive_source,
@@ -46,22 +46,15 @@ from cometmq.pipeline.store.files import check_store
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.replay_sources import Part, Source
     from cometmq.pipeline.jobs.report import Report, Span
 
 __all__ = ("JOB", "ReplaySettings", "replay")
 
-_NAMES: Final = {
-    "source_topic": "topic",
-    "source_broker": "broker",
-    "source_queue_id": "queue_id",
-    "source_offset": "queue_offset",
-}
 _STORED: Final = ("store_time", "store_host")
 """When and by whom: a recreated topic, or one of another cluster, has the same places."""
-_SENT: Final = ("body", "key", "tag", "properties", "flag")
 _COUNTED: Final = {
     "rows": "count(body)",
     "bytes": "sum(length(body))",
@@ -69,8 +62,6 @@ _COUNTED: Final = {
     "empty_bodies": NO_BODY,
 }
 """What is counted of messages that are sent; empty bodies are sent unchanged."""
-_PLACE: Final = tuple(_NAMES.values())
-"""The columns that say where a message was."""
 _AT: Final = (
     "coalesce(unix_micros(max(store_time) OVER"
     " (PARTITION BY topic, broker, queue_id ORDER BY {order})), 0)"
@@ -119,6 +110,7 @@ class _Replaying:
             self._origin,
             self.condition,
             Target(self.where_to, settings.to_topic),
+            settings.preserve_order,
         )
 
     @property
@@ -222,7 +214,7 @@ class _Replaying:
 
         frame = self.source.everything()
         stored = functions.min("store_time") < functions.max("store_time")
-        places = frame.where(self.condition or "true").groupBy(*_PLACE).agg(stored.alias("twice"))
+        places = frame.where(self.condition or "true").groupBy(*PLACE).agg(stored.alias("twice"))
         found = places.where("twice").first()
         return (
             "{topic}/{broker}/{queue_id} at {queue_offset}".format(**found.asDict())
@@ -250,14 +242,15 @@ class _Replaying:
     def _pieces(self, part: Part, pace: Pace | Tempo) -> Generator[_Piece]:
         """Yield the rest of a part, in pieces of one second if there is a rate or speed."""
         is_whole = isinstance(pace, Pace) and not pace.rate
-        frame = self._rows_of(part, in_order=not is_whole)
+        in_order = not is_whole or self.settings.preserve_order == KEY
+        frame = self._rows_of(part, in_order=in_order)
         if is_whole:
             queues = by_queue(frame).collect()
             if count := sum(row["rows"] for row in queues):
                 yield _Piece(frame, count, 0, {}, [span(row) for row in queues])
             return
         # In order, so that a piece is in few of the blocks of rows that Spark caches.
-        columns = dict.fromkeys((*_PLACE, self.source.order, *_STORED, *_SENT))
+        columns = dict.fromkeys((*PLACE, self.source.order, *_STORED, *SENT))
         kept = frame.select("at", *columns)
         kept = kept.repartitionByRange(*ORDER).sortWithinPartitions(*ORDER).persist()
         try:
@@ -288,7 +281,8 @@ class _Replaying:
 
         seen = Observation()
         columns = [functions.expr(sql).alias(name) for name, sql in _COUNTED.items()]
-        rows = self._rows(piece.frame).observe(seen, *columns).where("body IS NOT NULL")
+        rows = to_send(piece.frame, self.settings, self.source.order, by_host=self.notes.by_host)
+        rows = rows.observe(seen, *columns).where("body IS NOT NULL")
         if again := self._write(rows):
             report.count("there_before", again)
         if piece.reached:
@@ -327,38 +321,12 @@ class _Replaying:
                 " that is what you want"
             )
 
-    def _rows(self, frame: DataFrame) -> DataFrame:
-        from pyspark.sql import functions
-
-        properties = functions.col("properties")
-        if self.settings.mark:
-            name, value = read_mark(self.settings.mark)
-
-            def other(key: Column, _value: Column) -> Column:
-                differs: Column = key != name
-                return differs
-
-            properties = functions.map_concat(
-                functions.map_filter(properties, other),
-                functions.create_map(functions.lit(name), functions.lit(value)),
-            )
-        coordinates = [functions.col(name).alias(own) for own, name in _NAMES.items()]
-        if self.notes.by_host:
-            coordinates.append(functions.col("store_host").alias("source_host"))
-        sent = [functions.col(name) for name in _SENT if name != "properties"]
-        place = ("topic", "broker", "queue_id")
-        spread = frame.repartition(*place).sortWithinPartitions(*place, self.source.order)
-        rows: DataFrame = spread.select(
-            *coordinates, "store_time", *sent, properties.alias("properties")
-        )
-        return rows
-
 
 def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
     place = settings.place
     if place.kind == ARCHIVE:
         return archive_source(spark, Folder(spark, place.path), settings.chosen_topic)
-    needed = (*_PLACE, *_SENT, *_STORED, "physical_offset")
+    needed = (*PLACE, *SENT, *_STORED, "physical_offset")
     columns = "*" if settings.where else ",".join(needed)
     return store_source(
         spark, place.path, settings.chosen_topic, settings.broker, columns, settings.on_damage

@@ -25,6 +25,7 @@ from cometmq.pipeline.errors import (
     PipelineError,
     RefusedError,
 )
+from cometmq.pipeline.jobs.replay_settings import QUEUE
 from cometmq.pipeline.offsets import First
 from cometmq.pipeline.options import read_options
 
@@ -120,6 +121,8 @@ class Notes:
     where: str
     """The condition for rows to replay."""
     target: Target
+    order: str
+    """What is sent in its order: a message that was sent is looked for in the queue for this."""
     done: list[str] = field(default_factory=list[str])
     """The keys of the parts that are done."""
     reached: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
@@ -151,6 +154,11 @@ class Notes:
             raise OptionError(
                 f"name: {self.name} was another replay, to {said['to_topic']} where"
                 f" {said['where'] or 'everything'}; choose another name"
+            )
+        if (order := said.get("order", QUEUE)) != self.order:
+            raise OptionError(
+                f"preserve-order: the replay {self.name} was begun with {order}; give the same, or"
+                " choose another name"
             )
         self.done, self.reached = said["done"], said.get("reached", {})
         self.source = said.get("source", "")
@@ -187,6 +195,7 @@ class Notes:
             "source": self.source,
             "to_topic": self.target.topic,
             "where": self.where,
+            "order": self.order,
             "done": self.done,
             "reached": self.reached,
             "by_time": self.by_time,

@@ -22,6 +22,8 @@ _REPLAYS: Final = "_replays"
 """The folder of notes in an archive."""
 _NAME_MAX: Final = 255 - len("..json.new")
 """The most bytes of a name that the notes are written under: `.NAME.json.new`, then renamed."""
+QUEUE, KEY = "queue", "key"
+"""What messages have in common that are sent in their order."""
 _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
 
 
@@ -52,6 +54,11 @@ class ReplaySettings:
     until: str = setting(UNTIL, "")
     rate: int = setting("Send at most this many messages a second; 0 for no limit.", 0)
     speed: str = setting("Keep the original pace instead: 1x, or 10x for ten times as fast.", "")
+    preserve_order: str = setting(
+        f"{QUEUE}: keep the order within each source queue; {KEY}: send messages with one key to"
+        " one queue, in the order in which they were stored.",
+        QUEUE,
+    )
     mark: str = setting("Add the property NAME=VALUE to each message.", "")
     checkpoint: str = setting(
         "The folder for its progress; required for a store, by default inside an archive.",
@@ -84,6 +91,10 @@ class ReplaySettings:
             raise OptionError("rate, speed: give only one of them")
         if self.speed and self.times_as_fast <= 0:
             raise OptionError(f"speed: {self.speed!r} is not a speed such as 1x, 10x or 0.5x")
+        if self.preserve_order not in (QUEUE, KEY):
+            raise OptionError(
+                f"preserve-order: {self.preserve_order!r} is neither {QUEUE} nor {KEY}"
+            )
         condition(self)  # Checks the times.
 
     def _check_place(self) -> None:

@@ -1,0 +1,65 @@
+"""`archive --file-size`: how large files become."""
+
+from __future__ import annotations
+
+from os import urandom
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.client import NewMessage
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+KIB = 1 << 10
+ROWS = 2500
+"""How many messages of a KiB, of random bytes, a batch has: some 2.5 MiB."""
+
+
+def send(tables: Tables, topic: str, batches: int) -> None:
+    for _ in range(batches * 10):
+        of_batch = [NewMessage(body=urandom(KIB)) for _ in range(ROWS // 10)]
+        tables.cluster.client.send_batch(topic, of_batch)
+
+
+def sizes(to: Path, batch: int) -> list[int]:
+    files = to.glob(f"batch={batch:06d}/**/*.parquet")
+    return sorted(path.stat().st_size // KIB for path in files)
+
+
+def test_a_size_of_less_than_a_megabyte_is_refused() -> None:
+    for text, said in (("1000k", "must be at least 1m"), ("big", "'big' is not a number of bytes")):
+        with pytest.raises(OptionError, match=f"^file-size: {said}"):
+            ArchiveSettings(nameserver="h:1", topic="T", to="/archive", file_size=text)
+
+
+@pytest.mark.slow
+def test_files_are_not_larger_once_it_is_known_how_large_rows_are(
+    tables: Tables, tmp_path: Path
+) -> None:
+    topic = "in-files-of-a-size"
+    tables.cluster.admin.create_topic(topic, queues=1)
+    given: dict[str, Any] = {"topic": topic, "to": str(tmp_path), "max_rows": ROWS}
+    settings = ArchiveSettings(nameserver=tables.cluster.nameserver, file_size="1m", **given)
+    tables.cluster.send(topic, b"x")  # A file of this says nothing of rows.
+    assert archive(tables.spark, settings).rows == 1
+    send(tables, topic, batches=2)
+    assert archive(tables.spark, settings).rows == 2 * ROWS
+    send(tables, topic, batches=1)
+    assert archive(tables.spark, settings).rows == ROWS  # It has learnt from the last run.
+    whole, *parts = (sizes(tmp_path, number) for number in (1, 2, 3))
+    assert (len(whole), whole[0] > 2500) == (1, True)
+    for of_batch in parts:
+        assert len(of_batch) == 3
+        assert 900 < of_batch[-1] < 1100
+    offsets = tables.spark.read.parquet(str(tmp_path)).selectExpr("string(queue_offset) AS body")
+    assert sorted((row["body"] for row in offsets.collect()), key=int) == numbers(0, 3 * ROWS + 1)
