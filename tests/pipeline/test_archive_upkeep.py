@@ -943,7 +943,7 @@ def test_small_files_of_a_short_trigger_are_warned_of_and_counted(
         nameserver=tables.cluster.nameserver,
         topic="small-files",
         to=str(tmp_path),
-        trigger="1 second",
+        trigger="1s",
     )
     report = archive(tables.spark, settings, run)
     assert any("archive-compact" in str(each.get("warning")) for each in news)

@@ -422,8 +422,12 @@ def test_that_spark_is_not_installed_is_told_in_one_line(
         ("interval 500 milliseconds", True),
         ("0.5 seconds", True),
         ("0 seconds", True),
+        ("30s", True),
+        ("1m30s", True),
         ("5 bananas", False),
         ("5seconds", False),
+        ("5b", False),
+        ("5s later", False),
         ("1 month", False),  # Spark does not know how long that is.
         ("-1 second", False),
         ("1 minute bananas", False),
@@ -440,6 +444,8 @@ def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
     [
         ({"window": "1 day 2 hours", "slide": "30 minutes", "watermark": "0 seconds"}, ""),
         ({"window": "50000 weeks", "watermark": "50000 weeks"}, ""),
+        ({"window": "1m", "slide": "500ms", "watermark": "2h"}, ""),
+        ({"window": "1m", "slide": "2m"}, "slide: '2m' is longer than a window, '1m'"),
         ({"watermark": "50000 weeks 1 second"}, "watermark: '50000 weeks 1 second' is longer than"),
         ({"window": "1 month"}, "window: '1 month' is not a duration"),
         ({"window": "0 seconds"}, "window: '0 seconds' must be longer than 0"),

@@ -626,7 +626,8 @@ def repeatable(tables: Tables, checkpoint: Path, topic: str, key: str = "") -> C
         topic=topic,
         to_topic=f"{topic}-out",
         checkpoint=str(checkpoint),
-        window="1 day",
+        window="1d",  # Which Spark does not know.
+        watermark="1m",
         mode="update",
         key=key,
     )

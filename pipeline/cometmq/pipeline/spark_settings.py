@@ -44,6 +44,15 @@ _SECONDS: Final = {
     "millisecond": 0.001,
     "microsecond": 0.000_001,
 }
+_SHORT: Final = {
+    "w": "week",
+    "d": "day",
+    "h": "hour",
+    "m": "minute",
+    "s": "second",
+    "ms": "millisecond",
+}
+_SHORT_PART: Final = re.compile(r"([0-9]+)(ms|[wdhms])", re.ASCII)
 _LONGEST_WEEKS: Final = 50_000
 """Less than a twentieth of Spark's limit, 2^63 microseconds, as Spark adds times to others."""
 _LONGEST: Final = _LONGEST_WEEKS * _SECONDS["week"]
@@ -89,12 +98,23 @@ def _check_master(master: str) -> None:
         )
 
 
+def spelled_out(text: str) -> str:
+    """Return a duration as Spark takes it; `1m30s`, which is short for one, is written in words."""
+    parts = _SHORT_PART.findall(text)
+    if "".join(map("".join, parts)) != text:
+        return text
+    return " ".join(f"{count} {_SHORT[unit]}s" for count, unit in parts)
+
+
 def interval_seconds(text: str) -> float | None:
-    """Parse a duration as Spark does: `30 seconds`, `1 minute 30 seconds`.
+    """Parse a duration as Spark does: `30 seconds`, `1 minute 30 seconds`; or short, as `30s`.
 
     Return `None` if it is invalid, or has months, which have no fixed length.
     """
-    rest, seconds = re.sub(r"\A\s*interval\s", "", text, flags=re.IGNORECASE).strip(), 0.0
+    rest, seconds = (
+        re.sub(r"\A\s*interval\s", "", spelled_out(text), flags=re.IGNORECASE).strip(),
+        0.0,
+    )
     if not rest:
         return None
     while rest:
@@ -111,7 +131,7 @@ def read_interval(option: str, text: str) -> float:
     seconds = interval_seconds(text)
     if seconds is None:
         raise OptionError(
-            f"{option}: {text!r} is not a duration such as '1 minute', in units up to weeks"
+            f"{option}: {text!r} is not a duration such as '1 minute' or 30s, in units up to weeks"
         )
     if seconds > _LONGEST:
         raise OptionError(f"{option}: {text!r} is longer than {_LONGEST_WEEKS:,} weeks")

@@ -53,6 +53,7 @@ from cometmq.pipeline.jobs.streams import (
     run_batches,
     would_read,
 )
+from cometmq.pipeline.spark_settings import spelled_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,15 +209,16 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
 
     if settings.schema:
         stream = _fitting(stream, settings)
-    slide = settings.slide or settings.window
+    length = spelled_out(settings.window)
+    slide = spelled_out(settings.slide) or length
     at = _free_name("at", stream)
     with told_as("time"):
         time = functions.expr(settings.time)
         require_same(stream.select(time), "time")
         timed = stream.withColumn(at, time)
         seen = timed.observe("times", functions.expr(f"count_if({at} IS NULL)").alias("untimed"))
-        timed_rows = seen.withWatermark(at, settings.watermark)
-        window = functions.window(at, settings.window, slide).alias("window")
+        timed_rows = seen.withWatermark(at, spelled_out(settings.watermark))
+        window = functions.window(at, length, slide).alias("window")
         timed_rows.select(window)
     groups: list[Any] = [window]
     if settings.key:

@@ -33,7 +33,7 @@ from cometmq.pipeline.jobs.writable import looked_at
 from cometmq.pipeline.losses import note_here
 from cometmq.pipeline.offsets import ranges, read_stream_offset
 from cometmq.pipeline.options import EARLIEST, read_options
-from cometmq.pipeline.spark_settings import interval_seconds, read_interval
+from cometmq.pipeline.spark_settings import interval_seconds, read_interval, spelled_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -290,7 +290,7 @@ def triggered(writer: Any, trigger: str) -> Any:
     """Set the trigger: `once` reads what there is and ends; `30 seconds` runs until stopped."""
     if trigger == ONCE:
         return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=trigger)
+    return writer.trigger(processingTime=spelled_out(trigger))
 
 
 def run_batches(
