@@ -538,7 +538,7 @@ def test_more_rows_than_java_can_count_are_refused_before_spark_is_started(
 
 
 NUMBERS = {
-    "archive --to a --topic t": ("max-rows", "guard"),
+    "archive --to a --topic t": ("max-rows", "guard", "file-size"),
     "replay --from-dir a --to-topic t": ("rate",),
     "transform --topic t --sql s --checkpoint c --to-topic u": ("max-rows",),
     "aggregate --topic t --to-topic u --checkpoint c": ("max-rows",),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,19 +32,20 @@ def settings(**more: Any) -> ReplaySettings:
 
 
 def rows_of(tables: Tables, rows: list[tuple[int, int, str, str | None]]) -> DataFrame:
-    """Return messages of a part: (queue, second, key, sharding key)."""
+    """Return messages of a part, in the order of the log: (queue, second, key, sharding key)."""
     begin = datetime(2026, 11, 24, tzinfo=UTC)
     made = [
         (
-            *("orders", "broker-a", queue, offset, second, begin + timedelta(seconds=second)),
+            *("orders", "broker-a", queue, offset, offset * 99, second),
+            begin + timedelta(seconds=second),
             *(b"%d" % offset, key, "", 0, {} if shard is None else {"__SHARDINGKEY": shard}),
         )
         for offset, (queue, second, key, shard) in enumerate(rows)
     ]
     frame: DataFrame = tables.spark.createDataFrame(
         made,
-        "topic string, broker string, queue_id int, queue_offset bigint, at bigint,"
-        " store_time timestamp, body binary, key string, tag string, flag int,"
+        "topic string, broker string, queue_id int, queue_offset bigint, physical_offset bigint,"
+        " at bigint, store_time timestamp, body binary, key string, tag string, flag int,"
         " properties map<string, string>",
     )
     return frame
@@ -55,6 +56,9 @@ def test_an_order_is_that_of_queues_or_of_keys() -> None:
     assert settings(preserve_order="key").preserve_order == "key"
     with pytest.raises(OptionError, match=r"^preserve-order: 'time' is neither queue nor key"):
         settings(preserve_order="time")
+    assert settings(mark="__SHARDINGKEY=a")
+    with pytest.raises(OptionError, match=r"^mark: __SHARDINGKEY is set by --preserve-order key"):
+        settings(mark="__SHARDINGKEY=a", preserve_order="key")
 
 
 def test_rows_of_a_key_are_in_one_task_in_the_order_of_their_times(tables: Tables) -> None:
@@ -65,6 +69,8 @@ def test_rows_of_a_key_are_in_one_task_in_the_order_of_their_times(tables: Table
         (2, 2, "b", "a"),
         (3, 0, "", None),
         (3, 4, "", ""),
+        (1, 3, "a", None),
+        (0, 3, "a", None),
     ]
     by_key = settings(preserve_order="key")
     sent = to_send(rows_of(tables, rows), by_key, "queue_offset", by_host=False)
@@ -72,7 +78,7 @@ def test_rows_of_a_key_are_in_one_task_in_the_order_of_their_times(tables: Table
         [(row["sharding_key"], row["body"]) for row in task] for task in sent.rdd.glom().collect()
     ]
     (of_a,) = ([body for key, body in task if key == "a"] for task in tasks if ("a", b"0") in task)
-    assert [bytes(body) for body in of_a] == [b"1", b"2", b"0"]
+    assert [bytes(body) for body in of_a] == [b"1", b"2", b"0", b"5", b"6"]
     (without,) = (
         [body for key, body in task if key is None] for task in tasks if (None, b"3") in task
     )
@@ -88,13 +94,12 @@ def test_messages_of_a_key_come_to_one_queue_in_order_and_once(
     queues = cluster.client.queues("unordered")
     for number in range(24):  # Each key is in all queues.
         cluster.send("unordered", b"%d" % number, key=KEYS[number % 3], queue=queues[number % 4])
-        sleep(0.005)  # So that each has a store time of its own.
     to = str(tmp_path / "archive")
     given: dict[str, Any] = {"nameserver": cluster.nameserver}
     archive(tables.spark, ArchiveSettings(**given, topic="unordered", to=to))
     given |= {"from_dir": to, "to_topic": "by-key"}
     by_key = ReplaySettings(**given, preserve_order="key")
-    assert replay(tables.spark, by_key).rows == 24
+    assert replay(tables.spark, replace(by_key, rate=9)).rows == 24
     notes = Path(to) / "_replays" / "to-by-key.json"
     with pytest.raises(
         OptionError, match=r"^preserve-order: the replay to-by-key was begun with key"

@@ -27,7 +27,7 @@ from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE
 from cometmq.pipeline.jobs.repeatable import require_same_rows
 from cometmq.pipeline.jobs.replay_notes import Notes, Target, found_there
-from cometmq.pipeline.jobs.replay_pieces import ORDER, between, cut
+from cometmq.pipeline.jobs.replay_pieces import ORDERS, between, cut
 from cometmq.pipeline.jobs.replay_rows import PLACE, SENT, to_send
 from cometmq.pipeline.jobs.replay_settings import KEY, ReplaySettings, condition
 from cometmq.pipeline.jobs.replay_sources import (
@@ -101,6 +101,7 @@ class _Replaying:
         self.name = settings.notes_name
         self.source: Source = _source(spark, settings)
         self.condition = condition(settings)
+        self.order = ORDERS[settings.preserve_order]
         self.began = 0.0
         """When the first piece was sent."""
         self.where_to = settings.credentials.at(settings.nameserver)
@@ -250,13 +251,13 @@ class _Replaying:
                 yield _Piece(frame, count, 0, {}, [span(row) for row in queues])
             return
         # In order, so that a piece is in few of the blocks of rows that Spark caches.
-        columns = dict.fromkeys((*PLACE, self.source.order, *_STORED, *SENT))
-        kept = frame.select("at", *columns)
-        kept = kept.repartitionByRange(*ORDER).sortWithinPartitions(*ORDER).persist()
+        columns = dict.fromkeys((*self.order, self.source.order, *_STORED, *SENT))
+        kept = frame.select(*columns)
+        kept = kept.repartitionByRange(*self.order).sortWithinPartitions(*self.order).persist()
         try:
             before = None
-            for last, rows, stored_us, spans in cut(kept, pace):
-                piece = between(kept, before, last)
+            for last, rows, stored_us, spans in cut(kept, pace, self.order):
+                piece = between(kept, before, last, self.order)
                 yield _Piece(piece, rows, stored_us, {part.key: last}, spans)
                 before = last
         finally:
@@ -273,7 +274,7 @@ class _Replaying:
                 frame = frame.where(self.condition)
             require_same_rows(frame, "where")
         self._refuse_its_source(frame)
-        return between(frame, reached, None)
+        return between(frame, reached, None, self.order)
 
     def _send(self, piece: _Piece, report: Report) -> int:
         """Send a piece; return how many messages were sent: bodies may be skipped, files expire."""

@@ -1,8 +1,8 @@
 """Where `replay` cuts a part into pieces of one second: at places in an order of rows.
 
-The order is always the same: by store time, and within a queue by offset. A piece ends at the place
-of a row and not after a number of rows, as another run may have another rate, or a `where` that
-holds for other rows.
+The order of a replay is always the same: by store time, and then within a queue by offset, or
+across queues by the place in the log. A piece ends at the place of a row and not after a number of
+rows, as another run may have another rate, or a `where` that holds for other rows.
 """
 
 from __future__ import annotations
@@ -12,15 +12,28 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.jobs.pacing import Tempo
+from cometmq.pipeline.jobs.replay_settings import KEY, QUEUE
 from cometmq.pipeline.jobs.tables import span
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
 
     from cometmq.pipeline.jobs.pacing import Pace
     from cometmq.pipeline.jobs.report import Span
 
-ORDER: Final = ("at", "topic", "broker", "queue_id", "queue_offset")
+_OF_QUEUES: Final = {
+    "at": "bigint",
+    "topic": "string",
+    "broker": "string",
+    "queue_id": "int",
+    "queue_offset": "bigint",
+}
+_OF_LOGS: Final = {"at": "bigint", "broker": "string", "physical_offset": "bigint"} | _OF_QUEUES
+"""A broker may store several messages in a millisecond; its log has them in their order."""
+ORDERS: Final = {QUEUE: _OF_QUEUES, KEY: _OF_LOGS}
+"""The columns by which messages are ordered, with their types, by what keeps its order."""
 
 
 class Cut(NamedTuple):
@@ -35,18 +48,18 @@ class Cut(NamedTuple):
     """The ranges of queues that it covers."""
 
 
-def cut(frame: DataFrame, pace: Pace | Tempo) -> list[Cut]:
+def cut(frame: DataFrame, pace: Pace | Tempo, order: Mapping[str, str]) -> list[Cut]:
     """Cut a part into pieces of one second."""
     from pyspark.sql import Window, functions
 
     if isinstance(pace, Tempo):
         number = functions.expr(f"at div {pace.second_us}")
     else:
-        number = functions.row_number().over(Window.orderBy(*ORDER)) - functions.lit(1)
+        number = functions.row_number().over(Window.orderBy(*order)) - functions.lit(1)
         number = functions.floor(number / pace.rate)
-    numbered = frame.select(*ORDER).withColumn("number", number)
+    numbered = frame.select(*order).withColumn("number", number)
     by_queue = numbered.groupBy("number", "topic", "broker", "queue_id").agg(
-        functions.max(functions.struct(*ORDER)).alias("last"),
+        functions.max(functions.struct(*order)).alias("last"),
         functions.expr("count(*)").alias("rows"),
         functions.expr("min(at)").alias("stored"),
         functions.expr("min(queue_offset)").alias("first"),
@@ -59,32 +72,33 @@ def cut(frame: DataFrame, pace: Pace | Tempo) -> list[Cut]:
 def _cut(rows: list[Any], *, is_second: bool) -> Cut:
     """Combine the queues' parts of a piece."""
     return Cut(
-        last=max([row["last"][name] for name in ORDER] for row in rows),
+        last=max([*row["last"]] for row in rows),
         rows=sum(row["rows"] for row in rows),
         stored_us=min(row["stored"] for row in rows) if is_second else 0,
         spans=[span(row) for row in rows],
     )
 
 
-def between(frame: DataFrame, before: list[Any] | None, last: list[Any] | None) -> DataFrame:
+def between(
+    frame: DataFrame, before: list[Any] | None, last: list[Any] | None, order: Mapping[str, str]
+) -> DataFrame:
     """Return the rows after one place, up to another."""
     from pyspark.sql import functions
 
-    place = functions.struct(*ORDER)
+    place = functions.struct(*order)
     if before is not None:
         # Only for the time does Spark keep minimum and maximum, by which it skips rows.
-        frame = frame.where(functions.col("at") >= before[0]).where(place > _place(before))
+        frame = frame.where(functions.col("at") >= before[0]).where(place > _place(before, order))
     if last is not None:
-        frame = frame.where(functions.col("at") <= last[0]).where(place <= _place(last))
+        frame = frame.where(functions.col("at") <= last[0]).where(place <= _place(last, order))
     return frame
 
 
-def _place(values: list[Any]) -> Column:
+def _place(values: list[Any], order: Mapping[str, str]) -> Column:
     from pyspark.sql import functions
 
-    kinds = ("bigint", "string", "string", "int", "bigint")
-    named = zip(ORDER, values, kinds, strict=True)
+    named = zip(order.items(), values, strict=True)
     place: Column = functions.struct(
-        *(functions.lit(value).cast(kind).alias(name) for name, value, kind in named)
+        *(functions.lit(value).cast(kind).alias(name) for (name, kind), value in named)
     )
     return place

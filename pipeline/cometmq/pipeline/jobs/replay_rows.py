@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.jobs.marks import read_mark
-from cometmq.pipeline.jobs.replay_pieces import ORDER
-from cometmq.pipeline.jobs.replay_settings import KEY
+from cometmq.pipeline.jobs.replay_pieces import ORDERS
+from cometmq.pipeline.jobs.replay_settings import KEY, SHARDING_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,7 +23,7 @@ SENT: Final = ("body", "key", "tag", "properties", "flag")
 PLACE: Final = tuple(_NAMES.values())
 """The columns that say where a message was."""
 _QUEUE: Final = ("topic", "broker", "queue_id")
-_SHARDING_KEY: Final = "coalesce(nullif(properties['__SHARDINGKEY'], ''), nullif(key, ''))"
+_SHARDING_KEY: Final = f"coalesce(nullif(properties['{SHARDING_KEY}'], ''), nullif(key, ''))"
 _KEY_OR_QUEUE: Final = f"coalesce(sharding_key, concat_ws('/', {', '.join(_QUEUE)}))"
 _TASKS_BY_KEY: Final = 8
 """Always the same, as what an earlier run sent is found by the first rows of its tasks."""
@@ -45,7 +45,7 @@ def to_send(frame: DataFrame, settings: ReplaySettings, order: str, *, by_host: 
     if settings.preserve_order == KEY:
         frame = frame.withColumn("sharding_key", functions.expr(_SHARDING_KEY))
         frame = frame.repartition(_TASKS_BY_KEY, functions.expr(_KEY_OR_QUEUE))
-        frame = frame.sortWithinPartitions(*ORDER)
+        frame = frame.sortWithinPartitions(*ORDERS[KEY])
         columns.append(functions.col("sharding_key"))
     else:
         frame = frame.repartition(*_QUEUE).sortWithinPartitions(*_QUEUE, order)

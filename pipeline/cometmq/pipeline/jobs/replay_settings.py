@@ -22,6 +22,8 @@ _REPLAYS: Final = "_replays"
 """The folder of notes in an archive."""
 _NAME_MAX: Final = 255 - len("..json.new")
 """The most bytes of a name that the notes are written under: `.NAME.json.new`, then renamed."""
+SHARDING_KEY: Final = "__SHARDINGKEY"
+"""The property by which messages are in order."""
 QUEUE, KEY = "queue", "key"
 """What messages have in common that are sent in their order."""
 _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
@@ -77,8 +79,8 @@ class ReplaySettings:
         read_nameservers(self.nameserver)
         check_written("to-topic", self.to_topic, is_needed=True)
         self._check_place()
-        if self.mark:
-            read_mark(self.mark)
+        if self.mark and read_mark(self.mark)[0] == SHARDING_KEY and self.preserve_order == KEY:
+            raise OptionError(f"mark: {SHARDING_KEY} is set by --preserve-order key")
         if "/" in self.name or self.name.startswith("."):
             raise OptionError(f"name: {self.name!r} cannot be the name of a file")
         if (size := len(self.name.encode())) > _NAME_MAX:
