@@ -33,8 +33,8 @@ def minute(number: float) -> datetime:
     return BEGIN + timedelta(minutes=number)
 
 
-def message(offset: int, at: float, queue: int = 0) -> tuple[Any, ...]:
-    return ("orders", None, queue, offset, minute(at), f"{queue}-{offset}")
+def message(offset: int, at: float, queue: int = 0, topic: str = "orders") -> tuple[Any, ...]:
+    return (topic, None, queue, offset, minute(at), f"{queue}-{offset}")
 
 
 def taken(
@@ -85,6 +85,17 @@ def test_attempts_that_are_repeated_or_did_not_end_move_no_group(tables: Tables)
 def test_a_delivery_counts_when_it_ended(tables: Tables) -> None:
     found = history(tables, [message(0, 0)], [taken("0-0", 0.9, ms=60_000)])
     assert found == [("billing", 0, 0, 0, 1, 1), ("billing", 0, 1, 1, 1, 0)]
+
+
+def test_a_copy_for_a_retry_is_no_message_that_a_group_got(tables: Tables) -> None:
+    messages = [message(0, 0), message(0, 1, topic="%RETRY%billing")]
+    assert history(tables, messages, [taken("0-0", 0)]) == [("billing", 0, 0, 1, 1, 0)]
+
+
+def test_a_time_that_cannot_be_is_left_out(tables: Tables) -> None:
+    found = [taken("0-1", 0, ms=ms) for ms in (1 << 62, (1 << 63) - 1, -(1 << 62))]
+    messages = [message(0, 0), message(1, 0)]
+    assert history(tables, messages, [taken("0-0", 0), *found]) == [("billing", 0, 0, 1, 2, 1)]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline.jobs.latency_figures import summed
 from cometmq.pipeline.jobs.tables import named
+from cometmq.pipeline.users_topics import is_users
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,16 +39,19 @@ SELECT s.topic, c.consumer, c.time + c.ms - s.time AS ms, c.retries
 FROM cometmq_trace_consumed c JOIN cometmq_trace_sends s ON s.id = c.id WHERE c.success
 """
 _LAG_HISTORY: Final = """
-WITH stored AS (
+WITH ended AS (
+  SELECT consumer, id, try_add(time, ms) AS ms FROM cometmq_trace_consumed WHERE retries = 0
+), stored AS (
   SELECT topic, broker, queue_id, window(store_time, '{bucket}').start AS bucket,
     max(queue_offset) + 1 AS end
   FROM cometmq_trace_messages GROUP BY ALL
 ), taken AS (
   SELECT c.consumer AS group, m.topic, m.broker, m.queue_id,
-    window(timestamp_millis(c.time + c.ms), '{bucket}').start AS bucket,
+    window(timestamp_millis(c.ms), '{bucket}').start AS bucket,
     max(m.queue_offset) + 1 AS at, min(m.queue_offset) AS first
-  FROM cometmq_trace_consumed c JOIN cometmq_trace_messages m ON m.message_id = c.id
-  WHERE c.retries = 0 AND c.ms IS NOT NULL GROUP BY ALL
+  FROM (SELECT consumer, id, if(ms BETWEEN 0 AND {latest_ms}, ms, NULL) AS ms FROM ended) c
+    JOIN cometmq_trace_messages m ON m.message_id = c.id
+  WHERE c.ms IS NOT NULL GROUP BY ALL
 ), first_taken AS (
   SELECT group, topic, broker, queue_id, min(first) AS first FROM taken GROUP BY ALL
 ), known AS (
@@ -64,6 +68,8 @@ SELECT *, greatest(end - at, 0) AS messages FROM reached
 ORDER BY messages DESC, group, topic, broker, queue_id, bucket
 """
 """A group is where its last first delivery was; before the first one, at that message."""
+_LATEST_MS: Final = 99_999_999_999_999
+"""In the year 5138: what traces say may be anything, and Spark's times end."""
 
 
 class Traces(NamedTuple):
@@ -100,11 +106,16 @@ def traced(traces: Traces) -> dict[str, DataFrame]:
 
 
 def lag_history(measured: DataFrame, traces: Traces, bucket: str) -> DataFrame:
-    """Return how far groups were behind in each queue, at the end of each `bucket` of time."""
+    """Return how far groups were behind in each queue, at the end of each `bucket` of time.
+
+    Only in users' topics: copies for retries or delays have the same ids, which traces say alone.
+    """
     spark = measured.sparkSession
+    topics = [row["topic"] for row in measured.select("topic").distinct().collect()]
+    messages = measured.where(measured["topic"].isin([each for each in topics if is_users(each)]))
     with (
-        named(measured, "cometmq_trace_messages"),
+        named(messages, "cometmq_trace_messages"),
         named(traces.consumed, "cometmq_trace_consumed"),
     ):
-        found: DataFrame = spark.sql(_LAG_HISTORY.format(bucket=bucket))
+        found: DataFrame = spark.sql(_LAG_HISTORY.format(bucket=bucket, latest_ms=_LATEST_MS))
     return found
