@@ -14,6 +14,7 @@ from tests.pipeline.tables import Tables, numbers
 from cometmq.client import NewMessage
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.folders import Folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,10 +37,27 @@ def sizes(to: Path, batch: int) -> list[int]:
     return sorted(path.stat().st_size // KIB for path in files)
 
 
-def test_a_size_of_less_than_a_megabyte_is_refused() -> None:
-    for text, said in (("1000k", "must be at least 1m"), ("big", "'big' is not a number of bytes")):
+def test_a_size_that_no_file_should_have_is_refused() -> None:
+    for text, said in (
+        ("1000k", "must be at least 1m"),
+        ("1025g", "must be at least 1m, and at most 1024g"),
+        ("big", "'big' is not a number of bytes"),
+    ):
         with pytest.raises(OptionError, match=f"^file-size: {said}"):
             ArchiveSettings(nameserver="h:1", topic="T", to="/archive", file_size=text)
+
+
+def test_while_nothing_is_known_of_rows_spark_has_its_own_setting(
+    tables: Tables, tmp_path: Path
+) -> None:
+    most = "spark.sql.files.maxRecordsPerFile"
+    before = tables.spark.conf.get(most)
+    tables.spark.conf.set(most, "2")
+    try:
+        Folder(tables.spark, str(tmp_path)).write_table(tables.spark.range(4).coalesce(1), "table")
+    finally:
+        tables.spark.conf.set(most, before)
+    assert len(list(tmp_path.glob("table/*.parquet"))) == 2
 
 
 @pytest.mark.slow

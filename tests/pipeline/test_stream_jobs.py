@@ -805,6 +805,8 @@ def test_trap_15_another_aggregation_needs_another_checkpoint(
     for name, other in others.items():
         with pytest.raises(OptionError, match=f"^{name}: was .* when"):
             aggregate(tables.spark, AggregateSettings(**given, **{name: other}))  # type: ignore[arg-type]  # as above
+    respelled = {"window": "1m", "watermark": "60 seconds"}
+    aggregate(tables.spark, AggregateSettings(**given, **respelled))  # type: ignore[arg-type]  # as above
     with pytest.raises(OptionError, match="aggregations: 'sum' is not"):
         aggregate(tables.spark, AggregateSettings(**given, aggregations="sum"))  # type: ignore[arg-type]  # as above
 

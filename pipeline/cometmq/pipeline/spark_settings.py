@@ -111,12 +111,10 @@ def interval_seconds(text: str) -> float | None:
 
     Return `None` if it is invalid, or has months, which have no fixed length.
     """
-    rest, seconds = (
-        re.sub(r"\A\s*interval\s", "", spelled_out(text), flags=re.IGNORECASE).strip(),
-        0.0,
-    )
+    rest = re.sub(r"\A\s*interval\s", "", spelled_out(text), flags=re.IGNORECASE).strip()
     if not rest:
         return None
+    seconds = 0.0
     while rest:
         found = _PART.match(rest)
         if found is None or not (found.end() == len(rest) or rest[found.end()].isspace()):

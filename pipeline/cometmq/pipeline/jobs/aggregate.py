@@ -53,7 +53,7 @@ from cometmq.pipeline.jobs.streams import (
     run_batches,
     would_read,
 )
-from cometmq.pipeline.spark_settings import spelled_out
+from cometmq.pipeline.spark_settings import interval_seconds, spelled_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -305,7 +305,7 @@ def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: boo
         before = checkpoint.read_json(
             _PLAN, if_damaged="put it back from a copy, or use a new --checkpoint"
         )
-        if changed := [name for name in names if before.get(name) != plan[name]]:
+        if changed := [name for name in names if not _is_same(before.get(name), plan[name])]:
             name = changed[0]
             raise OptionError(
                 f"{name}: was {before.get(name)!r} when {checkpoint.path} was begun, whose state"
@@ -313,6 +313,12 @@ def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: boo
             )
     elif not dry_run:
         checkpoint.write(json.dumps(plan) + "\n", _PLAN)
+
+
+def _is_same(before: str | None, now: str) -> bool:
+    """Whether a setting is the same: durations may be spelled otherwise."""
+    seconds = interval_seconds(now)
+    return before == now or (seconds is not None and interval_seconds(before or "") == seconds)
 
 
 JOB: Final = Job(

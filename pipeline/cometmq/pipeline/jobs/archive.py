@@ -111,8 +111,8 @@ class ArchiveSettings(CopySettings):
         if not 0 <= self.guard <= 100:
             raise OptionError(f"guard: {self.guard} must be a percentage, from 0 to 100")
         require_compression(self.compression)
-        if self.file_bytes < 1 << 20:
-            raise OptionError("file-size: must be at least 1m")
+        if not 1 << 20 <= self.file_bytes <= 1 << 40:
+            raise OptionError("file-size: must be at least 1m, and at most 1024g")
 
     @property
     def file_bytes(self) -> int:

@@ -290,11 +290,12 @@ class Folder:
     ) -> None:
         """Write a table as Parquet into a folder of this name, as a whole or not at all.
 
-        It replaces whatever was there. A file has at most `rows_of_file`, if that is not 0.
+        It replaces whatever was there. A file has at most `rows_of_file` rows, if given.
         """
         staged = f"{STAGING}/{name}"
         writer = frame.write.mode("overwrite").option("compression", compression)
-        writer = writer.option("maxRecordsPerFile", rows_of_file)
+        if rows_of_file:  # Otherwise as Spark's settings say.
+            writer = writer.option("maxRecordsPerFile", rows_of_file)
         with told_if_full(self.path):
             (writer.partitionBy(*parts) if parts else writer).parquet(self.of(staged))
         self.remove(staged, "_SUCCESS")

@@ -97,7 +97,9 @@ class LatencySettings:
     groups: str = setting("Report the lag of these consumer groups, separated by commas.", "")
     since: str = setting(SINCE, "")
     until: str = setting(UNTIL, "")
-    bucket: str = setting("The time span of a row of the table `buckets`.", "1 minute")
+    bucket: str = setting(
+        "The time span of a row of the tables `buckets` and `lag_history`.", "1 minute"
+    )
     shown: int = setting(
         "Rows of each table in the report: the slowest, of `lag` and `lag_history` those with the"
         " most messages, of `heat` the earliest.",
