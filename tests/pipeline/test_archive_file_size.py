@@ -14,6 +14,7 @@ from tests.pipeline.tables import Tables, numbers
 from cometmq.client import NewMessage
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_writing import rows_of_size
 from cometmq.pipeline.jobs.folders import Folder
 
 if TYPE_CHECKING:
@@ -47,6 +48,23 @@ def test_a_size_that_no_file_should_have_is_refused() -> None:
             ArchiveSettings(nameserver="h:1", topic="T", to="/archive", file_size=text)
 
 
+@pytest.mark.parametrize(
+    ("files", "size", "rows", "told"),
+    [
+        (1, 1 << 20, 1000, 128_000),
+        (4, 1 << 20, 1000, 128_000),
+        (5, 1 << 20, 1000, 0),  # Much of such files is not rows.
+        (1, 1 << 20, 999, 0),
+        (0, 0, 0, 0),
+        (1, 1 << 40, 1000, 1),
+    ],
+)
+def test_a_batch_tells_how_many_rows_a_file_has_unless_it_is_small(
+    files: int, size: int, rows: int, told: int
+) -> None:
+    assert rows_of_size(128 << 20, files, size, rows) == told
+
+
 def test_while_nothing_is_known_of_rows_spark_has_its_own_setting(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -68,7 +86,7 @@ def test_files_are_not_larger_once_it_is_known_how_large_rows_are(
     tables.cluster.admin.create_topic(topic, queues=1)
     given: dict[str, Any] = {"topic": topic, "to": str(tmp_path), "max_rows": ROWS}
     settings = ArchiveSettings(nameserver=tables.cluster.nameserver, file_size="1m", **given)
-    tables.cluster.send(topic, b"x")  # A file of this says nothing of rows.
+    tables.cluster.send(topic, urandom(400 * KIB))  # A file of this says nothing of others.
     assert archive(tables.spark, settings).rows == 1
     send(tables, topic, batches=2)
     assert archive(tables.spark, settings).rows == 2 * ROWS

@@ -56,7 +56,7 @@ def test_an_order_is_that_of_queues_or_of_keys() -> None:
     assert settings(preserve_order="key").preserve_order == "key"
     with pytest.raises(OptionError, match=r"^preserve-order: 'time' is neither queue nor key"):
         settings(preserve_order="time")
-    assert settings(mark="__SHARDINGKEY=a")
+    assert settings(mark="__SHARDINGKEY=a").mark
     with pytest.raises(OptionError, match=r"^mark: __SHARDINGKEY is set by --preserve-order key"):
         settings(mark="__SHARDINGKEY=a", preserve_order="key")
 

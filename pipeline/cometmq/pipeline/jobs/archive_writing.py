@@ -37,6 +37,9 @@ _NUMBERS: Final = "archive.json"
 """The file in a checkpoint with the number of its first batch, if the archive had earlier ones."""
 _TELLING: Final = 256 << 10
 """Of files that are smaller on average, much is not rows."""
+_SEVERAL: Final = 1000
+"""Fewer rows may be unlike others: by one large message, a million small ones would make thousands
+of files."""
 _IF_DAMAGED: Final = "put it back from a copy, or go on with a new --checkpoint and --adopt"
 
 
@@ -53,6 +56,12 @@ class Last:
     """The schema of the column `value`; empty without one."""
     ends: Any
     """Where its stream was with it: offsets by topic, broker and queue."""
+
+
+def rows_of_size(file_bytes: int, files: int, size: int, rows: int) -> int:
+    """Return how many rows a file may have, by the files of a batch; 0 if these do not tell."""
+    tells = rows >= _SEVERAL and size >= _TELLING * files
+    return max(file_bytes * rows // size, 1) if tells else 0
 
 
 class Archiving(ABC):
@@ -251,8 +260,8 @@ class Archiving(ABC):
 
     def learn(self, files: int, size: int, rows: int) -> None:
         """Learn from the files of a batch how many rows a file may have."""
-        if size >= _TELLING * max(files, 1):
-            self.rows_of_file = max(self.settings.file_bytes * rows // size, 1)
+        told = rows_of_size(self.settings.file_bytes, files, size, rows)
+        self.rows_of_file = told or self.rows_of_file
 
     def _shaped(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions
