@@ -32,7 +32,7 @@ _SECTIONS: Final = {
     "lag": ("Consumer groups", "How far each is behind, queue by queue, the furthest first."),
     "lag_history": (
         "Consumer groups over time",
-        "How far each was behind at the end of each time, by traces, the furthest first.",
+        "How far each was behind at the end of each bucket (UTC), by traces, the furthest first.",
     ),
     "not_read": ("Groups that do not read", "They have no offset in any queue of the topic."),
     "sends": ("Producers", "How long sends took by their traces, the slowest first."),
