@@ -140,8 +140,6 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         if not run.dry_run:
             mend(archiving.checkpoint, run)  # Batch numbers depend on it.
         prepared = archiving.prepare()
-        if not run.dry_run:
-            archiving.folder.require_writable()
         check_checkpoint(archiving.checkpoint, run, report)
         archiving.refuse_missing()
         tell_of_no_topic(settings, run)

@@ -147,7 +147,6 @@ class _Compacting:
 
     def clean_up(self) -> None:
         """Remove what is left of merged batches and of unfinished merges."""
-        self.folder.require_writable()
         never_there = [name.folder for name in unfinished(self.folder) if name.is_merged]
         for path in [*merged_away(self.folder), *never_there]:
             self.folder.remove(path)
@@ -164,7 +163,7 @@ class _Compacting:
                     yield group
                 group = []
             group.append(each)
-        if group and self._is_worth_it(group):
+        if self._is_worth_it(group):
             yield group
 
     def _batches(self, run: Run) -> Iterator[_Batch]:

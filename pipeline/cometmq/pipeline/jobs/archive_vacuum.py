@@ -64,20 +64,21 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     require_batches(folder, "archive")
     removed: list[str] = []
     report.details.update(removed=removed, removed_bytes=0)
-    with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
-        if not run.dry_run:
-            folder.require_writable()
-        with closing(_strays(folder, settings, run, report)) as strays:
-            for path in strays:
-                if run.is_stopping:
-                    report.stopped = True
-                    break
-                size = sum(bytes_ for _, bytes_ in folder.files(path))
-                if not run.dry_run:
-                    folder.remove(path)
-                removed.append(path)
-                report.details["removed_bytes"] += size
-                run.tell(removed=path, bytes=size)
+    with (
+        running(spark, report),
+        held(run, report.job, *in_folders(spark, _holds(settings))),
+        closing(_strays(folder, settings, run, report)) as strays,
+    ):
+        for path in strays:
+            if run.is_stopping:
+                report.stopped = True
+                break
+            size = sum(bytes_ for _, bytes_ in folder.files(path))
+            if not run.dry_run:
+                folder.remove(path)
+            removed.append(path)
+            report.details["removed_bytes"] += size
+            run.tell(removed=path, bytes=size)
     return report
 
 

@@ -113,7 +113,7 @@ class Letters:
         """Note in the report where they are, their bytes, and how many have no valid body."""
         from pyspark.sql import functions
 
-        sums = {"bytes": "coalesce(sum(length(body)), 0)", **_COUNTED}
+        sums = {"bytes": "sum(length(body))", **_COUNTED}
         columns = [functions.expr(sql).alias(name) for name, sql in sums.items()]
         report.size = 0
         found = dict.fromkeys(_COUNTED, 0)

@@ -226,7 +226,6 @@ def source_options(settings: StreamSettings) -> dict[str, str]:
 def check_checkpoint(checkpoint: Folder, run: Run, report: Report) -> None:
     """Refuse a checkpoint that is unusable or another job's; repair the effects of a power cut."""
     if not run.dry_run:
-        checkpoint.require_writable()
         mend(checkpoint, run)
     query_id(checkpoint)  # For a damaged one, Spark says neither which file it is nor what to do.
     refuse_others(checkpoint, report)
