@@ -671,39 +671,45 @@ def test_vacuum_removes_what_no_manifest_speaks_of_once_it_is_old(
     archived: Archived,
 ) -> None:
     tables, tmp_path = archived.tables, archived.path
-    for name in ("batch=000007", "_staging/000001", "_compacting/000000-000001", "batch=kept"):
+    left = ["_staging/000001", "batch=000001-000002", "batch=000007"]
+    for name in (*left, "_compacting/000000-000001", "batch=kept"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "part.parquet").write_bytes(b"1234")
     (tmp_path / "_manifests" / "000000-000003.json.new").touch()
-    young = archive_vacuum(tables.spark, VacuumSettings(archive=str(tmp_path)))
-    assert young.details["removed"] == []
-    for name in ("batch=000000", "batch=000007", "_staging/000001", "batch=kept"):
-        os.utime(tmp_path / name, (1_000_000, 1_000_000))
+
+    def of_age(minutes: int) -> None:
+        made = time.time() - 60 * minutes
+        for name in ("batch=000000", *left, "batch=kept"):
+            os.utime(tmp_path / name, (made, made))
+
     settings = VacuumSettings(archive=str(tmp_path))
+    of_age(24 * 60 - 10)
+    assert archive_vacuum(tables.spark, settings).details["removed"] == []
+    of_age(24 * 60 + 10)
     dry = archive_vacuum(tables.spark, settings, Run(dry_run=True))
-    assert dry.details["removed"] == ["_staging/000001", "batch=000007"]
+    assert dry.details["removed"] == left
     assert (tmp_path / "batch=000007").exists()
     report = archive_vacuum(tables.spark, settings)
-    assert (report.details["removed"], report.details["removed_bytes"]) == (
-        dry.details["removed"],
-        8,
-    )
+    assert (report.details["removed"], report.details["removed_bytes"]) == (left, 12)
     assert archived.folders == [*(f"batch=00000{number}" for number in range(3)), "batch=kept"]
     assert (tmp_path / "_compacting" / "000000-000001").exists()
     assert archived.bodies == numbers(0, 30)
 
 
-def test_vacuum_leaves_batches_that_have_lost_their_manifests(archived: Archived) -> None:
+@pytest.mark.parametrize(("lost", "named"), [((0, 1), "000000-000001"), ((1,), "000001")])
+def test_vacuum_leaves_batches_that_have_lost_their_manifests(
+    archived: Archived, lost: tuple[int, ...], named: str
+) -> None:
     """A crash leaves batches without a manifest only after the last batch."""
     news: list[Mapping[str, Any]] = []
-    for number in (0, 1):
+    for number in lost:
         (archived.path / "_manifests" / f"00000{number}.json").unlink()
         os.utime(archived.path / f"batch=00000{number}", (1_000_000, 1_000_000))
     settings = VacuumSettings(archive=str(archived.path))
     report = archive_vacuum(archived.tables.spark, settings, Run(progress=news.append))
     assert report.details["removed"] == []
     assert archived.folders == [f"batch=00000{number}" for number in range(3)]
-    assert "has no manifest of batches 000000-000001; their files stay" in str(news)
+    assert f"has no manifest of batches {named}; their files stay" in str(news)
 
 
 def test_vacuum_leaves_a_batch_that_was_written_again_while_it_removed_others(
@@ -711,7 +717,7 @@ def test_vacuum_leaves_a_batch_that_was_written_again_while_it_removed_others(
 ) -> None:
     """`archive` continued after a crash of days ago, and replaced what the crash had left."""
     path = archived.path
-    for name in ("batch=000007", "batch=000008", "batch=000009"):
+    for name in ("batch=000007", "batch=000008", "batch=000009", "batch=000010"):
         (path / name).mkdir()
         os.utime(path / name, (1_000_000, 1_000_000))
 
@@ -719,6 +725,7 @@ def test_vacuum_leaves_a_batch_that_was_written_again_while_it_removed_others(
         if news.get("removed") == "batch=000007":
             os.utime(path / "batch=000008")
             shutil.copy(path / "_manifests" / "000000.json", path / "_manifests" / "000009.json")
+            (path / "batch=000010").rmdir()
 
     run = Run(progress=write_again)
     report = archive_vacuum(archived.tables.spark, VacuumSettings(archive=str(path)), run)
@@ -737,23 +744,27 @@ def test_vacuum_leaves_the_batch_that_an_archive_beside_it_writes_however_young(
         (tmp_path / name).mkdir()
         made = time.time() - age_seconds
         os.utime(tmp_path / name, (made, made))
-    settings = VacuumSettings(archive=str(tmp_path), older_than_hours=0)
     removed: list[list[str]] = []
     rename = Folder.rename
 
+    def vacuumed(run: Run | None = None, hours: int = 0) -> None:
+        settings = VacuumSettings(archive=str(tmp_path), older_than_hours=hours)
+        removed.append(archive_vacuum(tables.spark, settings, run).details["removed"])
+
     def renaming(folder: Folder, old: str, new: str) -> None:
-        for is_dry in (True, False):
-            report = archive_vacuum(tables.spark, settings, Run(dry_run=is_dry))
-            removed.append(report.details["removed"])
+        vacuumed(hours=26)
+        vacuumed(Run(dry_run=True))
+        vacuumed()
         rename(folder, old, new)
-        removed.append(archive_vacuum(tables.spark, settings).details["removed"])
+        vacuumed()
 
     with monkeypatch.context() as patched:
         patched.setattr(Folder, "rename", renaming)
         archived.grow(4)
-    assert removed == [["batch=000008"], ["batch=000008"], []]
+    assert removed == [[], ["batch=000008"], ["batch=000008"], []]
     assert archived.bodies == numbers(0, 8)
-    assert archive_vacuum(tables.spark, settings).details["removed"] == ["batch=000007"]
+    vacuumed()
+    assert removed[-1] == ["batch=000007"]
     assert archived.bodies == numbers(0, 8)
 
 
