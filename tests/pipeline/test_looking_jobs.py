@@ -58,7 +58,7 @@ def gave_up(tables: Tables, topic: str) -> str:
     cluster.admin.create_group(group, max_retries=0)
     with SyncClient(cluster.nameserver, TRACED) as mq:
         for number, body in enumerate(BODIES):
-            mq.send(topic, body, key=f"o-{number}", tag="paid")
+            mq.send(topic, body, key=f"o-{number}", tag="paid", properties={"colour": "red"})
         with mq.consume(topic, group=group, start="first") as consumer:
             for _ in BODIES:
                 next(consumer).retry()
@@ -116,6 +116,7 @@ def test_what_is_chosen_is_sent_again_once(tables: Tables, died: str, tmp_path: 
     assert (report.details["redriven"], report.details["earlier"]) == (1, 2)
     sent = tables.cluster.sent("redriven", count=3)
     assert {(each.body, each.tag) for each in sent} == {(BODIES[n], "paid") for n in (0, 2, 3)}
+    assert {each.properties["colour"] for each in sent} == {"red"}
     lines = [json.loads(line) for line in receipts.read_text().splitlines()]
     assert [line["to_topic"] for line in lines] == ["redriven"] * 3
     assert len({line["message_id"] for line in lines}) == 3
