@@ -32,7 +32,7 @@ from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
-from cometmq.pipeline.jobs.replay_sources import DeltaSource, Part
+from cometmq.pipeline.jobs.replay_sources import Part, TableSource
 from cometmq.pipeline.jobs.report import Outcome
 
 if TYPE_CHECKING:
@@ -394,9 +394,9 @@ def test_a_replay_goes_on_with_files_that_are_rewritten_and_removed_before_they_
 ) -> None:
     archived.send(24)
     archived.run(max_rows=8)
-    rows, check = DeltaSource.rows, "spark.databricks.delta.retentionDurationCheck.enabled"
+    rows, check = TableSource.rows, "spark.databricks.delta.retentionDurationCheck.enabled"
 
-    def reading(source: DeltaSource, part: Part) -> DataFrame:
+    def reading(source: TableSource, part: Part) -> DataFrame:
         frame = rows(source, part)
         if part.number == 1:
             archived.spark.sql(f"OPTIMIZE delta.`{archived.path}`")
@@ -410,7 +410,7 @@ def test_a_replay_goes_on_with_files_that_are_rewritten_and_removed_before_they_
         to_topic=again,
         **more,
     )
-    monkeypatch.setattr(DeltaSource, "rows", reading)
+    monkeypatch.setattr(TableSource, "rows", reading)
     archived.spark.conf.set(check, "false")
     try:
         assert replay(archived.spark, replaying).batches == [0, 1, 2]

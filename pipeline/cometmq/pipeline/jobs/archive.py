@@ -1,10 +1,11 @@
-"""`archive`: write topics to Parquet, each message in exactly one file, or to a Delta table.
+"""`archive`: write topics to Parquet, each message in exactly one file, or to a table.
 
-For Delta see `archive_delta`; for the layout of a Parquet archive see `archive_files`. A batch is
-written into `_staging`, where no reader looks, and then renamed to its place; its manifest follows.
-A batch that is repeated after a crash has the same messages (the source ensures that), so one with
-a manifest is kept and any other is replaced. So a reader always sees only whole batches, each once,
-whether or not it reads manifests; but while `archive-compact` runs, it must read them.
+For tables see `archive_delta` and `archive_iceberg`, for the layout of a Parquet archive
+`archive_files`. A batch is written into `_staging`, where no reader looks, and then renamed to its
+place; its manifest follows. A batch that is repeated after a crash has the same messages (the
+source ensures that), so one with a manifest is kept and any other is replaced. So a reader always
+sees only whole batches, each once, whether or not it reads manifests; but while `archive-compact`
+runs, it must read them.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from cometmq.pipeline.jobs.archive_files import (
     require_compression,
     while_there,
 )
+from cometmq.pipeline.jobs.archive_iceberg import ToIceberg
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.delta_tables import is_delta
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
 from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
+from cometmq.pipeline.jobs.iceberg_tables import is_iceberg, require_pyiceberg
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
-    ONCE,
     ROWS_OF_BATCH,
     CopySettings,
     StreamSettings,
@@ -54,6 +56,8 @@ from cometmq.pipeline.jobs.torn_checkpoints import ENDS, mend
 from cometmq.pipeline.option_reading import listed, read_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.cluster import Queue
@@ -62,8 +66,6 @@ if TYPE_CHECKING:
 
 _CHECKPOINT: Final = "_checkpoint"
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
-_FILE_SMALL: Final = 8 << 20
-"""With files smaller than this, opening many of them takes longer than reading their contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,11 @@ class ArchiveSettings(CopySettings):
     """What to archive, and where to."""
 
     to: str = setting("The archive's folder; any location that Spark can write to.", metavar="DIR")
-    format: str = setting(f"{PARQUET}, or {DELTA}, which needs Delta's JARs (--packages).", PARQUET)
+    format: str = setting(
+        f"{PARQUET}; {DELTA}, which needs Delta's JARs (--packages); or {ICEBERG}, which needs"
+        " pyiceberg.",
+        PARQUET,
+    )
     partition_by: str = setting("Subfolders of a batch: any of topic, date, hour.", "topic,date")
     body: str = setting("How bodies are stored: raw (binary) or text.", "raw")
     schema: str = setting(
@@ -94,13 +100,10 @@ class ArchiveSettings(CopySettings):
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
+        if self.format not in (PARQUET, DELTA, ICEBERG):
+            raise OptionError(f"format: {self.format!r} is none of {PARQUET}, {DELTA}, {ICEBERG}")
         if self.format == ICEBERG:
-            raise OptionError(
-                f"format: {ICEBERG}: its newest release, 1.12, is made for Spark 4.1 and does not"
-                f" run on 4.2 or 4.3, which jobs need; use {PARQUET} or {DELTA}"
-            )
-        if self.format not in (PARQUET, DELTA):
-            raise OptionError(f"format: {self.format!r} is neither {PARQUET} nor {DELTA}")
+            require_pyiceberg("format")
         for each in self.parts:
             if each not in PARTS:
                 raise OptionError(f"partition-by: {each!r} is not one of {', '.join(PARTS)}")
@@ -134,8 +137,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     """Archive topics: once or continuously, as `trigger` says."""
     run = run or Run()
     report = run.report_of("archive", counts_bytes=True)
-    kind = ToDelta if settings.format == DELTA else _ToParquet
-    archiving = kind(spark, settings, report, run)
+    archiving = _KINDS[settings.format](spark, settings, report, run)
     with running(spark, report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
             mend(archiving.checkpoint, run)  # Batch numbers depend on it.
@@ -164,12 +166,12 @@ def _holds(settings: ArchiveSettings) -> Places:
 class _ToParquet(Archiving):
     """An archive of files and manifests."""
 
-    _warned_of_files = False
-
     def last(self) -> Last | None:
         """Return what the last manifest says."""
         if is_delta(self.folder):
             raise OptionError(f"format: {self.folder.path} is a Delta table")
+        if is_iceberg(self.folder):
+            raise OptionError(f"format: {self.folder.path} is an Iceberg table")
         if not batches(self.folder):
             if not self.checkpoint.names(ENDS):  # Otherwise a crash may have left it.
                 refuse_batches(self.folder)
@@ -216,10 +218,6 @@ class _ToParquet(Archiving):
     def _have_files(self, there: list[BatchName]) -> bool:
         return any(self.folder.has_files(name.folder) for name in there)
 
-    def observed(self, frame: DataFrame) -> DataFrame:
-        """Return it unchanged: manifests have counts for each batch."""
-        return frame
-
     def begin(self) -> None:
         """Note how batches are numbered, and remove what a crash left behind."""
         super().begin()
@@ -250,10 +248,11 @@ class _ToParquet(Archiving):
             compression=self.settings.compression,
             rows_of_file=self.rows_of_file,
         )
-        files, size = self._count_files(name.folder)
+        sizes = [size for _, size in self.folder.files(name.folder)]
+        self.count_files(sizes)
         manifest = self._manifest(self.written(number, batch_id), dict(seen.get))
         manifest.write(self.folder)
-        self.learn(files, size, manifest.rows)
+        self.learn(len(sizes), sum(sizes), manifest.rows)
         self.guard.look(manifest.ends)
 
     def _is_there(self, name: BatchName) -> bool:
@@ -288,26 +287,18 @@ class _ToParquet(Archiving):
             ends=batch.ends,
         )
 
-    def _count_files(self, batch: str) -> tuple[int, int]:
-        """Note how many files a batch has, and their size; warn if the trigger makes them small."""
-        sizes = [size for _, size in self.folder.files(batch)]
-        self.report.count("files", len(sizes))
-        self.report.count("file_bytes", sum(sizes))
-        is_small = sum(sizes) < min(_FILE_SMALL, self.settings.file_bytes // 2) * len(sizes)
-        if is_small and self.settings.trigger != ONCE and not self._warned_of_files:
-            self._warned_of_files = True
-            self.run.tell(
-                warning=f"files of {sum(sizes) // len(sizes)} bytes: a longer --trigger or fewer"
-                " folders make larger ones, and `archive-compact` makes one of many"
-            )
-        return len(sizes), sum(sizes)
 
+_KINDS: Final[Mapping[str, Callable[[SparkSession, ArchiveSettings, Report, Run], Archiving]]] = {
+    PARQUET: _ToParquet,
+    DELTA: ToDelta,
+    ICEBERG: ToIceberg,
+}
 
 JOB: Final = Job(
     "archive",
     ArchiveSettings,
     archive,
-    "Keep topics as Parquet files or a Delta table.",
+    "Keep topics as Parquet, Delta or Iceberg.",
     about=(
         "Each message ends up in exactly one file, whatever is killed when. The progress is"
         " kept in the archive itself, so running the same command again continues where the"

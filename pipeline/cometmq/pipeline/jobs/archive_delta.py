@@ -16,7 +16,8 @@ from cometmq.pipeline.delta import require_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.adopting import last_messages
 from cometmq.pipeline.jobs.archive_files import MANIFESTS, ends_of_both
-from cometmq.pipeline.jobs.archive_writing import Archiving, Last
+from cometmq.pipeline.jobs.archive_tables import ToTable
+from cometmq.pipeline.jobs.archive_writing import Last
 from cometmq.pipeline.jobs.delta_tables import (
     Commits,
     append_batch,
@@ -35,11 +36,9 @@ if TYPE_CHECKING:
     from cometmq.pipeline.offsets import First
 
 _NOTES: Final = ("_cometmq", "archive.json")
-_TYPES: Final = {"date": "date", "hour": "int"}
-"""The types of partition columns: the same as when a Parquet archive is read."""
 
 
-class ToDelta(Archiving):
+class ToDelta(ToTable):
     """An archive that is a Delta table."""
 
     _begun: Last | None = None
@@ -102,17 +101,6 @@ class ToDelta(Archiving):
         """Find the last messages in the archived rows."""
         return last_messages(rows_of_batches(self.spark, self.folder))
 
-    def observed(self, frame: DataFrame) -> DataFrame:
-        """Count what Parquet's manifests say."""
-        from pyspark.sql import functions
-
-        counted = {"bytes": "coalesce(sum(length(body)), 0)"}
-        if self.settings.schema:
-            counted["misfits"] = "count_if(value IS NULL)"
-        columns = [functions.expr(sql).alias(name) for name, sql in counted.items()]
-        seen: DataFrame = frame.observe("archive", *columns)
-        return seen
-
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
         """Append it; Delta itself knows an existing batch without rows."""
         begun = self.written(number, batch_id)
@@ -123,15 +111,8 @@ class ToDelta(Archiving):
         self.learn(*self._commits.written)
         document = {"begun": asdict(begun), "done": self._done and asdict(self._done)}
         self.folder.write(json.dumps(document, indent=2) + "\n", *_NOTES)
-        body = "cast(body AS string)" if self.settings.body == "text" else "body"
-        typed = {"body": body} | {
-            part: f"{kind}({part})" for part, kind in _TYPES.items() if part in self.parts
-        }
-        # First, as Delta keeps minimum and maximum only of the first columns.
-        columns = [f"{number} AS batch"]
-        columns += [f"{typed.get(name, name)} AS {name}" for name in frame.columns]
         append_batch(
-            frame.selectExpr(*columns),
+            self.with_number(frame, number),
             self.folder,
             str(begun.query_id),
             number,

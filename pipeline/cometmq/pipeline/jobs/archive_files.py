@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
-from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT, Folder
+from cometmq.pipeline.jobs.iceberg_tables import is_iceberg, read_iceberg
 from cometmq.pipeline.jobs.places import ARCHIVE
-from cometmq.pipeline.spark_settings import SKIPS_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,10 +61,6 @@ _NAME: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _FOLDER: Final = "batch="
 _SUFFIX: Final = ".json"
 _Seen = TypeVar("_Seen")
-NO_PATTERNS: Final = {"__globPaths__": "false"}
-"""For reads: a folder named `a[1]` is that, and not `a1`. Spark does not document the option."""
-_NONE_LEFT_OUT: Final = dict.fromkeys(SKIPS_FILES, "false")
-"""For reads, whatever the session says: a damaged or missing file is an error."""
 _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 _INFERRING: Final = Lock()
 """Held while that is switched off, as jobs in other threads may have the same session."""
@@ -329,12 +325,14 @@ def unfinished(folder: Folder) -> Iterator[BatchName]:
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
     """Return an archive as a table: the batches that have a manifest, with their number as `batch`.
 
-    In merged batches, too, the number is that of a message's original batch. For a Delta table,
-    Delta says which files are in it.
+    In merged batches, too, the number is that of a message's original batch. For a table of Delta
+    or Iceberg, that says which files are in it.
     """
     folder = Folder(spark, path)
     if is_delta(folder):
         return read_delta(spark, folder)
+    if is_iceberg(folder):
+        return read_iceberg(spark, folder)
 
     def look(there: list[BatchName]) -> DataFrame:
         names = [name for name in there if folder.has_files(name.folder)]
@@ -364,7 +362,7 @@ def read_files(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFram
         inferred = spark.conf.get(_INFERRED)
         # Spark would take a topic's name of digits for a number.
         spark.conf.set(_INFERRED, "false")
-        reader = spark.read.options(**NO_PATTERNS, **_NONE_LEFT_OUT, basePath=base)
+        reader = spark.read.options(**NO_PATTERNS, **NONE_LEFT_OUT, basePath=base)
         try:
             frame: DataFrame = reader.parquet(*paths)
         finally:

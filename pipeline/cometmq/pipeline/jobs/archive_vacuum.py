@@ -26,6 +26,7 @@ from cometmq.pipeline.jobs.archive_files import (
 from cometmq.pipeline.jobs.delta_tables import refuse_delta
 from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.holding import BATCHES, UPKEEP, Places, held, held_if_free, in_folders
+from cometmq.pipeline.jobs.iceberg_tables import refuse_iceberg
 from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     report = run.report_of("archive-vacuum")
     folder = Folder(spark, settings.archive)
     refuse_delta(folder, "VACUUM")
+    refuse_iceberg(folder)
     require_batches(folder, "archive")
     removed: list[str] = []
     report.details.update(removed=removed, removed_bytes=0)

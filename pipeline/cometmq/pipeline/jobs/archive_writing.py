@@ -17,7 +17,7 @@ from cometmq.pipeline.jobs.adopting import going_on, made_anew
 from cometmq.pipeline.jobs.archive_files import PARTS
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.streams import next_batch, query_id, source_end, source_options
+from cometmq.pipeline.jobs.streams import ONCE, next_batch, query_id, source_end, source_options
 from cometmq.pipeline.jobs.torn_checkpoints import ENDS
 from cometmq.pipeline.offsets import document_of, read_stream_offset
 from cometmq.pipeline.options import EARLIEST, read_options
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = "archive.json"
 """The file in a checkpoint with the number of its first batch, if the archive had earlier ones."""
+_FILE_SMALL: Final = 8 << 20
+"""With files smaller than this, opening many of them takes longer than reading their contents."""
 _TELLING: Final = 256 << 10
 """Of files that are smaller on average, much is not rows."""
 _SEVERAL: Final = 1000
@@ -66,6 +68,9 @@ def rows_of_size(file_bytes: int, files: int, size: int, rows: int) -> int:
 
 class Archiving(ABC):
     """One archive that is being written."""
+
+    merged_by = "`archive-compact`"
+    _warned_of_files = False
 
     def __init__(
         self, spark: SparkSession, settings: ArchiveSettings, report: Report, run: Run
@@ -99,9 +104,9 @@ class Archiving(ABC):
     def last_messages(self) -> dict[Queue, First]:
         """Return the last message that the archive has of each queue."""
 
-    @abstractmethod
     def observed(self, frame: DataFrame) -> DataFrame:
         """Return the stream, with what is to be counted over the whole of it."""
+        return frame
 
     @abstractmethod
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
@@ -257,6 +262,18 @@ class Archiving(ABC):
     def batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there."""
         self.write(self._shaped(frame), self._first_number + batch_id, batch_id)
+
+    def count_files(self, sizes: Sequence[int]) -> None:
+        """Note a batch's files in the report, and warn if the trigger makes them too small."""
+        self.report.count("files", len(sizes))
+        self.report.count("file_bytes", sum(sizes))
+        is_small = sum(sizes) < min(_FILE_SMALL, self.settings.file_bytes // 2) * len(sizes)
+        if is_small and self.settings.trigger != ONCE and not self._warned_of_files:
+            self._warned_of_files = True
+            self.run.tell(
+                warning=f"files of {sum(sizes) // len(sizes)} bytes: a longer --trigger or fewer"
+                f" folders make larger ones, and {self.merged_by} makes one of many"
+            )
 
     def learn(self, files: int, size: int, rows: int) -> None:
         """Learn from the files of a batch how many rows a file may have."""

@@ -26,6 +26,8 @@ _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 """The name of a commit; the names of compacted ones have two numbers."""
 _APPENDED: Final = "WRITE"
 _RESTORED: Final = "RESTORE"
+_LOOKED_AT: Final = 10
+"""How many commits are read at first; a batch is among them, unless others do much more."""
 
 
 def is_delta(folder: Folder) -> bool:
@@ -55,6 +57,13 @@ def rows_of_batches(spark: SparkSession, folder: Folder) -> DataFrame:
     """Return what was archived; rows that somebody else has inserted belong to no batch."""
     rows: DataFrame = read_delta(spark, folder).where("batch IS NOT NULL")
     return rows
+
+
+def delta_id(spark: SparkSession, folder: Folder) -> str:
+    """Return Delta's id of a table."""
+    (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{folder.path}`").collect()
+    name: str = detail["id"]
+    return name
 
 
 def last_batch(spark: SparkSession, folder: Folder) -> int:
@@ -89,8 +98,10 @@ class Commits:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._next = max(_commits(folder), default=-1) + 1
-        self.written = Written()
+        before = _commits(folder)
+        self._next = max(before, default=-1) + 1
+        appended = (_appended(_commit(folder, each)) for each in reversed(before[-_LOOKED_AT:]))
+        self.written = next(filter(None, appended), Written())
         """What the last batch was that it saw."""
 
     def restored(self) -> bool:
@@ -98,15 +109,16 @@ class Commits:
         found = False
         while self._folder.exists(_LOG, _name(self._next)):
             commit = _commit(self._folder, self._next)
-            operation = commit.get("operation")
-            found |= operation == _RESTORED
-            if operation == _APPENDED:
-                self.written = _written(commit)
+            found |= commit.get("operation") == _RESTORED
+            self.written = _appended(commit) or self.written
             self._next += 1
         return found
 
 
-def _written(commit: dict[str, Any]) -> Written:
+def _appended(commit: dict[str, Any]) -> Written | None:
+    """Return what a commit has appended; `None` if it did something else."""
+    if commit.get("operation") != _APPENDED:
+        return None
     metrics = commit.get("operationMetrics", {})
     names = ("numFiles", "numOutputBytes", "numOutputRows")
     return Written(*(int(metrics.get(name, 0)) for name in names))

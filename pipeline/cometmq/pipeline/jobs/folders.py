@@ -13,12 +13,17 @@ from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.durable import sync, sync_name
 from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.writable import require_folder
+from cometmq.pipeline.spark_settings import SKIPS_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+NO_PATTERNS: Final = {"__globPaths__": "false"}
+"""For reads: a folder named `a[1]` is that, and not `a1`. Spark does not document the option."""
+NONE_LEFT_OUT: Final = dict.fromkeys(SKIPS_FILES, "false")
+"""For reads, whatever the session says: a damaged or missing file is an error."""
 STAGING: Final = "_staging"
 """The folder for a table until all of it is written; readers ignore names that begin with `_`."""
 

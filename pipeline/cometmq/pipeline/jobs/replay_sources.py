@@ -21,7 +21,8 @@ from cometmq.pipeline.jobs.archive_files import (
     require_batches,
     while_there,
 )
-from cometmq.pipeline.jobs.delta_tables import is_delta, rows_of_batches
+from cometmq.pipeline.jobs.delta_tables import delta_id, is_delta, rows_of_batches
+from cometmq.pipeline.jobs.iceberg_tables import is_iceberg, loaded, rows_of_table
 from cometmq.pipeline.jobs.tables import store_table, taking_conditions
 from cometmq.pipeline.store.files import folders_of, log_files
 from cometmq.pipeline.store.places import record_at
@@ -180,15 +181,14 @@ class ArchiveSource:
         return knows_topic(self._folder, topic)
 
 
-class DeltaSource:
-    """An archive that is a Delta table, batch by batch."""
+class TableSource:
+    """An archive that is a table, batch by batch."""
 
     order = "queue_offset"
 
-    def __init__(self, spark: SparkSession, folder: Folder) -> None:
-        self._spark = spark
-        self._path = folder.path
-        self._frame = rows_of_batches(spark, folder)
+    def __init__(self, frame: DataFrame, table_id: str) -> None:
+        self._frame = frame
+        self._table_id = table_id
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
         """Yield the batches, oldest first, with the names that they have in Parquet."""
@@ -215,24 +215,29 @@ class DeltaSource:
         return _has_topic(self._frame, topic)
 
     def lacks(self, done: Collection[str]) -> list[str]:
-        """Return nothing: Delta itself notices missing files."""
+        """Return nothing: reading it fails at a missing file."""
         del done
         return []
 
     def identity(self) -> str:
-        """Return Delta's id of the table."""
-        (detail,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._path}`").collect()
-        name: str = detail["id"]
-        return name
+        """Return the id that the table has."""
+        return self._table_id
 
     def is_other(self, noted: str) -> bool:
         """Compare it with the present identity."""
-        return self.identity() != noted
+        return self._table_id != noted
 
 
-def archive_source(spark: SparkSession, folder: Folder, topic: str) -> ArchiveSource | DeltaSource:
-    """Return an archive of either format; raise `OptionError` if it does not know the topic."""
-    source = (DeltaSource if is_delta(folder) else ArchiveSource)(spark, folder)
+def archive_source(spark: SparkSession, folder: Folder, topic: str) -> ArchiveSource | TableSource:
+    """Return an archive of any format; raise `OptionError` if it does not know the topic."""
+    source: ArchiveSource | TableSource
+    if is_delta(folder):
+        source = TableSource(rows_of_batches(spark, folder), delta_id(spark, folder))
+    elif is_iceberg(folder):
+        table = loaded(folder)
+        source = TableSource(rows_of_table(spark, table), table.identity)
+    else:
+        source = ArchiveSource(spark, folder)
     if topic and not source.knows(topic):  # All parts would be noted as done.
         raise OptionError(f"topic: {folder.path} has no message of topic {topic}")
     return source

@@ -1,0 +1,121 @@
+"""`archive --format iceberg`: an Iceberg table, to which each batch is one commit.
+
+Spark writes the files of a batch where no reader looks, until a commit adds them to the table. The
+same commit notes which batch of which stream it is, and where that ends. So a batch that is
+repeated after a crash is either noted, and left out, or in no commit, and written again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.adopting import last_messages
+from cometmq.pipeline.jobs.archive_files import MANIFESTS, ends_of_both
+from cometmq.pipeline.jobs.archive_tables import ToTable
+from cometmq.pipeline.jobs.archive_writing import Last
+from cometmq.pipeline.jobs.delta_tables import is_delta
+from cometmq.pipeline.jobs.iceberg_tables import IcebergTable, rows_of_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from cometmq.pipeline.cluster import Queue
+    from cometmq.pipeline.offsets import First
+
+_DATA: Final = "data"
+_TIMES: Final = "spark.sql.parquet.outputTimestampType"
+
+
+class ToIceberg(ToTable):
+    """An archive that is an Iceberg table."""
+
+    merged_by = "rewriting the table's files"
+
+    _table: IcebergTable
+    _noted: Last | None = None
+    _filled: int = -1
+    """The last batch with rows."""
+    _ends: dict[str, Any]
+    """Where the archive ends, for all streams that have written to it."""
+
+    def last(self) -> Last | None:
+        """Return what the last commit of a batch has noted."""
+        self._table = IcebergTable(self.folder, "format")
+        self._ends = {}
+        for other, is_there in (
+            ("a Parquet archive", self.folder.exists(MANIFESTS)),
+            ("a Delta table", is_delta(self.folder)),
+        ):
+            if is_there:
+                raise OptionError(f"format: {self.folder.path} is {other}")
+        if not self._table.exists() or not (said := self._table.note()):
+            return None
+        self._noted, self._filled = Last(**said["last"]), said["filled"]
+        self._ends = said["ends"]
+        self._refuse_rolled_back()
+        return self._noted
+
+    def _refuse_rolled_back(self) -> None:
+        if self._filled >= 0 and self._table.lacks(self._filled):
+            raise OptionError(
+                f"to: {self.folder.path} was rolled back to before batch {self._filled}, so that"
+                " the messages of its last batches would be missing. Roll it forward again, or"
+                " archive to another folder"
+            )
+
+    def reached(self, last: Last) -> dict[str, Any]:
+        """Return what the last commit has noted."""
+        del last
+        return self._ends
+
+    def last_messages(self) -> dict[Queue, First]:
+        """Find the last messages in the archived rows."""
+        return last_messages(rows_of_table(self.spark, self._table))
+
+    def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
+        """Write its files, and then commit them."""
+        batch = self.written(number, batch_id)
+        if self._noted is not None and number <= self._noted.number:
+            if (number, batch.ends) != (self._noted.number, self._noted.ends):
+                raise self.ends_elsewhere(number)
+            return
+        self._refuse_rolled_back()
+        frame = self.with_number(frame, number)
+        self._table.create(_schema_of(frame), self.parts)
+        files = self._written(frame, f"{_DATA}/{number:06d}-{str(batch.query_id)[:8]}")
+        ends = ends_of_both(self._ends, batch.ends)
+        filled = number if files else self._filled
+        note = {"last": asdict(batch), "filled": filled, "ends": ends}
+        rows = self._table.append(list(files), number, note)
+        self.learn(len(files), sum(files.values()), rows)
+        self._noted, self._filled, self._ends = batch, filled, ends
+        self.guard.look(batch.ends)
+
+    def _written(self, frame: DataFrame, name: str) -> dict[str, int]:
+        """Write a batch's files, each with one value of each partition; return paths and sizes."""
+        # Spark takes a column out of the files by which it divides them; Iceberg needs it there.
+        again = {f"_{part}": frame[part] for part in self.parts}
+        # A stream has a session of its own, so nobody else sees this.
+        frame.sparkSession.conf.set(_TIMES, "TIMESTAMP_MICROS")
+        self.folder.write_table(
+            frame.withColumns(again),
+            name,
+            parts=list(again),
+            compression=self.settings.compression,
+            rows_of_file=self.rows_of_file,
+        )
+        files = {f"{name}/{path}": size for path, size in self.folder.files(name)}
+        self.count_files([*files.values()])
+        return files
+
+
+def _schema_of(frame: DataFrame) -> pa.Schema:
+    """Return the schema for the table; its columns may be null in rows that others insert."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    fields: list[pa.Field] = list(to_arrow_schema(frame.schema, timezone="UTC"))
+    return pa.schema([each.with_nullable(True) for each in fields])

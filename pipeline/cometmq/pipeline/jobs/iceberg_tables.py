@@ -1,0 +1,225 @@
+"""Archives that are Iceberg tables: their catalog, their commits, and how they are read.
+
+A table is in the archive's folder, on this machine's disk, together with its catalog, which is a
+database of SQLite. Spark writes and reads the files of rows; `pyiceberg` writes and reads what
+Iceberg says about them.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
+from cometmq.pipeline.jobs.full_disks import told_if_full
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.folders import Folder
+
+CATALOG: Final = ("_cometmq", "iceberg.db")
+_NAMESPACE: Final = "cometmq"
+_TABLE: Final = f"{_NAMESPACE}.archive"
+_NOTE: Final = "cometmq.archive"
+"""The property of a table that says where its last batch ends."""
+_BATCH: Final = "cometmq.batch"
+"""The property of a snapshot that says which batch it has appended."""
+_PROPERTIES: Final = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+"""Otherwise each batch would leave a file of metadata for ever."""
+_LOCAL: Final = "file://"
+_UNSAFE: Final = "?#"
+"""What the address of a file cannot contain as it is."""
+_TRIES: Final = 5
+"""How often a batch is committed while others change the table."""
+
+
+def is_iceberg(folder: Folder) -> bool:
+    """Whether a folder is such a table."""
+    return folder.exists(*CATALOG)
+
+
+def refuse_iceberg(folder: Folder) -> None:
+    """Refuse such a table for a job that only knows Parquet."""
+    if is_iceberg(folder):
+        raise OptionError(
+            f"archive: {folder.path} is an Iceberg table: the engines that read it rewrite its"
+            " files, and expire its snapshots"
+        )
+
+
+def require_pyiceberg(option: str) -> None:
+    """Refuse where what reads and writes such tables is not installed."""
+    if find_spec("pyiceberg") is None or find_spec("sqlalchemy") is None:
+        raise OptionError(f"{option}: pyiceberg is missing: pip install 'cometmq[iceberg]'")
+
+
+def _require_place(folder: Folder, option: str) -> None:
+    """Refuse a folder in which there can be no such table."""
+    path = folder.local_path
+    if path is None:
+        raise OptionError(
+            f"{option}: {folder.path} is not on this machine's disk, where an Iceberg table of"
+            " these has its catalog; use parquet or delta there"
+        )
+    if found := [each for each in _UNSAFE if each in path]:
+        raise OptionError(f"{option}: the path {path} contains {found[0]!r}; choose another folder")
+
+
+class IcebergTable:
+    """The table in a folder."""
+
+    def __init__(self, folder: Folder, option: str = "from") -> None:
+        require_pyiceberg(option)
+        _require_place(folder, option)
+        self._folder = folder
+        self._root = Path(str(folder.local_path))
+        self._catalog: Any = None
+        self._table: Any = None
+
+    def exists(self) -> bool:
+        """Whether it has been created; load it if so."""
+        if (
+            self._table is None
+            and is_iceberg(self._folder)
+            and self._connected().table_exists(_TABLE)
+        ):
+            self._table = self._connected().load_table(_TABLE)
+        return self._table is not None
+
+    def create(self, schema: Any, parts: Sequence[str]) -> None:
+        """Create it, unless it exists, with the schema of Arrow and divided by columns."""
+        from pyiceberg.transforms import IdentityTransform
+
+        if self.exists():
+            return
+        (self._root / CATALOG[0]).mkdir(parents=True, exist_ok=True)
+        catalog = self._connected()
+        catalog.create_namespace_if_not_exists(_NAMESPACE)
+        creating = catalog.create_table_transaction(
+            _TABLE, schema=schema, location=self._place(), properties=_PROPERTIES
+        )
+        with creating as transaction, transaction.update_spec() as spec:
+            for part in parts:
+                spec.add_field(part, IdentityTransform(), part)
+        self._table = catalog.load_table(_TABLE)
+
+    def _connected(self) -> Any:
+        if self._catalog is None:
+            from pyiceberg.catalog.sql import SqlCatalog
+            from sqlalchemy.engine import URL
+
+            where = URL.create("sqlite", database=str(self._root.joinpath(*CATALOG)))
+            self._catalog = SqlCatalog(
+                _NAMESPACE,
+                uri=where.render_as_string(),
+                warehouse=self._place(),
+                **{"py-io-impl": "cometmq.pipeline.jobs.iceberg_files.SyncedFiles"},
+            )
+        return self._catalog
+
+    def _place(self, *names: str) -> str:
+        """Return the address of something in the folder, in which nothing is escaped."""
+        return _LOCAL + str(self._root.joinpath(*names))
+
+    @property
+    def identity(self) -> str:
+        """What distinguishes it from another table made at its place."""
+        return str(self._table.metadata.table_uuid)
+
+    def note(self) -> dict[str, Any]:
+        """Return what was noted with its last batch; empty without one."""
+        said: dict[str, Any] = json.loads(self._table.properties.get(_NOTE, "{}"))
+        return said
+
+    def lacks(self, batch: int) -> bool:
+        """Whether it was rolled back to before a batch that it has had."""
+        metadata = self._table.refresh().metadata
+        snapshots = {each.snapshot_id: each for each in metadata.snapshots}
+        known = {key for key, each in snapshots.items() if _batch_of(each) == str(batch)}
+        at = metadata.current_snapshot_id
+        while at in snapshots:  # Those before these have expired.
+            known.discard(at)
+            at = snapshots[at].parent_snapshot_id
+        return bool(known)
+
+    def append(self, files: Sequence[str], batch: int, note: Mapping[str, Any]) -> int:
+        """Append files, and note where their batch ends, in one commit; return the rows added."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        for attempt in range(_TRIES):
+            try:
+                with told_if_full(self._folder.path):
+                    self._append(files, batch, json.dumps(note))
+                break
+            except CommitFailedException as error:
+                if attempt == _TRIES - 1:
+                    raise PipelineError(
+                        f"to: {self._folder.path} is changed by others all the time, so batch"
+                        f" {batch} could not be added; start this again when they are done"
+                    ) from error
+                self._table.refresh()
+        return int(self._table.current_snapshot().summary["added-records"]) if files else 0
+
+    def _append(self, files: Sequence[str], batch: int, note: str) -> None:
+        with self._table.transaction() as transaction:
+            transaction.set_properties({_NOTE: note})
+            if files:
+                transaction.add_files(
+                    [self._place(each) for each in files],
+                    snapshot_properties={_BATCH: str(batch)},
+                    check_duplicate_files=False,
+                )
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return its rows; Spark reads the files that Iceberg names."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        tasks = list(self._table.refresh().scan().plan_files())
+        if any(each.delete_files for each in tasks):
+            raise OptionError(
+                f"from: {self._folder.path} has rows that were deleted without rewriting their"
+                " files, which Spark cannot leave out here: have an engine that knows Iceberg"
+                " rewrite the files"
+            )
+        schema = from_arrow_schema(self._table.schema().as_arrow())
+        paths = [each.file.file_path.removeprefix(_LOCAL) for each in tasks]
+        if not paths:
+            none: DataFrame = spark.createDataFrame([], schema)
+            return none
+        frame: DataFrame = (
+            spark.read.options(**NO_PATTERNS, **NONE_LEFT_OUT).schema(schema).parquet(*paths)
+        )
+        return frame
+
+
+def loaded(folder: Folder) -> IcebergTable:
+    """Return the table in a folder; refuse one that was never written to."""
+    table = IcebergTable(folder)
+    if not table.exists():
+        raise OptionError(f"from: {folder.path} is not an archive, or is empty")
+    return table
+
+
+def read_iceberg(spark: SparkSession, folder: Folder) -> DataFrame:
+    """Return an archive as a table, with the columns that a Parquet archive has."""
+    return loaded(folder).read(spark)
+
+
+def rows_of_table(spark: SparkSession, table: IcebergTable) -> DataFrame:
+    """Return what was archived; rows that somebody else has inserted belong to no batch."""
+    rows: DataFrame = table.read(spark).where("batch IS NOT NULL")
+    return rows
+
+
+def _batch_of(snapshot: Any) -> str | None:
+    found: str | None = snapshot.summary and snapshot.summary.get(_BATCH)
+    return found

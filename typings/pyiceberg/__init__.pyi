@@ -1,0 +1,1 @@
+"""The parts of pyiceberg that the pipeline uses."""

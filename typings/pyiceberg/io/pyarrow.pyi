@@ -1,0 +1,6 @@
+from collections.abc import Mapping
+from typing import Any
+
+class PyArrowFileIO:
+    def __init__(self, properties: Mapping[str, str]) -> None: ...
+    def new_output(self, location: str) -> Any: ...
