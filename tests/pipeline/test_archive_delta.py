@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from shutil import copytree, rmtree
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from pyspark.sql.functions import expr
+from tests.pipeline.killed_archives import archive_and_kill
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.client import NewMessage
@@ -52,8 +49,6 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.skipif("delta-spark" not in PACKAGES, reason="run by `make spark-delta`"),
 ]
-
-LAST_SECONDS = 300.0
 
 
 class Archived:
@@ -461,29 +456,9 @@ def test_other_tables_and_formats_are_told_apart(archived: Archived, tmp_path: P
 
 def test_the_command_is_killed_again_and_again(archived: Archived) -> None:
     archived.send(200)
-    arguments = ["--topic", archived.topic, "--to", str(archived.path), "--max-rows", "4"]
-    arguments += ["-n", archived.tables.cluster.nameserver, "--packages", PACKAGES]
-    command = [sys.executable, "-m", "cometmq.admin", "pipeline", "archive", "--format", "delta"]
-    log = archived.path.parent / "log"
-    begun = 0
+    given = ["--topic", archived.topic, "-n", archived.tables.cluster.nameserver]
+    given += ["--packages", PACKAGES, "--format", "delta", "--max-rows", "4"]
     for _ in range(2):
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [*command, *arguments, "--master", "local[2]"],
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + LAST_SECONDS
-        while offsets(archived) < begun + 4 and time.monotonic() < deadline:
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        begun = offsets(archived)
+        archive_and_kill(archived.path, *given)
     assert archived.run(max_rows=100).rows < 200
     assert archived.bodies == numbers(0, 200)
-
-
-def offsets(archived: Archived) -> int:
-    return sum(each.name.isdigit() for each in archived.path.glob("_checkpoint/offsets/*"))

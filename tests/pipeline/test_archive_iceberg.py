@@ -12,6 +12,7 @@ pytest.importorskip("pyiceberg", reason="the extra cometmq[iceberg] is not insta
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from tests.pipeline.killed_archives import archive_and_kill
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.errors import OptionError, PipelineError
@@ -226,6 +227,16 @@ def test_what_others_commit_stays_and_is_no_batch(
 
 
 @pytest.mark.slow
+def test_the_command_is_killed_again_and_again(archived: Archived) -> None:
+    archived.send(200)
+    given = ["--topic", archived.topic, "-n", archived.tables.cluster.nameserver]
+    for _ in range(2):
+        archive_and_kill(archived.path, *given, "--format", "iceberg", "--max-rows", "4")
+    assert archived.run(max_rows=100).rows < 200
+    assert archived.bodies == numbers(0, 200)
+
+
+@pytest.mark.slow
 def test_what_is_in_a_table_is_what_the_topic_holds(archived: Archived) -> None:
     archived.send(25)
     archived.run()
@@ -258,6 +269,31 @@ def test_other_formats_and_folders_are_told_apart(archived: Archived, tmp_path: 
     dry = archived.path = tmp_path / "dry"
     archive(archived.spark, archived.settings(), Run(dry_run=True))
     assert not dry.exists()
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_table_and_a_damaged_catalog_are_refused(
+    archived: Archived, tmp_path: Path
+) -> None:
+    """A copy names the files of the original: its next batch would be in both."""
+    archived.send(3)
+    archived.run()
+    original, archived.path = archived.path, tmp_path / "copy"
+    copytree(original, archived.path)
+    archived.send(3)
+    with pytest.raises(
+        OptionError, match=f"^format: .*/copy is a copy of the table at .*{original}"
+    ):
+        archived.run()
+    with pytest.raises(OptionError, match=r"^from: .* is a copy of the table at"):
+        read_archive(archived.spark, str(archived.path))
+    catalog = archived.path / "_cometmq" / "iceberg.db"
+    catalog.write_bytes(b"no catalog" * 1000)
+    with pytest.raises(PipelineError, match=r"iceberg.db: file is not a database\. If another"):
+        archived.run()
+    catalog.write_bytes(b"")
+    with pytest.raises(OptionError, match="does not have batches 0 to 0, which by the checkpoint"):
+        archived.run()
 
 
 def test_that_pyiceberg_is_not_installed_is_told_before_spark_is_started(

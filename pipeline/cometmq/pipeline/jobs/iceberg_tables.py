@@ -8,6 +8,7 @@ Iceberg says about them.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,7 @@ from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
 from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -81,19 +82,41 @@ class IcebergTable:
         require_pyiceberg(option)
         _require_place(folder, option)
         self._folder = folder
+        self._option = option
         self._root = Path(str(folder.local_path))
         self._catalog: Any = None
         self._table: Any = None
 
     def exists(self) -> bool:
         """Whether it has been created; load it if so."""
-        if (
-            self._table is None
-            and is_iceberg(self._folder)
-            and self._connected().table_exists(_TABLE)
-        ):
-            self._table = self._connected().load_table(_TABLE)
+        if self._table is None and is_iceberg(self._folder):
+            with self._told_of_catalog():
+                if self._connected().table_exists(_TABLE):
+                    self._table = self._connected().load_table(_TABLE)
+                    self._refuse_moved()
         return self._table is not None
+
+    def _refuse_moved(self) -> None:
+        """Refuse a copy: it names the files of the original, and would be changed with it."""
+        if (where := self._table.location()) != self._place():
+            raise OptionError(
+                f"{self._option}: {self._folder.path} is a copy of the table at {where}, whose"
+                " files it names; Iceberg's tables stay where they were made"
+            )
+
+    @contextmanager
+    def _told_of_catalog(self) -> Generator[None]:
+        """Say what is wrong with the catalog's file."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except SQLAlchemyError as error:
+            said = str(getattr(error, "orig", None) or error).partition("\n")[0]
+            raise PipelineError(
+                f"{self._folder.of(*CATALOG)}: {said}. If another program uses it, start this again"
+                " when that has ended; if it is damaged, put it back from a copy"
+            ) from error
 
     def create(self, schema: Any, parts: Sequence[str]) -> None:
         """Create it, unless it exists, with the schema of Arrow and divided by columns."""
@@ -102,15 +125,16 @@ class IcebergTable:
         if self.exists():
             return
         (self._root / CATALOG[0]).mkdir(parents=True, exist_ok=True)
-        catalog = self._connected()
-        catalog.create_namespace_if_not_exists(_NAMESPACE)
-        creating = catalog.create_table_transaction(
-            _TABLE, schema=schema, location=self._place(), properties=_PROPERTIES
-        )
-        with creating as transaction, transaction.update_spec() as spec:
-            for part in parts:
-                spec.add_field(part, IdentityTransform(), part)
-        self._table = catalog.load_table(_TABLE)
+        with self._told_of_catalog():
+            catalog = self._connected()
+            catalog.create_namespace_if_not_exists(_NAMESPACE)
+            creating = catalog.create_table_transaction(
+                _TABLE, schema=schema, location=self._place(), properties=_PROPERTIES
+            )
+            with creating as transaction, transaction.update_spec() as spec:
+                for part in parts:
+                    spec.add_field(part, IdentityTransform(), part)
+            self._table = catalog.load_table(_TABLE)
 
     def _connected(self) -> Any:
         if self._catalog is None:
@@ -157,7 +181,7 @@ class IcebergTable:
 
         for attempt in range(_TRIES):
             try:
-                with told_if_full(self._folder.path):
+                with told_if_full(self._folder.path), self._told_of_catalog():
                     self._append(files, batch, json.dumps(note))
                 break
             except CommitFailedException as error:
