@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.pipeline.killed_archives import archive_and_kill
 from tests.pipeline.tables import Tables, numbers
+from tests.pipeline.test_docs import examples
 
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs import iceberg_files, iceberg_tables
@@ -97,6 +98,8 @@ def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: Archived)
     assert {str(each.name) for each in archived.table.spec().fields} == {"topic", "date"}
     by_topic = archived.table.scan(row_filter=f"topic = '{archived.topic}' AND batch = 3")
     assert by_topic.to_arrow().num_rows == 5
+    code = examples("docs/pipeline-jobs.md")[1].replace("/data/orders", str(archived.path))
+    exec(compile(code, "docs/pipeline-jobs.md", "exec"), {})
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from cometmq.client._core.trace_format import record
 from cometmq.pipeline.jobs.latency_figures import summed
-from cometmq.pipeline.jobs.latency_traces import traced
+from cometmq.pipeline.jobs.latency_traces import read_traces, traced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ MESSAGES = (
 
 def test_the_tables_of_traces_have_what_each_record_says(spark: SparkSession) -> None:
     messages = spark.createDataFrame([(each.encode(),) for each in MESSAGES], "body binary")
-    tables = {name: frame.collect() for name, frame in traced(messages).items()}
+    tables = {name: frame.collect() for name, frame in traced(read_traces(messages)).items()}
     names = ("producer", "count", "min_ms", "max_ms", "failed")
     found = [tuple(each[name] for name in names) for each in tables.pop("sends")]
     assert found == [("shop", 2, 5, 9, 1), ("bank", 1, 7, 7, 0)]

@@ -60,7 +60,10 @@ def refuse_iceberg(folder: Folder) -> None:
 def require_pyiceberg(option: str) -> None:
     """Refuse where what reads and writes such tables is not installed."""
     if find_spec("pyiceberg") is None or find_spec("sqlalchemy") is None:
-        raise OptionError(f"{option}: pyiceberg is missing: pip install 'cometmq[iceberg]'")
+        raise OptionError(
+            f"{option}: pyiceberg is missing: `make install-spark` in a clone of CometMQ, elsewhere"
+            " pip install 'cometmq[iceberg]'"
+        )
 
 
 def _require_place(folder: Folder, option: str) -> None:
