@@ -16,13 +16,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from pyspark.sql.functions import expr
+from tests.pipeline.archived import Archived
 from tests.pipeline.killed_archives import archive_and_kill
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.client import NewMessage
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs import archive_delta, delta_tables
-from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from cometmq.pipeline.jobs.report import Report
     from cometmq.testing import Cluster
 
 PACKAGES = os.environ.get("COMETMQ_TEST_PACKAGES", "")
@@ -51,52 +50,21 @@ pytestmark = [
 ]
 
 
-class Archived:
-    """A test's own topic, and the table that it is archived to."""
+class InDelta(Archived):
+    """A topic and its table of Delta."""
 
-    def __init__(self, tables: Tables, path: Path) -> None:
-        self.tables, self.spark = tables, tables.spark
-        self.topic, self.path = path.name.replace("_", "-"), path / "table"
-        self.sent = 0
-
-    def send(self, count: int) -> None:
-        self.tables.fill(self.topic, count, first=self.sent)
-        self.sent += count
-
-    def settings(self, **more: Any) -> ArchiveSettings:
-        given: dict[str, Any] = {"format": "delta", "max_rows": 10, **more}
-        return ArchiveSettings(
-            nameserver=self.tables.cluster.nameserver,
-            topic=self.topic,
-            to=str(self.path),
-            **given,
-        )
-
-    def run(self, **more: Any) -> Report:
-        return archive(self.spark, self.settings(**more))
-
-    def forget_the_last_commit(self) -> None:
-        """Leave the checkpoint as if the driver was killed right after its last batch's data."""
-        commits = self.path / "_checkpoint" / "commits"
-        last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+    format = "delta"
 
     def insert_own_row(self) -> None:
         self.spark.sql(f"INSERT INTO delta.`{self.path}` (body) VALUES (X'78')")
 
-    @property
-    def bodies(self) -> list[str]:
-        rows = read_archive(self.spark, str(self.path)).selectExpr("cast(body AS string) AS body")
-        return sorted((row["body"] for row in rows.collect()), key=int)
-
 
 @pytest.fixture
-def archived(spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path) -> Archived:
-    return Archived(Tables(spark, rocketmq_session), tmp_path)
+def archived(spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path) -> InDelta:
+    return InDelta(Tables(spark, rocketmq_session), tmp_path)
 
 
-def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: Archived) -> None:
+def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: InDelta) -> None:
     archived.send(25)
     report = archived.run()
     assert (report.rows, report.size, len(report.batches)) == (25, 40, 3)
@@ -111,7 +79,7 @@ def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: Archived)
     assert [types[name] for name in ("batch", "date", "body")] == ["int", "date", "binary"]
 
 
-def test_files_are_not_larger_once_a_batch_has_told_how_large_rows_are(archived: Archived) -> None:
+def test_files_are_not_larger_once_a_batch_has_told_how_large_rows_are(archived: InDelta) -> None:
     cluster = archived.tables.cluster
     cluster.admin.create_topic(archived.topic, queues=1)
     for rows in (5000, 2500):  # The second run goes by what the first has written.
@@ -124,7 +92,7 @@ def test_files_are_not_larger_once_a_batch_has_told_how_large_rows_are(archived:
     assert {row["batch"]: row["files"] for row in files.collect()} == {0: 1, 1: 3, 2: 3}
 
 
-def test_schema_hours_and_text_are_columns_of_the_table(archived: Archived) -> None:
+def test_schema_hours_and_text_are_columns_of_the_table(archived: InDelta) -> None:
     archived.send(0)
     for body in (b'{"id": 7}', b"no json"):
         archived.tables.cluster.send(archived.topic, body)
@@ -140,7 +108,7 @@ def test_schema_hours_and_text_are_columns_of_the_table(archived: Archived) -> N
 
 @pytest.mark.parametrize("looks", [True, False])
 def test_a_batch_that_is_repeated_is_there_once(
-    archived: Archived, monkeypatch: pytest.MonkeyPatch, looks: bool
+    archived: InDelta, monkeypatch: pytest.MonkeyPatch, looks: bool
 ) -> None:
     """The job sees it in the table; where the job does not look, Delta's own log knows it."""
     archived.send(20)
@@ -175,7 +143,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, be
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_kill_around_the_data_and_a_lost_checkpoint(
-    archived: Archived, monkeypatch: pytest.MonkeyPatch, number: int, behind: bool
+    archived: InDelta, monkeypatch: pytest.MonkeyPatch, number: int, behind: bool
 ) -> None:
     archived.send(25)
     with monkeypatch.context() as patched:
@@ -204,7 +172,7 @@ def test_a_kill_around_the_data_and_a_lost_checkpoint(
 
 
 def test_a_kill_in_front_of_the_first_commit_leaves_no_table(
-    archived: Archived, monkeypatch: pytest.MonkeyPatch
+    archived: InDelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delta makes the folder of its log before it writes the first file in it."""
     archived.send(5)
@@ -222,7 +190,7 @@ def test_a_kill_in_front_of_the_first_commit_leaves_no_table(
     assert archived.bodies == numbers(0, 5)
 
 
-def test_an_old_copy_of_a_checkpoint_is_refused(archived: Archived) -> None:
+def test_an_old_copy_of_a_checkpoint_is_refused(archived: InDelta) -> None:
     """The batch that it repeats ends elsewhere, so the table would miss the messages in between."""
     archived.send(20)
     archived.run()
@@ -240,7 +208,7 @@ def test_an_old_copy_of_a_checkpoint_is_refused(archived: Archived) -> None:
     assert archived.bodies == numbers(0, 40)
 
 
-def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived: Archived) -> None:
+def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived: InDelta) -> None:
     checkpoint = str(archived.path.parent / "checkpoint")
     archived.send(10)
     archived.run(checkpoint=checkpoint)
@@ -261,7 +229,7 @@ def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived
 
 @pytest.mark.parametrize("is_repeated", [False, True])
 def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
-    archived: Archived, is_repeated: bool
+    archived: InDelta, is_repeated: bool
 ) -> None:
     """Their messages would be in no batch, as Delta takes a repeated batch for written already."""
     archived.send(20)
@@ -286,7 +254,7 @@ def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
 
 
 def test_a_table_that_is_restored_while_its_stream_runs_is_refused(
-    archived: Archived, monkeypatch: pytest.MonkeyPatch
+    archived: InDelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived.send(30)
     restore = f"RESTORE TABLE delta.`{archived.path}` TO VERSION AS OF"
@@ -307,7 +275,7 @@ def test_a_table_that_is_restored_while_its_stream_runs_is_refused(
     assert archived.bodies == numbers(0, 30)
 
 
-def test_a_column_that_was_renamed_in_the_table_is_named(archived: Archived) -> None:
+def test_a_column_that_was_renamed_in_the_table_is_named(archived: InDelta) -> None:
     archived.send(5)
     archived.run()
     alter = f"ALTER TABLE delta.`{archived.path}`"
@@ -324,7 +292,7 @@ def test_a_column_that_was_renamed_in_the_table_is_named(archived: Archived) -> 
 
 
 def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
-    archived: Archived,
+    archived: InDelta,
 ) -> None:
     """The table's notes describe only its last stream."""
     archived.send(15)
@@ -345,7 +313,7 @@ def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
     assert {row["topic"]: row["count"] for row in rows} == {other: 20, f"{other}-b": 5, None: 1}
 
 
-def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> None:
+def test_a_batch_without_rows_is_no_batch_of_the_table(archived: InDelta) -> None:
     archived.send(4)
     assert archived.run(filter="NOSUCH").rows == 0
     archived.forget_the_last_commit()
@@ -355,7 +323,7 @@ def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> No
 
 
 def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
-    archived: Archived,
+    archived: InDelta,
 ) -> None:
     """Also after Delta has rewritten its files, and still has the old ones."""
     archived.send(25)
@@ -387,7 +355,7 @@ def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
 
 @pytest.mark.parametrize("more", [{}, {"rate": 4}])
 def test_a_replay_goes_on_with_files_that_are_rewritten_and_removed_before_they_are_sent(
-    archived: Archived, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+    archived: InDelta, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
     archived.send(24)
     archived.run(max_rows=8)
@@ -418,7 +386,7 @@ def test_a_replay_goes_on_with_files_that_are_rewritten_and_removed_before_they_
 
 
 @pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
-def test_a_session_that_passes_over_files_is_refused(archived: Archived, name: str) -> None:
+def test_a_session_that_passes_over_files_is_refused(archived: InDelta, name: str) -> None:
     """Delta heeds only the session's settings: rows would be missing without a word."""
     archived.send(3)
     archived.run()
@@ -434,7 +402,7 @@ def test_a_session_that_passes_over_files_is_refused(archived: Archived, name: s
     assert archived.bodies == numbers(0, 3)
 
 
-def test_other_tables_and_formats_are_told_apart(archived: Archived, tmp_path: Path) -> None:
+def test_other_tables_and_formats_are_told_apart(archived: InDelta, tmp_path: Path) -> None:
     archived.send(3)
     archived.run()
     table = str(archived.path)
@@ -456,7 +424,7 @@ def test_other_tables_and_formats_are_told_apart(archived: Archived, tmp_path: P
         read_archive(archived.spark, str(archived.path))
 
 
-def test_the_command_is_killed_again_and_again(archived: Archived) -> None:
+def test_the_command_is_killed_again_and_again(archived: InDelta) -> None:
     archived.send(200)
     given = ["--topic", archived.topic, "-n", archived.tables.cluster.nameserver]
     given += ["--packages", PACKAGES, "--format", "delta", "--max-rows", "4"]

@@ -12,6 +12,7 @@ pytest.importorskip("pyiceberg", reason="the extra cometmq[iceberg] is not insta
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from tests.pipeline.archived import Archived
 from tests.pipeline.killed_archives import archive_and_kill
 from tests.pipeline.tables import Tables, numbers
 from tests.pipeline.test_docs import examples
@@ -34,39 +35,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cometmq.pipeline.jobs.report import Report
     from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 
-class Archived:
-    """A test's own topic, and the table that it is archived to."""
+class InIceberg(Archived):
+    """A topic and its table of Iceberg."""
 
-    def __init__(self, tables: Tables, path: Path) -> None:
-        self.tables, self.spark = tables, tables.spark
-        self.topic, self.path = path.name.replace("_", "-"), path / "a table"
-        self.sent = 0
-
-    def send(self, count: int) -> None:
-        self.tables.fill(self.topic, count, first=self.sent)
-        self.sent += count
-
-    def settings(self, **more: Any) -> ArchiveSettings:
-        given: dict[str, Any] = {"format": "iceberg", "max_rows": 10, "topic": self.topic, **more}
-        return ArchiveSettings(
-            nameserver=self.tables.cluster.nameserver, to=str(self.path), **given
-        )
-
-    def run(self, **more: Any) -> Report:
-        return archive(self.spark, self.settings(**more))
-
-    def forget_the_last_commit(self) -> None:
-        """Leave the checkpoint as if the driver was killed right after its last batch's data."""
-        commits = self.path / "_checkpoint" / "commits"
-        last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+    format = "iceberg"
 
     @property
     def table(self) -> Any:
@@ -74,18 +51,13 @@ class Archived:
         catalog = SqlCatalog("cometmq", uri=f"sqlite:///{self.path}/_cometmq/iceberg.db")
         return catalog.load_table("cometmq.archive")
 
-    @property
-    def bodies(self) -> list[str]:
-        rows = read_archive(self.spark, str(self.path)).selectExpr("cast(body AS string) AS body")
-        return sorted((row["body"] for row in rows.collect()), key=int)
-
 
 @pytest.fixture
-def archived(spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path) -> Archived:
-    return Archived(Tables(spark, rocketmq_session), tmp_path)
+def archived(spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path) -> InIceberg:
+    return InIceberg(Tables(spark, rocketmq_session), tmp_path)
 
 
-def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: Archived) -> None:
+def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: InIceberg) -> None:
     archived.send(25)
     report = archived.run()
     assert (report.rows, report.size, len(report.batches)) == (25, 40, 3)
@@ -103,7 +75,7 @@ def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: Archived)
 
 
 @pytest.mark.slow
-def test_schema_hours_and_text_are_columns_of_the_table(archived: Archived) -> None:
+def test_schema_hours_and_text_are_columns_of_the_table(archived: InIceberg) -> None:
     archived.send(0)
     for body in (b'{"id": 7}', b"no json"):
         archived.tables.cluster.send(archived.topic, body)
@@ -136,7 +108,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, number: int, *, behind: bool) -> N
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_kill_around_the_commit_and_a_lost_checkpoint(
-    archived: Archived, monkeypatch: pytest.MonkeyPatch, number: int, behind: bool
+    archived: InIceberg, monkeypatch: pytest.MonkeyPatch, number: int, behind: bool
 ) -> None:
     archived.send(25)
     with monkeypatch.context() as patched:
@@ -160,7 +132,7 @@ def test_a_kill_around_the_commit_and_a_lost_checkpoint(
 
 @pytest.mark.slow
 def test_a_batch_that_is_repeated_is_there_once_and_an_old_copy_of_a_checkpoint_is_refused(
-    archived: Archived,
+    archived: InIceberg,
 ) -> None:
     archived.send(20)
     archived.run()
@@ -180,7 +152,7 @@ def test_a_batch_that_is_repeated_is_there_once_and_an_old_copy_of_a_checkpoint_
 
 @pytest.mark.slow
 def test_a_table_that_was_rolled_back_is_refused_and_one_that_lost_old_snapshots_is_not(
-    archived: Archived,
+    archived: InIceberg,
 ) -> None:
     archived.send(30)
     archived.run()
@@ -198,7 +170,7 @@ def test_a_table_that_was_rolled_back_is_refused_and_one_that_lost_old_snapshots
 
 @pytest.mark.slow
 def test_what_others_commit_stays_and_is_no_batch(
-    archived: Archived, monkeypatch: pytest.MonkeyPatch
+    archived: InIceberg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them comes between the files of a batch and its commit."""
     archived.send(20)
@@ -230,7 +202,7 @@ def test_what_others_commit_stays_and_is_no_batch(
 
 
 @pytest.mark.slow
-def test_the_command_is_killed_again_and_again(archived: Archived) -> None:
+def test_the_command_is_killed_again_and_again(archived: InIceberg) -> None:
     archived.send(200)
     given = ["--topic", archived.topic, "-n", archived.tables.cluster.nameserver]
     for _ in range(2):
@@ -240,7 +212,7 @@ def test_the_command_is_killed_again_and_again(archived: Archived) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_in_a_table_is_what_the_topic_holds(archived: Archived) -> None:
+def test_what_is_in_a_table_is_what_the_topic_holds(archived: InIceberg) -> None:
     archived.send(25)
     archived.run()
     where = f"topic:{archived.topic}@{archived.tables.cluster.nameserver}"
@@ -251,7 +223,7 @@ def test_what_is_in_a_table_is_what_the_topic_holds(archived: Archived) -> None:
 
 
 @pytest.mark.slow
-def test_other_formats_and_folders_are_told_apart(archived: Archived, tmp_path: Path) -> None:
+def test_other_formats_and_folders_are_told_apart(archived: InIceberg, tmp_path: Path) -> None:
     archived.send(3)
     archived.run()
     table = str(archived.path)
@@ -276,7 +248,7 @@ def test_other_formats_and_folders_are_told_apart(archived: Archived, tmp_path: 
 
 @pytest.mark.slow
 def test_a_copy_of_a_table_and_a_damaged_catalog_are_refused(
-    archived: Archived, tmp_path: Path
+    archived: InIceberg, tmp_path: Path
 ) -> None:
     """A copy names the files of the original: its next batch would be in both."""
     archived.send(3)
