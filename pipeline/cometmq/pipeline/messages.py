@@ -13,7 +13,7 @@ from cometmq.pipeline.columns import BINARY, PROPERTIES, STRING
 from cometmq.pipeline.errors import SinkError
 from cometmq.pipeline.identities import CoordinateIds, KeyIds, spread_of
 from cometmq.pipeline.records.slices import matrix_rows
-from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
+from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED, SHARDING_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Set
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 PROPERTIES_SIZE_MAX: Final = 32767
 _UNIQUE_KEY: Final = b"UNIQ_KEY\x01"
-_SHARDING_KEY: Final = "__SHARDINGKEY"
 _HEAD: Final = np.dtype([("size", ">u4"), ("unused", ">u8"), ("flag", ">i4"), ("body_size", ">u4")])
 """The head of a message in a batch; see `cometmq.proto.batch`."""
 assert _HEAD.itemsize == 20
@@ -281,7 +280,7 @@ def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
     if "sharding_key" in columns:
         keys = columns["sharding_key"]
         values = pc.fill_null(keys, "")
-        parts.append(_pairs("sharding_key", _SHARDING_KEY, values, keys.is_valid()))
+        parts.append(_pairs("sharding_key", SHARDING_KEY, values, keys.is_valid()))
     if "delay_level" in columns:
         levels = pc.fill_null(columns["delay_level"], 0)
         parts.append(_pairs("", "DELAY", levels.cast(STRING), pc.not_equal(levels, 0)))
@@ -297,7 +296,7 @@ def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
         }
         left_out = RESERVED - kept
         if "sharding_key" in columns:  # Readers would take the last of two: the old one.
-            left_out |= {_SHARDING_KEY}
+            left_out |= {SHARDING_KEY}
         maps = columns["properties"]
         assert isinstance(maps, pa.MapArray)
         parts.append(_of_maps(maps, left_out))

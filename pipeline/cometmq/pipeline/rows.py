@@ -89,6 +89,8 @@ _READ_TYPES: Final = {
     "store_time": ("timestamp", "timestamp_ntz"),
 }
 """The types of the source's columns when they identify the message of a row."""
+SHARDING_KEY: Final = "__SHARDINGKEY"
+"""The property by which messages go to one queue."""
 KEPT_RESERVED: Final = ("KEYS", "TAGS")
 """Properties that have columns; without the columns, they are taken from the map."""
 RESERVED: Final = frozenset(

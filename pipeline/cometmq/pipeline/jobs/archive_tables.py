@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.jobs.archive_writing import Archiving
@@ -14,7 +13,7 @@ _TYPES: Final = {"date": "date", "hour": "int"}
 """The types of partition columns: the same as when a Parquet archive is read."""
 
 
-class ToTable(Archiving, ABC):
+class ToTable(Archiving):
     """An archive that is a table of some format."""
 
     def observed(self, frame: DataFrame) -> DataFrame:

@@ -76,7 +76,7 @@ def last_batch(spark: SparkSession, folder: Folder) -> int:
 def was_restored(folder: Folder) -> bool:
     """Whether somebody has restored an earlier version since the last batch was appended."""
     for number in reversed(_commits(folder)):
-        operation = _operation(folder, number)
+        operation: str = _commit(folder, number).get("operation", "")
         if operation in (_APPENDED, _RESTORED):
             return operation == _RESTORED
     return False
@@ -132,11 +132,6 @@ def _commits(folder: Folder) -> list[int]:
 
 def _name(number: int) -> str:
     return f"{number:020d}.json"
-
-
-def _operation(folder: Folder, number: int) -> str:
-    """Return what a commit did."""
-    return str(_commit(folder, number).get("operation", ""))
 
 
 def _commit(folder: Folder, number: int) -> dict[str, Any]:

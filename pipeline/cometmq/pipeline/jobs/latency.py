@@ -312,12 +312,15 @@ class _Measuring:
         settings = self.settings
         columns = ", ".join((_HEAD, *self._ids))
         frame = (
-            topic_table(self.spark, settings.where, settings.topic, columns)
+            self._topics(columns)
             if settings.topic
             else store_table(self.spark, settings.store, columns)
         )
         between: DataFrame = frame.where(stored_between(settings))
         return between
+
+    def _topics(self, columns: str, **more: str) -> DataFrame:
+        return topic_table(self.spark, self.settings.where, self.settings.topic, columns, **more)
 
     def _lag(self, measured: DataFrame) -> DataFrame:
         """Return the lag of groups, and how long the first message has waited."""
@@ -344,14 +347,7 @@ class _Measuring:
         if self.settings.since or self.settings.until:
             begin = json.dumps(document_of(waits_from))
             # The first message may expire meanwhile; then the next one has waited longest.
-            measured = topic_table(
-                self.spark,
-                self.settings.where,
-                self.settings.topic,
-                _HEAD,
-                startingOffsets=begin,
-                failOnDataLoss="false",
-            )
+            measured = self._topics(_HEAD, startingOffsets=begin, failOnDataLoss="false")
         waiting = measured.join(functions.broadcast(there), ["topic", "broker", "queue_id"]).where(
             "queue_offset >= at AND queue_offset < end"
         )

@@ -40,7 +40,8 @@ FROM cometmq_trace_consumed c JOIN cometmq_trace_sends s ON s.id = c.id WHERE c.
 """
 _LAG_HISTORY: Final = """
 WITH ended AS (
-  SELECT consumer, id, try_add(time, ms) AS ms FROM cometmq_trace_consumed WHERE retries = 0
+  SELECT consumer, id, if(try_add(time, ms) BETWEEN 0 AND {latest_ms}, time + ms, NULL) AS ms
+  FROM cometmq_trace_consumed WHERE retries = 0
 ), stored AS (
   SELECT topic, broker, queue_id, window(store_time, '{bucket}').start AS bucket,
     max(queue_offset) + 1 AS end
@@ -49,8 +50,7 @@ WITH ended AS (
   SELECT c.consumer AS group, m.topic, m.broker, m.queue_id,
     window(timestamp_millis(c.ms), '{bucket}').start AS bucket,
     max(m.queue_offset) + 1 AS at, min(m.queue_offset) AS first
-  FROM (SELECT consumer, id, if(ms BETWEEN 0 AND {latest_ms}, ms, NULL) AS ms FROM ended) c
-    JOIN cometmq_trace_messages m ON m.message_id = c.id
+  FROM ended c JOIN cometmq_trace_messages m ON m.message_id = c.id
   WHERE c.ms IS NOT NULL GROUP BY ALL
 ), first_taken AS (
   SELECT group, topic, broker, queue_id, min(first) AS first FROM taken GROUP BY ALL

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.replay_pieces import ORDERS
-from cometmq.pipeline.jobs.replay_settings import KEY, SHARDING_KEY
+from cometmq.pipeline.jobs.replay_settings import KEY
+from cometmq.pipeline.rows import SHARDING_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -14,6 +14,7 @@ from cometmq.pipeline.jobs.places import ARCHIVE, STORE, Place, read_place
 from cometmq.pipeline.jobs.tables import SINCE, UNTIL, stored_between
 from cometmq.pipeline.jobs.topic_names import check_read, check_written
 from cometmq.pipeline.nameservers import read_nameservers
+from cometmq.pipeline.rows import SHARDING_KEY
 from cometmq.pipeline.store.files import check_store
 
 _KIND: Final = re.compile(r"[a-z]+:(?!//)", re.IGNORECASE)
@@ -22,8 +23,6 @@ _REPLAYS: Final = "_replays"
 """The folder of notes in an archive."""
 _NAME_MAX: Final = 255 - len("..json.new")
 """The most bytes of a name that the notes are written under: `.NAME.json.new`, then renamed."""
-SHARDING_KEY: Final = "__SHARDINGKEY"
-"""The property by which messages are in order."""
 QUEUE, KEY = "queue", "key"
 """What messages have in common that are sent in their order."""
 _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
