@@ -217,7 +217,7 @@ def test_the_all_extra_is_the_others_and_they_go_together(
 ) -> None:
     wanted = wanted_by_extras(wheel)
     assert wanted["all"] == set().union(
-        *(wanted[each] for each in ("broker", "iceberg", "otel", "spark", "test"))
+        *(wanted[each] for each in ("broker", "delta", "iceberg", "otel", "spark", "test"))
     )
     python = with_spark  # Installing Spark takes longer than all other extras together.
     installer.install(python, f"{wheel}[all]")

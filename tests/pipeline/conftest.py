@@ -56,8 +56,6 @@ def spark() -> Iterator[SparkSession]:
             "spark.default.parallelism": 1,
             "spark.sql.streaming.noDataMicroBatches.enabled": False,
             "spark.driver.memory": "1g",
-            # JARs for the tests of `make spark-delta`; they must be there when the JVM starts.
-            "spark.jars.packages": os.environ.get("COMETMQ_TEST_PACKAGES", ""),
         },
     )
     yield spark

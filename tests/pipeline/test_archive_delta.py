@@ -1,31 +1,39 @@
-"""`archive --format delta`: each message is in the table once, whatever is killed, and when.
-
-Delta's JARs are built for one version of Spark, which is not the one locked here. `make
-spark-delta` uses that version, and names the JARs in the environment.
-"""
+"""`archive --format delta`: each message is in the table once, and others can read it."""
 
 from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, date, datetime
 from shutil import copytree, rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+pytest.importorskip("deltalake", reason="the extra cometmq[delta] is not installed")
 
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import write_deltalake
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.functions import expr
 from tests.pipeline.archived import Archived
 from tests.pipeline.killed_archives import archive_and_kill
 from tests.pipeline.tables import Tables, numbers
+from tests.pipeline.test_docs import examples
 
 from cometmq.client import NewMessage
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs import archive_delta, delta_tables
+from cometmq.pipeline.jobs import extras
+from cometmq.pipeline.jobs.archive import ArchiveSettings
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
+from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
+from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
+from cometmq.pipeline.jobs.delta_tables import DeltaTable
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
@@ -40,14 +48,7 @@ if TYPE_CHECKING:
 
     from cometmq.testing import Cluster
 
-PACKAGES = os.environ.get("COMETMQ_TEST_PACKAGES", "")
-
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.skipif("delta-spark" not in PACKAGES, reason="run by `make spark-delta`"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 
 class InDelta(Archived):
@@ -55,8 +56,21 @@ class InDelta(Archived):
 
     format = "delta"
 
+    @property
+    def table(self) -> Any:
+        """The table, as somebody else opens it."""
+        return deltalake.DeltaTable(self.path)
+
     def insert_own_row(self) -> None:
-        self.spark.sql(f"INSERT INTO delta.`{self.path}` (body) VALUES (X'78')")
+        """Add a row of no batch."""
+        schema = pa.schema(self.table.schema())
+        columns = {name: [b"0" if name == "body" else None] for name in schema.names}
+        write_deltalake(self.table, pa.table(columns, schema=schema), mode="append")
+
+
+def vacuum(table: Any) -> None:
+    """Remove all files that are in no version of a table, however new they are."""
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
 
 
 @pytest.fixture
@@ -71,14 +85,18 @@ def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: InDelta) 
     archived.send(5)
     assert archived.run().rows == 5
     assert archived.bodies == numbers(0, 30)
-    table = archived.spark.read.format("delta").load(str(archived.path))
-    assert (table.columns[0], table.count()) == ("batch", 30)
-    detail = archived.spark.sql(f"DESCRIBE DETAIL delta.`{archived.path}`").collect()[0]
-    assert detail["partitionColumns"] == ["topic", "date"]
-    types = {field.name: field.dataType.simpleString() for field in table.schema}
-    assert [types[name] for name in ("batch", "date", "body")] == ["int", "date", "binary"]
+    rows = archived.table.to_pyarrow_table()
+    assert sorted(int(body) for body in rows["body"].to_pylist()) == list(range(30))
+    assert archived.table.metadata().partition_columns == ["topic", "date"]
+    types = [rows.schema.field(name).type for name in ("batch", "topic", "date", "body")]
+    assert types == [pa.int32(), pa.string(), pa.date32(), pa.binary()]
+    of_batch = archived.table.to_pyarrow_table(filters=[("batch", "=", 3)])
+    assert of_batch.num_rows == 5
+    code = examples("docs/pipeline-jobs.md")[1].replace("/data/orders", str(archived.path))
+    exec(compile(code, "docs/pipeline-jobs.md", "exec"), {})
 
 
+@pytest.mark.slow
 def test_files_are_not_larger_once_a_batch_has_told_how_large_rows_are(archived: InDelta) -> None:
     cluster = archived.tables.cluster
     cluster.admin.create_topic(archived.topic, queues=1)
@@ -87,11 +105,12 @@ def test_files_are_not_larger_once_a_batch_has_told_how_large_rows_are(archived:
             of_batch = [NewMessage(body=os.urandom(1024)) for _ in range(100)]
             cluster.client.send_batch(archived.topic, of_batch)
         assert archived.run(max_rows=2500, file_size="1m").rows == rows
-    table = archived.spark.read.format("delta").load(str(archived.path))
+    table = read_archive(archived.spark, str(archived.path))
     files = table.groupBy("batch").agg(expr("count(DISTINCT _metadata.file_path) AS files"))
     assert {row["batch"]: row["files"] for row in files.collect()} == {0: 1, 1: 3, 2: 3}
 
 
+@pytest.mark.slow
 def test_schema_hours_and_text_are_columns_of_the_table(archived: InDelta) -> None:
     archived.send(0)
     for body in (b'{"id": 7}', b"no json"):
@@ -106,20 +125,22 @@ def test_schema_hours_and_text_are_columns_of_the_table(archived: InDelta) -> No
         archived.run(schema="id BIGINT", body="text")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("looks", [True, False])
 def test_a_batch_that_is_repeated_is_there_once(
     archived: InDelta, monkeypatch: pytest.MonkeyPatch, looks: bool
 ) -> None:
-    """The job sees it in the table; where the job does not look, Delta's own log knows it."""
+    """The job sees it when it begins; where it does not look, the batch's commit looks again."""
     archived.send(20)
     archived.run()
     archived.forget_the_last_commit()
     if not looks:
+        last_of, looks_at = DeltaTable.last_of, iter([-1])
 
-        def nothing(*_: object) -> int:
-            return -1
+        def late(table: DeltaTable, stream: str | None) -> int:
+            return next(looks_at, None) or last_of(table, stream)
 
-        monkeypatch.setattr(archive_delta, "last_batch", nothing)
+        monkeypatch.setattr(DeltaTable, "last_of", late)
         notes = archived.path / "_cometmq" / "archive.json"
         notes.write_text(json.dumps({**json.loads(notes.read_text()), "done": None}))
     archived.send(5)
@@ -129,17 +150,18 @@ def test_a_batch_that_is_repeated_is_there_once(
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, behind: bool) -> None:
     """Let a batch fail before its data is written, or after it (`behind`), as a kill does."""
-    append = delta_tables.append_batch
+    append = DeltaTable.append
 
-    def crashing(*given: Any, **more: Any) -> None:
-        if behind or not when(given[3]):
-            append(*given, **more)
-        if when(given[3]):
+    def crashing(table: DeltaTable, files: Any, stream: Any, batch: int, rows: int) -> None:
+        if behind or not when(batch):
+            append(table, files, stream, batch, rows)
+        if when(batch):
             raise OSError("killed")
 
-    monkeypatch.setattr(archive_delta, "append_batch", crashing)
+    monkeypatch.setattr(DeltaTable, "append", crashing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_kill_around_the_data_and_a_lost_checkpoint(
@@ -171,10 +193,11 @@ def test_a_kill_around_the_data_and_a_lost_checkpoint(
     assert table.select("batch").distinct().count() == 3
 
 
+@pytest.mark.slow
 def test_a_kill_in_front_of_the_first_commit_leaves_no_table(
     archived: InDelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delta makes the folder of its log before it writes the first file in it."""
+    """The folder of a table's log may be there before the first file in it is."""
     archived.send(5)
 
     def crash(*_: object, **__: object) -> None:
@@ -183,13 +206,14 @@ def test_a_kill_in_front_of_the_first_commit_leaves_no_table(
         raise OSError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(archive_delta, "append_batch", crash)
+        patched.setattr(DeltaTable, "create", crash)
         with pytest.raises(PipelineError, match="killed"):
             archived.run()
     assert archived.run().rows == 5
     assert archived.bodies == numbers(0, 5)
 
 
+@pytest.mark.slow
 def test_an_old_copy_of_a_checkpoint_is_refused(archived: InDelta) -> None:
     """The batch that it repeats ends elsewhere, so the table would miss the messages in between."""
     archived.send(20)
@@ -208,6 +232,7 @@ def test_an_old_copy_of_a_checkpoint_is_refused(archived: InDelta) -> None:
     assert archived.bodies == numbers(0, 40)
 
 
+@pytest.mark.slow
 def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived: InDelta) -> None:
     checkpoint = str(archived.path.parent / "checkpoint")
     archived.send(10)
@@ -227,6 +252,7 @@ def test_a_table_that_lacks_what_its_checkpoint_says_is_done_is_refused(archived
     assert archived.bodies == numbers(0, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_repeated", [False, True])
 def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
     archived: InDelta, is_repeated: bool
@@ -234,15 +260,14 @@ def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
     """Their messages would be in no batch, as Delta takes a repeated batch for written already."""
     archived.send(20)
     archived.run()
-    restore = f"RESTORE TABLE delta.`{archived.path}` TO VERSION AS OF"
-    archived.spark.sql(f"{restore} 0")
+    archived.table.restore(1)  # The first version has no batch.
     if is_repeated:
         archived.forget_the_last_commit()
     archived.send(10)
     with pytest.raises(OptionError, match="restored to a version without batches 1 to 1"):
         archived.run(adopt=True)
     if is_repeated:
-        archived.spark.sql(f"{restore} 1")
+        archived.table.restore(2)
         archived.run()
     else:
         other = str(archived.path.parent / "other")
@@ -253,44 +278,60 @@ def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
     assert numbered == ({0, 1, 2} if is_repeated else {0, 2, 3})
 
 
+@pytest.mark.slow
 def test_a_table_that_is_restored_while_its_stream_runs_is_refused(
     archived: InDelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived.send(30)
-    restore = f"RESTORE TABLE delta.`{archived.path}` TO VERSION AS OF"
-    written = archive_delta.ToDelta.written
+    written = ToDelta.written
 
-    def restoring(self: archive_delta.ToDelta, number: int, batch_id: int) -> Any:
+    def restoring(self: ToDelta, number: int, batch_id: int) -> Any:
         if number == 2:
-            archived.spark.sql(f"{restore} 0")
+            archived.table.restore(1)
         return written(self, number, batch_id)
 
     with monkeypatch.context() as patched:
-        patched.setattr(archive_delta.ToDelta, "written", restoring)
+        patched.setattr(ToDelta, "written", restoring)
         with pytest.raises(PipelineError, match="restored to a version without batches 1 to 1"):
             archived.run()
     assert archived.bodies == numbers(0, 10)
-    archived.spark.sql(f"{restore} 1")
+    archived.table.restore(2)
     assert archived.run().rows == 10
     assert archived.bodies == numbers(0, 30)
 
 
-def test_a_column_that_was_renamed_in_the_table_is_named(archived: InDelta) -> None:
+def test_a_table_that_batches_no_longer_fit_is_refused(archived: InDelta) -> None:
     archived.send(5)
     archived.run()
-    alter = f"ALTER TABLE delta.`{archived.path}`"
-    by_name = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2'"
-    archived.spark.sql(f"{alter} SET TBLPROPERTIES ({by_name}, 'delta.minWriterVersion' = '5')")
-    archived.spark.sql(f"{alter} RENAME COLUMN body TO payload")
+    rows = archived.table.to_pyarrow_table()
+
+    def change(rows: pa.Table, parts: list[str]) -> None:
+        write_deltalake(
+            archived.table, rows, mode="overwrite", schema_mode="overwrite", partition_by=parts
+        )
+
     archived.send(5)
+    change(rows.rename_columns({"body": "payload"}), ["topic", "date"])
     with pytest.raises(PipelineError, match="is a table without body, which each batch has: it"):
         archived.run()
-    archived.spark.sql(f"{alter} RENAME COLUMN payload TO body")
-    archived.spark.sql(f"{alter} ADD COLUMN note STRING")
+    at, longer = rows.schema.get_field_index("flag"), rows["flag"].cast(pa.int64())
+    change(rows.set_column(at, "flag", longer), ["topic", "date"])
+    with pytest.raises(PipelineError, match="whose column flag is now bigint, and not int"):
+        archived.run()
+    change(rows, ["date"])
+    with pytest.raises(PipelineError, match="now divided by date, and not by topic, date"):
+        archived.run()
+    change(rows, ["topic", "date"])
+    archived.table.alter.add_constraint({"small": "queue_id < 100"})
+    with pytest.raises(PipelineError, match=r"with delta\.constraints\.small, which nobody would"):
+        archived.run()
+    archived.table.alter.drop_constraint("small")
+    archived.table.alter.add_columns(deltalake.Field("note", "string"))
     assert archived.run().rows == 5
     assert archived.bodies == numbers(0, 10)
 
 
+@pytest.mark.slow
 def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
     archived: InDelta,
 ) -> None:
@@ -313,6 +354,7 @@ def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
     assert {row["topic"]: row["count"] for row in rows} == {other: 20, f"{other}-b": 5, None: 1}
 
 
+@pytest.mark.slow
 def test_a_batch_without_rows_is_no_batch_of_the_table(archived: InDelta) -> None:
     archived.send(4)
     assert archived.run(filter="NOSUCH").rows == 0
@@ -322,6 +364,7 @@ def test_a_batch_without_rows_is_no_batch_of_the_table(archived: InDelta) -> Non
     assert archived.bodies == numbers(4, 8)
 
 
+@pytest.mark.slow
 def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
     archived: InDelta,
 ) -> None:
@@ -335,7 +378,7 @@ def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
     )
     assert replay(archived.spark, replaying, Run(dry_run=True)).details["would_send"] == 25
     assert replay(archived.spark, replaying).rows == 25
-    archived.spark.sql(f"OPTIMIZE delta.`{archived.path}`")
+    assert archived.table.optimize.compact()["numFilesRemoved"] > 2
     assert replay(archived.spark, replaying).rows == 0
     archived.send(5)
     archived.run()
@@ -346,26 +389,27 @@ def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
     )
     report = reconcile(archived.spark, settings)
     assert (report.outcome, report.rows, report.details["right_rows"]) == (Outcome.DONE, 30, 30)
-    archived.spark.sql(f"VACUUM delta.`{archived.path}`")
+    vacuum(archived.table)
     archived.send(1)
-    assert archived.run().rows == 1  # VACUUM leaves our own files in the folder alone.
+    assert archived.run().rows == 1  # It leaves our own files in the folder alone.
     archived.insert_own_row()
     assert replay(archived.spark, replaying).rows == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"rate": 4}])
 def test_a_replay_goes_on_with_files_that_are_rewritten_and_removed_before_they_are_sent(
     archived: InDelta, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
     archived.send(24)
     archived.run(max_rows=8)
-    rows, check = TableSource.rows, "spark.databricks.delta.retentionDurationCheck.enabled"
+    rows = TableSource.rows
 
     def reading(source: TableSource, part: Part) -> DataFrame:
         frame = rows(source, part)
         if part.number == 1:
-            archived.spark.sql(f"OPTIMIZE delta.`{archived.path}`")
-            archived.spark.sql(f"VACUUM delta.`{archived.path}` RETAIN 0 HOURS")
+            archived.table.optimize.compact()
+            vacuum(archived.table)
         return frame
 
     again = f"{archived.topic}-again"
@@ -376,59 +420,108 @@ def test_a_replay_goes_on_with_files_that_are_rewritten_and_removed_before_they_
         **more,
     )
     monkeypatch.setattr(TableSource, "rows", reading)
-    archived.spark.conf.set(check, "false")
-    try:
-        assert replay(archived.spark, replaying).batches == [0, 1, 2]
-    finally:
-        archived.spark.conf.unset(check)
+    assert replay(archived.spark, replaying).batches == [0, 1, 2]
     assert len(list(archived.path.glob("**/*.parquet"))) < 3  # The old files are gone.
     assert archived.tables.bodies(again) == numbers(0, 24)
 
 
-@pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
-def test_a_session_that_passes_over_files_is_refused(archived: InDelta, name: str) -> None:
-    """Delta heeds only the session's settings: rows would be missing without a word."""
+@pytest.mark.slow
+def test_a_session_that_passes_over_damaged_files_does_not_here(archived: InDelta) -> None:
     archived.send(3)
     archived.run()
-    setting = f"spark.sql.files.{name}"
+    (file,) = archived.path.glob("topic=*/date=*/*.parquet")
+    file.with_name(f".{file.name}.crc").unlink()
+    file.write_bytes(b"damaged" * (file.stat().st_size // 7))
+    setting = "spark.sql.files.ignoreCorruptFiles"
     archived.spark.conf.set(setting, "true")
     try:
-        with pytest.raises(OptionError, match=f"{setting}.*--conf {setting}=false"):
-            read_archive(archived.spark, str(archived.path))
-        with pytest.raises(OptionError, match=setting):
-            archived.run()
+        with pytest.raises(Py4JJavaError, match="FAILED_READ_FILE"):
+            read_archive(archived.spark, str(archived.path)).collect()
     finally:
         archived.spark.conf.unset(setting)
-    assert archived.bodies == numbers(0, 3)
 
 
+@pytest.mark.slow
 def test_other_tables_and_formats_are_told_apart(archived: InDelta, tmp_path: Path) -> None:
     archived.send(3)
     archived.run()
     table = str(archived.path)
     with pytest.raises(OptionError, match="is a Delta table"):
         archived.run(format="parquet")
-    with pytest.raises(OptionError, match=f"OPTIMIZE delta.`{table}` in spark.sql"):
+    with pytest.raises(OptionError, match=f"^archive: {table} is a Delta table: the engines"):
         archive_compact(archived.spark, CompactSettings(archive=table))
-    with pytest.raises(OptionError, match=f"VACUUM delta.`{table}` in spark.sql"):
+    with pytest.raises(OptionError, match=f"^archive: {table} is a Delta table: the engines"):
         archive_vacuum(archived.spark, VacuumSettings(archive=table))
     archived.path = tmp_path / "parquet"
     archived.run(format="parquet")
     with pytest.raises(OptionError, match="is a Parquet archive"):
         archived.run()
     archived.path = tmp_path / "theirs"
-    archived.spark.range(3).write.format("delta").save(str(archived.path))
+    write_deltalake(archived.path, pa.table({"batch": [1]}))
     with pytest.raises(OptionError, match="is a table, not an archive"):
+        archived.run()
+    write_deltalake(archived.path, pa.table({"a": [1]}), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(OptionError, match=r"format: .* is a Delta table, not an archive"):
         archived.run()
     with pytest.raises(OptionError, match="a Delta table, not an archive"):
         read_archive(archived.spark, str(archived.path))
 
 
+@pytest.mark.slow
 def test_the_command_is_killed_again_and_again(archived: InDelta) -> None:
     archived.send(200)
     given = ["--topic", archived.topic, "-n", archived.tables.cluster.nameserver]
-    given += ["--packages", PACKAGES, "--format", "delta", "--max-rows", "4"]
     for _ in range(2):
-        archive_and_kill(archived.path, *given)
+        archive_and_kill(archived.path, *given, "--format", "delta", "--max-rows", "4")
     assert archived.run(max_rows=100).rows < 200
     assert archived.bodies == numbers(0, 200)
+
+
+def test_a_folder_whose_name_deltalake_would_misread_is_refused(
+    archived: InDelta, tmp_path: Path
+) -> None:
+    archived.path = tmp_path / "100%41"
+    with pytest.raises(OptionError, match=r"^format: the path .*/100%41 contains '%'"):
+        archived.run()
+
+
+def test_that_deltalake_is_not_installed_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found(_name: str) -> None:
+        """Find nothing."""
+
+    monkeypatch.setattr(extras, "find_spec", found)
+    with pytest.raises(OptionError, match=r"^format: .* pip install 'cometmq\[delta\]'"):
+        ArchiveSettings(nameserver="h:1", topic="T", to="/archive", format="delta")
+
+
+def test_what_the_log_says_of_a_file_is_what_is_in_it(tmp_path: Path) -> None:
+    when = datetime(2026, 11, 30, 23, 59, 59, 999_001, UTC)
+    pq.write_table(
+        pa.table(
+            {
+                "number": [3, None, -1],
+                "at": pa.array([when] * 3, pa.timestamp("us", "UTC")),
+                "day": [date(2026, 11, 30), date(1969, 7, 20), None],
+                "text": ["a", "b", "c"],
+                "yes": [True, False, True],
+                "empty": pa.array([None] * 3, pa.int32()),
+                "value": [{"id": 1}, None, None],
+            }
+        ),
+        tmp_path / "file",
+        row_group_size=2,
+    )
+    assert statistics_of(tmp_path / "file") == {
+        "numRecords": 3,
+        "minValues": {"number": -1, "at": "2026-11-30T23:59:59.999Z", "day": "1969-07-20"},
+        "maxValues": {"number": 3, "at": "2026-12-01T00:00:00.000Z", "day": "2026-11-30"},
+        "nullCount": {"number": 1, "at": 0, "day": 1},
+    }
+
+
+def test_values_are_in_the_names_of_folders() -> None:
+    path = "topic=%25RETRY%25a b/date=__HIVE_DEFAULT_PARTITION__/hour=05/part-0.parquet"
+    assert values_in(path) == {"topic": "%RETRY%a b", "date": None, "hour": "05"}
+    assert values_in("part-0.parquet") == {}

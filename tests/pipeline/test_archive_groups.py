@@ -73,7 +73,7 @@ def grouped(
         pass
 
     monkeypatch.setattr(archive_compact, "Folder", open_folder)
-    monkeypatch.setattr(archive_compact, "refuse_delta", is_no_table)
+    monkeypatch.setattr(archive_compact, "refuse_table", is_no_table)
     settings = CompactSettings(archive="archive", **{"file_size": "1m", **more})
     compacting = _Compacting(NO_SPARK, settings)
     known = compacting._known_columns  # pyright: ignore[reportPrivateUsage]  # As above.

@@ -18,7 +18,7 @@ from tests.pipeline.tables import Tables, numbers
 from tests.pipeline.test_docs import examples
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs import iceberg_files, iceberg_tables
+from cometmq.pipeline.jobs import extras, iceberg_files
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import read_archive
@@ -70,7 +70,7 @@ def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: InIceberg
     assert {str(each.name) for each in archived.table.spec().fields} == {"topic", "date"}
     by_topic = archived.table.scan(row_filter=f"topic = '{archived.topic}' AND batch = 3")
     assert by_topic.to_arrow().num_rows == 5
-    code = examples("docs/pipeline-jobs.md")[1].replace("/data/orders", str(archived.path))
+    code = examples("docs/pipeline-jobs.md")[2].replace("/data/orders", str(archived.path))
     exec(compile(code, "docs/pipeline-jobs.md", "exec"), {})
 
 
@@ -277,7 +277,7 @@ def test_that_pyiceberg_is_not_installed_is_told_before_spark_is_started(
     def found(_name: str) -> None:
         """Find nothing."""
 
-    monkeypatch.setattr(iceberg_tables, "find_spec", found)
+    monkeypatch.setattr(extras, "find_spec", found)
     with pytest.raises(OptionError, match=r"^format: .* pip install 'cometmq\[iceberg\]'"):
         ArchiveSettings(nameserver="h:1", topic="T", to="/archive", format="iceberg")
 

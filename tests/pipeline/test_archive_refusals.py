@@ -39,8 +39,11 @@ class Files:
         self.path = path
         self.files: dict[str, str] = {}
 
-    def exists(self, name: str) -> bool:
-        return name in self.files
+    def exists(self, *names: str) -> bool:
+        return "/".join(names) in self.files
+
+    def has_name(self, *_: object) -> bool:
+        return False
 
     def names(self, name: str) -> list[str]:
         return [each for each in self.files if each == name]

@@ -380,18 +380,6 @@ def test_a_value_that_is_left_out_is_missed_by_the_option(runner: CliRunner) -> 
     assert "Option '--to' requires an argument." in done.stderr
 
 
-@pytest.mark.spark
-def test_jars_for_another_spark_are_told_before_it_is_started(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
-    monkeypatch.setattr(command, "run_in_session", pytest.fail)
-    line = "archive --to a --topic t --packages x:delta-spark_3.5_2.13:1"
-    done = CliRunner().invoke(program, ["pipeline", *line.split()])
-    assert done.exit_code == 2
-    assert "made for Spark 3.5, and do" in done.stderr
-
-
 def test_that_spark_is_not_installed_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -400,8 +388,7 @@ def test_that_spark_is_not_installed_is_told_in_one_line(
     def found(_name: str) -> None:
         """Find nothing."""
 
-    for module in (command, in_session):
-        monkeypatch.setattr(module, "find_spec", found)
+    monkeypatch.setattr(in_session, "find_spec", found)
     line = f"audit --store {tmp_path}"
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2

@@ -8,7 +8,6 @@ import sys
 import traceback
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cometmq.pipeline.command_options import options_of, settings_of
-from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import (
     NO_PERMISSION,
@@ -178,8 +176,6 @@ def run_job(
         settings = settings_of(job.settings, given)
         jars = (f"spark.jars.packages={packages}",) if packages else ()
         pairs = read_settings(master, (*conf, *jars))
-        if find_spec("pyspark") is not None:
-            settings_of_delta(pairs)  # Before minutes are spent on JARs that do not fit.
         with stopped_by_signals(run):
             if not dry_run:
                 refuse_held(job.holds(settings))

@@ -13,7 +13,6 @@ from pyspark.sql.utils import is_remote
 
 from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.connecting import builder_of_connect, is_of_connect, jvm_of
-from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.java import find_java
 from cometmq.pipeline.java_process import start_java
@@ -67,11 +66,11 @@ def session(**conf: object) -> SparkSession:
 
     `conf` are Spark's settings, plus `master` and `app_name`; an underscore in a name stands for a
     dot (`spark_driver_memory="4g"`). The rest comes from `DEFAULTS` and, without a `master`,
-    `local[*]` on the loopback address; with Delta's JARs, also from what these need. The executors
-    of a cluster are sent what they need (`shipping`). A `JavaError` says what to do if there is no
-    Java. An existing session is reused, with these settings as far as it accepts them; each thread
-    that writes should call this once. If Spark would return a Spark Connect session, as with
-    `SPARK_REMOTE`, that is returned; jobs do not run in it.
+    `local[*]` on the loopback address. The executors of a cluster are sent what they need
+    (`shipping`). A `JavaError` says what to do if there is no Java. An existing session is reused,
+    with these settings as far as it accepts them; each thread that writes should call this once. If
+    Spark would return a Spark Connect session, as with `SPARK_REMOTE`, that is returned; jobs do
+    not run in it.
     """
     return open_session(conf)
 
@@ -84,7 +83,6 @@ def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSes
     master = given.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
     given.setdefault("spark.app.name", "cometmq")
     settings = {**DEFAULTS, **_by_cores(master), **given}
-    settings = settings_of_delta(given, settings["spark.sql.shuffle.partitions"]) | settings
     _prepare_environment(master)
     wheel = "" if master.startswith("local") else temporary_wheel()
     if wheel:

@@ -23,6 +23,7 @@ from cometmq.pipeline.jobs.archive_files import (
     PARTS,
     BatchName,
     Manifest,
+    Watched,
     again_if_merged,
     batches,
     ends_of_both,
@@ -32,12 +33,12 @@ from cometmq.pipeline.jobs.archive_files import (
     while_there,
 )
 from cometmq.pipeline.jobs.archive_iceberg import ToIceberg
+from cometmq.pipeline.jobs.archive_kinds import DELTA, ICEBERG, KINDS, PARQUET
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
-from cometmq.pipeline.jobs.delta_tables import is_delta
+from cometmq.pipeline.jobs.extras import require_extra
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
 from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
-from cometmq.pipeline.jobs.iceberg_tables import is_iceberg, require_pyiceberg
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from cometmq.pipeline.offsets import First
 
 _CHECKPOINT: Final = "_checkpoint"
-PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,7 @@ class ArchiveSettings(CopySettings):
 
     to: str = setting("The archive's folder; any location that Spark can write to.", metavar="DIR")
     format: str = setting(
-        f"{PARQUET}; {DELTA}, which needs Delta's JARs (--packages); or {ICEBERG}, which needs"
-        " pyiceberg.",
+        f"{PARQUET}; {DELTA}, which needs deltalake; or {ICEBERG}, which needs pyiceberg.",
         PARQUET,
     )
     partition_by: str = setting("Subfolders of a batch: any of topic, date, hour.", "topic,date")
@@ -100,10 +99,9 @@ class ArchiveSettings(CopySettings):
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
-        if self.format not in (PARQUET, DELTA, ICEBERG):
-            raise OptionError(f"format: {self.format!r} is none of {PARQUET}, {DELTA}, {ICEBERG}")
-        if self.format == ICEBERG:
-            require_pyiceberg("format")
+        if self.format not in KINDS:
+            raise OptionError(f"format: {self.format!r} is none of {', '.join(KINDS)}")
+        require_extra("format", self.format)
         for each in self.parts:
             if each not in PARTS:
                 raise OptionError(f"partition-by: {each!r} is not one of {', '.join(PARTS)}")
@@ -168,10 +166,6 @@ class _ToParquet(Archiving):
 
     def last(self) -> Last | None:
         """Return what the last manifest says."""
-        if is_delta(self.folder):
-            raise OptionError(f"format: {self.folder.path} is a Delta table")
-        if is_iceberg(self.folder):
-            raise OptionError(f"format: {self.folder.path} is an Iceberg table")
         if not batches(self.folder):
             if not self.checkpoint.names(ENDS):  # Otherwise a crash may have left it.
                 refuse_batches(self.folder)
@@ -212,7 +206,8 @@ class _ToParquet(Archiving):
         if not while_there(self.folder, self._have_files):
             return {}
         return again_if_merged(
-            [self.folder], lambda: last_messages(read_archive(self.spark, self.folder.path))
+            [Watched(self.folder)],
+            lambda: last_messages(read_archive(self.spark, self.folder.path)),
         )
 
     def _have_files(self, there: list[BatchName]) -> bool:

@@ -33,11 +33,10 @@ from cometmq.pipeline.jobs.archive_files import (
     require_compression,
     unfinished,
 )
-from cometmq.pipeline.jobs.delta_tables import refuse_delta
+from cometmq.pipeline.jobs.archive_kinds import refuse_table
 from cometmq.pipeline.jobs.folders import NO_PATTERNS, Folder
 from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders
-from cometmq.pipeline.jobs.iceberg_tables import refuse_iceberg
 from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.option_reading import read_size
@@ -142,8 +141,7 @@ class _Compacting:
         self._settings = settings
         self.folder = Folder(spark, settings.archive)
         self._known_columns: dict[BatchName, str] = {}
-        refuse_delta(self.folder, "OPTIMIZE")
-        refuse_iceberg(self.folder)
+        refuse_table(self.folder)
         require_batches(self.folder, "archive")
 
     def clean_up(self) -> None:

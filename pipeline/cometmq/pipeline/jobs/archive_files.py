@@ -25,9 +25,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
-from cometmq.pipeline.jobs.delta_tables import is_delta, read_delta
+from cometmq.pipeline.jobs.archive_kinds import table_in
 from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT, Folder
-from cometmq.pipeline.jobs.iceberg_tables import is_iceberg, read_iceberg
 from cometmq.pipeline.jobs.places import ARCHIVE
 
 if TYPE_CHECKING:
@@ -243,27 +242,38 @@ def while_there(
         there = batches(folder)
 
 
-def archives_in(spark: SparkSession, places: Iterable[Place]) -> list[Folder]:
-    """Return the archives among some places, on which `archive-compact` may be at work."""
-    return [Folder(spark, place.path) for place in places if place.kind == ARCHIVE]
+class Watched:
+    """An archive whose files others may be merging."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._table = table_in(folder)
+
+    def whole(self) -> frozenset[object]:
+        """Return what is replaced as a whole: the files of a table, or an archive's batches."""
+        return frozenset(batches(self._folder) if self._table is None else self._table.files())
 
 
-def again_if_merged(folders: Sequence[Folder], do: Callable[[], _Seen]) -> _Seen:
+def archives_in(spark: SparkSession, places: Iterable[Place]) -> list[Watched]:
+    """Return the archives among some places."""
+    return [Watched(Folder(spark, place.path)) for place in places if place.kind == ARCHIVE]
+
+
+def again_if_merged(archives: Sequence[Watched], do: Callable[[], _Seen]) -> _Seen:
     """Read archives, and try once more if that fails and batches were merged meanwhile.
 
-    If `archive-compact` has removed files of a table, reading it fails and never returns fewer
-    rows: the second attempt finds the same messages in other files.
+    If `archive-compact`, or an engine that knows a table's format, has removed files, reading them
+    fails and never returns fewer rows: the second attempt finds the same messages in other files.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     while True:
-        there = [batches(folder) for folder in folders]
+        there = [each.whole() for each in archives]
         try:
             return do()
         except (PipelineError, Py4JError, PySparkException):
-            looked = zip(folders, there, strict=True)
-            if all(_are_still(folder, before, None) for folder, before in looked):
+            if all(before <= each.whole() for before, each in zip(there, archives, strict=True)):
                 raise
 
 
@@ -329,10 +339,8 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
     or Iceberg, that says which files are in it.
     """
     folder = Folder(spark, path)
-    if is_delta(folder):
-        return read_delta(spark, folder)
-    if is_iceberg(folder):
-        return read_iceberg(spark, folder)
+    if (table := table_in(folder)) is not None:
+        return table.read(spark, table.files())
 
     def look(there: list[BatchName]) -> DataFrame:
         names = [name for name in there if folder.has_files(name.folder)]

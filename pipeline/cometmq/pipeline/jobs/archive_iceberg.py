@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.adopting import last_messages
-from cometmq.pipeline.jobs.archive_files import MANIFESTS, ends_of_both
-from cometmq.pipeline.jobs.archive_tables import ToTable
+from cometmq.pipeline.jobs.archive_files import ends_of_both
+from cometmq.pipeline.jobs.archive_kinds import rows_of
+from cometmq.pipeline.jobs.archive_tables import PRECISE_TIMES, ToTable, arrow_schema
 from cometmq.pipeline.jobs.archive_writing import Last
-from cometmq.pipeline.jobs.delta_tables import is_delta
-from cometmq.pipeline.jobs.iceberg_tables import IcebergTable, rows_of_table
+from cometmq.pipeline.jobs.iceberg_tables import IcebergTable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.offsets import First
 
 _DATA: Final = "data"
-_TIMES: Final = "spark.sql.parquet.outputTimestampType"
 
 
 class ToIceberg(ToTable):
@@ -45,12 +43,6 @@ class ToIceberg(ToTable):
         """Return what the last commit of a batch has noted."""
         self._table = IcebergTable(self.folder, "format")
         self._ends = {}
-        for other, is_there in (
-            ("a Parquet archive", self.folder.exists(MANIFESTS)),
-            ("a Delta table", is_delta(self.folder)),
-        ):
-            if is_there:
-                raise OptionError(f"format: {self.folder.path} is {other}")
         if not self._table.exists() or not (said := self._table.note()):
             return None
         self._noted, self._filled = Last(**said["last"]), said["filled"]
@@ -73,7 +65,7 @@ class ToIceberg(ToTable):
 
     def last_messages(self) -> dict[Queue, First]:
         """Find the last messages in the archived rows."""
-        return last_messages(rows_of_table(self.spark, self._table))
+        return last_messages(rows_of(self.spark, self._table))
 
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
         """Write its files, and then commit them."""
@@ -84,7 +76,7 @@ class ToIceberg(ToTable):
             return
         self._refuse_rolled_back()
         frame = self.with_number(frame, number)
-        self._table.create(_schema_of(frame), self.parts)
+        self._table.create(arrow_schema(frame), self.parts)
         files = self._written(frame, f"{_DATA}/{number:06d}-{str(batch.query_id)[:8]}")
         ends = ends_of_both(self._ends, batch.ends)
         filled = number if files else self._filled
@@ -99,7 +91,7 @@ class ToIceberg(ToTable):
         # Spark takes a column out of the files by which it divides them; Iceberg needs it there.
         again = {f"_{part}": frame[part] for part in self.parts}
         # A stream has a session of its own, so nobody else sees this.
-        frame.sparkSession.conf.set(_TIMES, "TIMESTAMP_MICROS")
+        frame.sparkSession.conf.set(*PRECISE_TIMES)
         self.folder.write_table(
             frame.withColumns(again),
             name,
@@ -110,12 +102,3 @@ class ToIceberg(ToTable):
         files = {f"{name}/{path}": size for path, size in self.folder.files(name)}
         self.count_files([*files.values()])
         return files
-
-
-def _schema_of(frame: DataFrame) -> pa.Schema:
-    """Return the schema for the table; its columns may be null in rows that others insert."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    fields: list[pa.Field] = list(to_arrow_schema(frame.schema, timezone="UTC"))
-    return pa.schema([each.with_nullable(True) for each in fields])

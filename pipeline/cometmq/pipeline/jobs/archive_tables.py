@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.jobs.archive_writing import Archiving
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
+PRECISE_TIMES: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+"""The setting for files whose times others read, too."""
 _TYPES: Final = {"date": "date", "hour": "int"}
 """The types of partition columns: the same as when a Parquet archive is read."""
 
@@ -38,3 +41,12 @@ class ToTable(Archiving):
         columns += [f"{typed.get(name, name)} AS {name}" for name in frame.columns]
         numbered: DataFrame = frame.selectExpr(*columns)
         return numbered
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """Return the schema for a table; its columns may be null in rows that others insert."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    fields: list[pa.Field] = list(to_arrow_schema(frame.schema, timezone="UTC"))
+    return pa.schema([each.with_nullable(True) for each in fields])

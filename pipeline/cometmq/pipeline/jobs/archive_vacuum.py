@@ -23,10 +23,9 @@ from cometmq.pipeline.jobs.archive_files import (
     require_batches,
     unfinished,
 )
-from cometmq.pipeline.jobs.delta_tables import refuse_delta
+from cometmq.pipeline.jobs.archive_kinds import refuse_table
 from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.holding import BATCHES, UPKEEP, Places, held, held_if_free, in_folders
-from cometmq.pipeline.jobs.iceberg_tables import refuse_iceberg
 from cometmq.pipeline.jobs.job import Job, Run, check_settings, running, setting
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     run = run or Run()
     report = run.report_of("archive-vacuum")
     folder = Folder(spark, settings.archive)
-    refuse_delta(folder, "VACUUM")
-    refuse_iceberg(folder)
+    refuse_table(folder)
     require_batches(folder, "archive")
     removed: list[str] = []
     report.details.update(removed=removed, removed_bytes=0)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.first_messages import part_of
 from cometmq.pipeline.jobs.adopting import going_on, made_anew
-from cometmq.pipeline.jobs.archive_files import PARTS
+from cometmq.pipeline.jobs.archive_files import MANIFESTS, PARTS
+from cometmq.pipeline.jobs.archive_kinds import KINDS, PARQUET, format_of
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.streams import ONCE, next_batch, query_id, source_end, source_options
@@ -94,7 +95,7 @@ class Archiving(ABC):
 
     @abstractmethod
     def last(self) -> Last | None:
-        """Return the last batch, `None` if the folder is empty; refuse another kind of folder."""
+        """Return the last batch, `None` if the folder is empty."""
 
     @abstractmethod
     def reached(self, last: Last) -> dict[str, Any]:
@@ -124,6 +125,9 @@ class Archiving(ABC):
                 _NUMBERS, if_damaged=_IF_DAMAGED, fields=("first_number",)
             )
             self._first_number = said["first_number"]
+        there = PARQUET if self.folder.exists(MANIFESTS) else format_of(self.folder)
+        if there not in ("", self.settings.format):
+            raise OptionError(f"format: {self.folder.path} is {KINDS[there]}")
         last = self.last()
         if last is None:
             return self.settings

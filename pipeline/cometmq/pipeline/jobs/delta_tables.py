@@ -1,196 +1,265 @@
-"""Archives that are Delta tables, and how they are read and written.
+"""Archives that are Delta tables: their commits, and how they are read.
 
-Only Delta can read such an archive, as its folder also has files of old versions.
+Spark writes and reads the files of rows; `deltalake` writes and reads Delta's log, which says which
+files are in the table.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
-from cometmq.pipeline.delta import require_delta
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.delta_commits import Written, is_delta, sync_commit
+from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
+from cometmq.pipeline.jobs.delta_stores import address, settings_of
+from cometmq.pipeline.jobs.extras import require_extra
+from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
 from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from cometmq.pipeline.jobs.folders import Folder
 
-_LOG: Final = "_delta_log"
-_COMMIT: Final = re.compile(r"([0-9]{20})\.json")
-"""The name of a commit; the names of compacted ones have two numbers."""
-_APPENDED: Final = "WRITE"
-_RESTORED: Final = "RESTORE"
-_LOOKED_AT: Final = 10
-"""How many commits are read at first; a batch is among them, unless others do much more."""
+_READ: Final = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""The features of tables that do not change how files are read, or are looked at when they are."""
+_CHECKED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
+"""What a column has whose values Delta computes, or looks at before it takes them."""
+_CONSTRAINT: Final = "delta.constraints."
+_MAPPED: Final = "delta.columnMapping.mode"
+_FORGETS: Final = "delta.setTransactionRetentionDuration"
+_TRIES: Final = 5
+"""How often a batch is committed while others change the table."""
 
 
-def is_delta(folder: Folder) -> bool:
-    """Whether a folder is a Delta table: it has a commit. A kill may come before the first one."""
-    return folder.has_name(lambda name: name[0].isdigit(), _LOG)
+class DeltaTable:
+    """The table in a folder."""
 
+    def __init__(self, folder: Folder, option: str = "from") -> None:
+        require_extra(option, "delta")
+        self._folder = folder
+        self._option = option
+        self._address = address(folder, option)
+        self._settings = settings_of(folder)
+        self._table: Any = None
+        self._files: tuple[int, dict[str, range | None]] = (-1, {})
+        """The files, and the version of the table that has them."""
 
-def refuse_delta(folder: Folder, instead: str) -> None:
-    """Refuse a Delta table for a job that only knows Parquet; `instead` is Delta's command."""
-    if is_delta(folder):
-        raise OptionError(
-            f"archive: {folder.path} is a Delta table, for which there is {instead}"
-            f" delta.`{folder.path}` in spark.sql"
+    def exists(self) -> bool:
+        """Whether it has been created; load it if so."""
+        if self._table is None and is_delta(self._folder):
+            from deltalake import DeltaTable as Table
+
+            with self._told():
+                self._table = Table(self._address, storage_options=self._settings)
+            self._refuse_unreadable()
+        return self._table is not None
+
+    def create(self, schema: pa.Schema, parts: Sequence[str]) -> None:
+        """Create it, unless it exists, with the schema of Arrow and divided by columns."""
+        from deltalake import DeltaTable as Table, Schema
+
+        if self.exists():
+            return
+        with told_if_full(self._folder.path), self._told():
+            self._table = Table.create(
+                self._address,
+                Schema.from_arrow(schema),
+                partition_by=[*parts],
+                storage_options=self._settings,
+            )
+        sync_commit(self._folder, 0)
+
+    def refresh(self) -> None:
+        """Look for what others have done."""
+        with self._told():
+            self._table.update_incremental()
+
+    @property
+    def identity(self) -> str:
+        """What distinguishes it from another table made at its place."""
+        return str(self._table.metadata().id)
+
+    def last_of(self, stream: str | None) -> int:
+        """Return the number of the last batch that a stream has appended; -1 if there is none."""
+        said: int | None = self._table.transaction_version(_app(stream))
+        return -1 if said is None else said
+
+    def append(self, files: Mapping[str, int], stream: str | None, batch: int, rows: int) -> None:
+        """Append files, in one commit that says which batch of which stream they are.
+
+        If the table has the batch, nothing is appended.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        seen = 0
+        for attempt in range(_TRIES):
+            self.refresh()
+            seen = self._table.version()
+            if self.last_of(stream) >= batch:
+                return
+            try:
+                with told_if_full(self._folder.path), self._told(CommitFailedError):
+                    self._append(files, _app(stream), batch, rows)
+                break
+            except CommitFailedError as error:
+                if attempt == _TRIES - 1:
+                    raise PipelineError(
+                        f"to: {self._folder.path} is changed by others all the time, so batch"
+                        f" {batch} could not be added; start this again when they are done"
+                    ) from error
+        self.refresh()
+        for version in range(seen + 1, self._table.version() + 1):  # Ours, and what came with it.
+            sync_commit(self._folder, version)
+
+    def _append(self, files: Mapping[str, int], app: str, batch: int, rows: int) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        metrics = Written(len(files), sum(files.values()), rows).metrics
+        self._table.create_write_transaction(
+            [self._added(path, size, batch) for path, size in files.items()],
+            "append",
+            self._table.schema(),
+            partition_by=self._table.metadata().partition_columns,
+            commit_properties=CommitProperties(
+                custom_metadata={"operationMetrics": metrics},
+                app_transactions=[Transaction(app, batch)],
+            ),
         )
 
+    def _added(self, path: str, size: int, batch: int) -> Any:
+        """Return what the log says of a file of a batch."""
+        from deltalake.transaction import AddAction
 
-def read_delta(spark: SparkSession, folder: Folder) -> DataFrame:
-    """Return an archive as a table, with the columns that a Parquet archive has."""
-    require_delta(spark, "from")
-    frame: DataFrame = spark.read.format("delta").load(folder.path)
-    if "batch" not in frame.columns:
-        raise OptionError(f"from: {folder.path} is a Delta table, not an archive")
-    return frame
+        statistics: dict[str, Any] = {"minValues": {"batch": batch}, "maxValues": {"batch": batch}}
+        if (root := self._folder.local_path) is not None:
+            statistics = statistics_of(Path(root, path))
+        now = int(time.time() * 1000)
+        return AddAction(path, size, values_in(path), now, True, json.dumps(statistics))
 
+    def require_columns(self, schema: StructType, parts: Sequence[str]) -> None:
+        """Refuse a table that somebody has changed so that batches no longer fit."""
+        there = self._schema()
+        where = f"to: {self._folder.path} is a table"
+        if lost := [each for each in schema.names if each not in there.names]:
+            raise PipelineError(
+                f"{where} without {', '.join(lost)}, which each batch has: it was dropped or"
+                " renamed. Add it again, or give it back its name, and start this again"
+            )
+        for each in schema:
+            if (kind := there[each.name].dataType) != each.dataType:
+                raise PipelineError(
+                    f"{where} whose column {each.name} is now {kind.simpleString()}, and not"
+                    f" {each.dataType.simpleString()}, as in each batch; archive to another folder"
+                )
+        if (now := self._table.metadata().partition_columns) != [*parts]:
+            raise PipelineError(
+                f"{where} that is now divided by {', '.join(now) or 'nothing'}, and not by"
+                f" {', '.join(parts) or 'nothing'}; archive to another folder"
+            )
+        names = (name for each in self._schema() for name in each.metadata)
+        checked = [each for each in names if each in _CHECKED]
+        settings = self._table.metadata().configuration
+        if found := checked + [each for each in settings if each.startswith(_CONSTRAINT)]:
+            raise PipelineError(
+                f"{where} with {found[0]}, which nobody would check for a batch: remove it, and"
+                " start this again"
+            )
+        if _FORGETS in settings:
+            raise PipelineError(
+                f"{where} with {_FORGETS}, so that it would forget which batches it has: remove it,"
+                " and start this again"
+            )
 
-def rows_of_batches(spark: SparkSession, folder: Folder) -> DataFrame:
-    """Return what was archived; rows that somebody else has inserted belong to no batch."""
-    rows: DataFrame = read_delta(spark, folder).where("batch IS NOT NULL")
-    return rows
+    def _refuse_unreadable(self) -> None:
+        """Refuse a table whose files are not its rows."""
+        where = f"{self._option}: {self._folder.path} is a Delta table"
+        unknown = {*(self._table.protocol().reader_features or ())} - _READ
+        if self._table.metadata().configuration.get(_MAPPED, "none") != "none":
+            unknown.add("columnMapping")
+        if unknown:
+            raise OptionError(f"{where} with {', '.join(sorted(unknown))}, which is not read here")
+        if "batch" not in self._schema().names:
+            raise OptionError(f"{where}, not an archive")
 
+    def _schema(self) -> StructType:
+        """Return its columns; Delta describes them as Spark does."""
+        from pyspark.sql.types import StructType
 
-def delta_id(spark: SparkSession, folder: Folder) -> str:
-    """Return Delta's id of a table."""
-    (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{folder.path}`").collect()
-    name: str = detail["id"]
-    return name
+        return StructType.fromJson(json.loads(self._table.schema().to_json()))
 
+    def files(self) -> Mapping[str, range | None]:
+        """Return its files, each with the numbers of its batches, if it says which these are."""
+        self.refresh()
+        version, files = self._files
+        if version != self._table.version():
+            version = self._table.version()
+            self._refuse_deleted()
+            files = dict(map(self._file, self._actions()))
+            self._files = version, files
+        return files
 
-def last_batch(spark: SparkSession, folder: Folder) -> int:
-    """Return the number of the last batch with rows; -1 if there is none."""
-    (row,) = read_delta(spark, folder).selectExpr("max(batch) AS last").collect()
-    last: int | None = row["last"]
-    return -1 if last is None else last
+    def _actions(self) -> list[dict[str, Any]]:
+        import pyarrow as pa
 
+        return pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
 
-def was_restored(folder: Folder) -> bool:
-    """Whether somebody has restored an earlier version since the last batch was appended."""
-    for number in reversed(_commits(folder)):
-        operation: str = _commit(folder, number).get("operation", "")
-        if operation in (_APPENDED, _RESTORED):
-            return operation == _RESTORED
-    return False
+    def _file(self, action: dict[str, Any]) -> tuple[str, range | None]:
+        path = unquote(action["path"])
+        parts = self._table.metadata().partition_columns
+        values = {each: action[f"partition.{each}"] for each in parts}
+        texts = {key: None if value is None else str(value) for key, value in values.items()}
+        if "://" in path or values_in(path) != texts:
+            raise OptionError(
+                f"{self._option}: {self._folder.path} is a Delta table whose file {path} is not"
+                f" in a folder that is named after its {', '.join(parts)}, where Spark looks"
+            )
+        first, last = action.get("min.batch"), action.get("max.batch")
+        return path, None if first is None or last is None else range(first, last + 1)
 
+    def read(self, spark: SparkSession, paths: Collection[str]) -> DataFrame:
+        """Return the rows of some of its files."""
+        schema = self._schema()
+        if not paths:
+            none: DataFrame = spark.createDataFrame([], schema)
+            return none
+        reader = spark.read.options(**NO_PATTERNS, **NONE_LEFT_OUT, basePath=self._folder.path)
+        frame: DataFrame = reader.schema(schema).parquet(*map(self._folder.of, paths))
+        return frame.select(*schema.names)
 
-class Written(NamedTuple):
-    """What a commit has appended."""
+    def _refuse_deleted(self) -> None:
+        if "deletionVectors" not in (self._table.protocol().reader_features or ()):
+            return
+        if any(each.num_rows for each in self._table.deletion_vectors()):
+            raise OptionError(
+                f"{self._option}: {self._folder.path} has rows that were deleted without rewriting"
+                " their files, which Spark cannot leave out here: have an engine that knows Delta"
+                " rewrite the files (REORG TABLE ... APPLY (PURGE))"
+            )
 
-    files: int = 0
-    size: int = 0
-    rows: int = 0
+    @contextmanager
+    def _told(self, *but: type[Exception]) -> Generator[None]:
+        """Say which table it is of which `deltalake` says something."""
+        from deltalake.exceptions import DeltaError
 
-
-class Commits:
-    """Watches what is done to a table from now on.
-
-    It looks commit by commit: a table's log has thousands, and listing them takes a while.
-    """
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-        before = _commits(folder)
-        self._next = max(before, default=-1) + 1
-        appended = (_appended(_commit(folder, each)) for each in reversed(before[-_LOOKED_AT:]))
-        self.written = next(filter(None, appended), Written())
-        """What the last batch was that it saw."""
-
-    def restored(self) -> bool:
-        """Whether somebody has restored an earlier version since the last call."""
-        found = False
-        while self._folder.exists(_LOG, _name(self._next)):
-            commit = _commit(self._folder, self._next)
-            found |= commit.get("operation") == _RESTORED
-            self.written = _appended(commit) or self.written
-            self._next += 1
-        return found
-
-
-def _appended(commit: dict[str, Any]) -> Written | None:
-    """Return what a commit has appended; `None` if it did something else."""
-    if commit.get("operation") != _APPENDED:
-        return None
-    metrics = commit.get("operationMetrics", {})
-    names = ("numFiles", "numOutputBytes", "numOutputRows")
-    return Written(*(int(metrics.get(name, 0)) for name in names))
-
-
-def _commits(folder: Folder) -> list[int]:
-    """Return the numbers of the commits, oldest first."""
-    names = folder.names(_LOG)
-    return [int(found[1]) for each in names if (found := _COMMIT.fullmatch(each))]
-
-
-def _name(number: int) -> str:
-    return f"{number:020d}.json"
-
-
-def _commit(folder: Folder, number: int) -> dict[str, Any]:
-    """Return what a commit says of itself."""
-    lines = map(json.loads, folder.read(_LOG, _name(number)).splitlines())
-    none: dict[str, Any] = {}
-    return next((each["commitInfo"] for each in lines if "commitInfo" in each), none)
-
-
-def ends_of_rows(spark: SparkSession, folder: Folder) -> dict[str, Any]:
-    """Return the offsets after the last rows, by topic, broker and queue.
-
-    For a topic that was deleted and recreated, these are the later topic's, which may be smaller.
-    """
-    from pyspark.sql import functions
-
-    queues = rows_of_batches(spark, folder).groupBy("topic", "broker", "queue_id")
-    last_of = functions.expr("max(struct(batch, queue_offset)).queue_offset")
-    ends: dict[str, Any] = {}
-    for row in queues.agg(last_of).collect():
-        topic, broker, queue_id, last = row
-        ends.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = last + 1
-    return ends
-
-
-def append_batch(
-    frame: DataFrame,
-    folder: Folder,
-    query: str,
-    number: int,
-    *,
-    parts: Sequence[str],
-    compression: str,
-    rows_of_file: int,
-) -> None:
-    """Append a batch, unless this stream has appended it before, which Delta notes in its log."""
-    writer = frame.write.format("delta").mode("append").option("compression", compression)
-    if rows_of_file:
-        writer = writer.option("maxRecordsPerFile", rows_of_file)
-    writer = writer.options(txnAppId=f"cometmq archive {query}", txnVersion=number)
-    with told_if_full(folder.path), _told_of_columns(frame, folder):
-        (writer.partitionBy(*parts) if parts else writer).save(folder.path)
-
-
-@contextmanager
-def _told_of_columns(frame: DataFrame, folder: Folder) -> Generator[None]:
-    """Say which columns of a batch a table does not have; Delta only says that there are some."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        if not is_delta(folder):
+        try:
+            yield
+        except but:
             raise
-        there = {each.lower() for each in read_delta(frame.sparkSession, folder).columns}
-        lost = [each for each in frame.columns if each.lower() not in there]
-        if not lost:
-            raise
-        raise PipelineError(
-            f"to: {folder.path} is a table without {', '.join(lost)}, which each batch has: it was"
-            " dropped or renamed. Add it again, or give it back its name, and start this again"
-        ) from error
+        except DeltaError as error:
+            said = str(error).partition("\n")[0]
+            raise PipelineError(f"{self._option}: {self._folder.path}: {said}") from error
+
+
+def _app(stream: str | None) -> str:
+    """Return the name by which the table knows a stream."""
+    return f"cometmq archive {stream}"

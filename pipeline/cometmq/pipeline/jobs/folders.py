@@ -122,12 +122,23 @@ class Folder:
             raise OptionError(f"path: {self.path}: {why[0]}") from None
 
     @property
+    def scheme(self) -> str:
+        """What its addresses begin with."""
+        scheme: str = self._system.getScheme()
+        return scheme
+
+    def setting(self, name: str) -> str:
+        """Return one of Hadoop's settings; '' if it is not set."""
+        value: str = self._conf.get(name, "")
+        return value.strip()
+
+    @property
     def local_path(self) -> str | None:
         """Its local path, whatever became of Python's working directory since Java was started.
 
         `None` if it is on another file system.
         """
-        if self._system.getScheme() != "file":
+        if self.scheme != "file":
             return None
         path: str = self._whole_path.toUri().getPath()
         return path
@@ -298,11 +309,35 @@ class Folder:
         It replaces whatever was there. A file has at most `rows_of_file` rows, if given.
         """
         staged = f"{STAGING}/{name}"
+        self._write_files(frame, staged, parts, compression, rows_of_file)
+        self.remove(name)
+        self.rename(staged, name)
+
+    def write_more(
+        self,
+        frame: DataFrame,
+        *,
+        parts: Sequence[str] = (),
+        compression: str = "zstd",
+        rows_of_file: int = 0,
+    ) -> dict[str, int]:
+        """Write a table as Parquet, as files beside those that are here; return them, with sizes.
+
+        A kill leaves some of them here, which only a list of files tells from the others.
+        """
+        self._write_files(frame, STAGING, parts, compression, rows_of_file)
+        files = dict(self.files(STAGING))
+        for path in files:
+            self.rename(f"{STAGING}/{path}", path)
+        self.remove(STAGING)
+        return files
+
+    def _write_files(
+        self, frame: DataFrame, name: str, parts: Sequence[str], compression: str, rows_of_file: int
+    ) -> None:
         writer = frame.write.mode("overwrite").option("compression", compression)
         if rows_of_file:  # Otherwise as Spark's settings say.
             writer = writer.option("maxRecordsPerFile", rows_of_file)
         with told_if_full(self.path):
-            (writer.partitionBy(*parts) if parts else writer).parquet(self.of(staged))
-        self.remove(staged, "_SUCCESS")
-        self.remove(name)
-        self.rename(staged, name)
+            (writer.partitionBy(*parts) if parts else writer).parquet(self.of(name))
+        self.remove(name, "_SUCCESS")

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.extras import require_extra
 from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
 from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -48,24 +48,6 @@ def is_iceberg(folder: Folder) -> bool:
     return folder.exists(*CATALOG)
 
 
-def refuse_iceberg(folder: Folder) -> None:
-    """Refuse such a table for a job that only knows Parquet."""
-    if is_iceberg(folder):
-        raise OptionError(
-            f"archive: {folder.path} is an Iceberg table: the engines that read it rewrite its"
-            " files, and expire its snapshots"
-        )
-
-
-def require_pyiceberg(option: str) -> None:
-    """Refuse where what reads and writes such tables is not installed."""
-    if find_spec("pyiceberg") is None or find_spec("sqlalchemy") is None:
-        raise OptionError(
-            f"{option}: pyiceberg is missing: `make install-spark` in a clone of CometMQ, elsewhere"
-            " pip install 'cometmq[iceberg]'"
-        )
-
-
 def _require_place(folder: Folder, option: str) -> None:
     """Refuse a folder in which there can be no such table."""
     path = folder.local_path
@@ -82,13 +64,15 @@ class IcebergTable:
     """The table in a folder."""
 
     def __init__(self, folder: Folder, option: str = "from") -> None:
-        require_pyiceberg(option)
+        require_extra(option, "iceberg")
         _require_place(folder, option)
         self._folder = folder
         self._option = option
         self._root = Path(str(folder.local_path))
         self._catalog: Any = None
         self._table: Any = None
+        self._files: tuple[str, dict[str, range | None]] = ("", {})
+        """The files, and what describes the version of the table that has them."""
 
     def exists(self) -> bool:
         """Whether it has been created; load it if so."""
@@ -206,19 +190,31 @@ class IcebergTable:
                     check_duplicate_files=False,
                 )
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Return its rows; Spark reads the files that Iceberg names."""
+    def files(self) -> Mapping[str, range | None]:
+        """Return its files, each with the numbers of its batches, if it says which these are."""
+        location, files = self._files
+        if location != self._table.refresh().metadata_location:
+            location = self._table.metadata_location
+            tasks = list(self._table.scan().plan_files())
+            if any(each.delete_files for each in tasks):
+                raise OptionError(
+                    f"from: {self._folder.path} has rows that were deleted without rewriting their"
+                    " files, which Spark cannot leave out here: have an engine that knows Iceberg"
+                    " rewrite the files"
+                )
+            column = self._table.schema().find_field("batch").field_id
+            files = {
+                each.file.file_path.removeprefix(_LOCAL): _batches(each.file, column)
+                for each in tasks
+            }
+            self._files = location, files
+        return files
+
+    def read(self, spark: SparkSession, paths: Collection[str]) -> DataFrame:
+        """Return the rows of some of its files."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        tasks = list(self._table.refresh().scan().plan_files())
-        if any(each.delete_files for each in tasks):
-            raise OptionError(
-                f"from: {self._folder.path} has rows that were deleted without rewriting their"
-                " files, which Spark cannot leave out here: have an engine that knows Iceberg"
-                " rewrite the files"
-            )
         schema = from_arrow_schema(self._table.schema().as_arrow())
-        paths = [each.file.file_path.removeprefix(_LOCAL) for each in tasks]
         if not paths:
             none: DataFrame = spark.createDataFrame([], schema)
             return none
@@ -228,23 +224,18 @@ class IcebergTable:
         return frame
 
 
-def loaded(folder: Folder) -> IcebergTable:
-    """Return the table in a folder; refuse one that was never written to."""
-    table = IcebergTable(folder)
-    if not table.exists():
-        raise OptionError(f"from: {folder.path} is not an archive, or is empty")
-    return table
+def _batches(file: Any, column: int) -> range | None:
+    """Return the numbers of the batches in a file, if it says them."""
+    none: dict[int, bytes] = {}
+    first = (file.lower_bounds or none).get(column)
+    last = (file.upper_bounds or none).get(column)
+    if first is None or last is None:
+        return None
+    return range(_number(first), _number(last) + 1)
 
 
-def read_iceberg(spark: SparkSession, folder: Folder) -> DataFrame:
-    """Return an archive as a table, with the columns that a Parquet archive has."""
-    return loaded(folder).read(spark)
-
-
-def rows_of_table(spark: SparkSession, table: IcebergTable) -> DataFrame:
-    """Return what was archived; rows that somebody else has inserted belong to no batch."""
-    rows: DataFrame = table.read(spark).where("batch IS NOT NULL")
-    return rows
+def _number(stored: bytes) -> int:
+    return int.from_bytes(stored, "little", signed=True)
 
 
 def _batch_of(snapshot: Any) -> str | None:

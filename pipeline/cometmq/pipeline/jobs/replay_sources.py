@@ -21,8 +21,7 @@ from cometmq.pipeline.jobs.archive_files import (
     require_batches,
     while_there,
 )
-from cometmq.pipeline.jobs.delta_tables import delta_id, is_delta, rows_of_batches
-from cometmq.pipeline.jobs.iceberg_tables import is_iceberg, loaded, rows_of_table
+from cometmq.pipeline.jobs.archive_kinds import rows_of, table_in
 from cometmq.pipeline.jobs.tables import store_table, taking_conditions
 from cometmq.pipeline.store.files import folders_of, log_files
 from cometmq.pipeline.store.places import record_at
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from cometmq.pipeline.jobs.archive_kinds import Table
     from cometmq.pipeline.jobs.folders import Folder
     from cometmq.pipeline.store.splits import Log
 
@@ -186,25 +186,25 @@ class TableSource:
 
     order = "queue_offset"
 
-    def __init__(self, frame: DataFrame, table_id: str) -> None:
-        self._frame = frame
-        self._table_id = table_id
+    def __init__(self, spark: SparkSession, table: Table) -> None:
+        self._spark = spark
+        self._table = table
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
         """Yield the batches, oldest first, with the names that they have in Parquet."""
         del begun
-        for row in self._frame.select("batch").distinct().orderBy("batch").collect():
+        for row in self.everything().select("batch").distinct().orderBy("batch").collect():
             batch = BatchName(row["batch"], row["batch"])
             if batch.manifest not in done:
                 yield Part(batch.manifest, batch.first)
 
     def rows(self, part: Part) -> DataFrame:
         """Return a batch."""
-        return self._frame.where(self._frame["batch"] == part.number)
+        return rows_of(self._spark, self._table, part.number)
 
     def everything(self) -> DataFrame:
         """Return all batches."""
-        return self._frame
+        return rows_of(self._spark, self._table)
 
     def holds(self, frame: DataFrame, topic: str) -> bool:
         """Look for it."""
@@ -212,7 +212,7 @@ class TableSource:
 
     def knows(self, topic: str) -> bool:
         """Look for it in all batches."""
-        return _has_topic(self._frame, topic)
+        return _has_topic(self.everything(), topic)
 
     def lacks(self, done: Collection[str]) -> list[str]:
         """Return nothing: reading it fails at a missing file."""
@@ -221,23 +221,17 @@ class TableSource:
 
     def identity(self) -> str:
         """Return the id that the table has."""
-        return self._table_id
+        return self._table.identity
 
     def is_other(self, noted: str) -> bool:
         """Compare it with the present identity."""
-        return self._table_id != noted
+        return self.identity() != noted
 
 
 def archive_source(spark: SparkSession, folder: Folder, topic: str) -> ArchiveSource | TableSource:
     """Return an archive of any format; raise `OptionError` if it does not know the topic."""
-    source: ArchiveSource | TableSource
-    if is_delta(folder):
-        source = TableSource(rows_of_batches(spark, folder), delta_id(spark, folder))
-    elif is_iceberg(folder):
-        table = loaded(folder)
-        source = TableSource(rows_of_table(spark, table), table.identity)
-    else:
-        source = ArchiveSource(spark, folder)
+    table = table_in(folder)
+    source = ArchiveSource(spark, folder) if table is None else TableSource(spark, table)
     if topic and not source.knows(topic):  # All parts would be noted as done.
         raise OptionError(f"topic: {folder.path} has no message of topic {topic}")
     return source

@@ -1,0 +1,49 @@
+"""Where a Delta table is, as `deltalake` has it, which reaches S3 by itself, without Hadoop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cometmq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    from cometmq.pipeline.jobs.folders import Folder
+
+_S3: Final = ("s3a", "s3")
+_SETTINGS: Final = {
+    "fs.s3a.endpoint": "aws_endpoint",
+    "fs.s3a.endpoint.region": "aws_region",
+    "fs.s3a.access.key": "aws_access_key_id",
+    "fs.s3a.secret.key": "aws_secret_access_key",
+    "fs.s3a.session.token": "aws_session_token",
+}
+"""Hadoop's settings, and what `deltalake` calls them; without one it looks at AWS's variables."""
+
+
+def address(folder: Folder, option: str) -> str:
+    """Return the address of the table in a folder."""
+    path = folder.local_path
+    if path is None:
+        if folder.scheme not in _S3:
+            raise OptionError(
+                f"{option}: {folder.path} is neither on this machine's disk nor on S3, where a"
+                " Delta table of these may be; use parquet there"
+            )
+        return "s3://" + folder.path.partition("://")[2]
+    if "%" in path:  # What follows it would be taken for the number of a character.
+        raise OptionError(f"{option}: the path {path} contains '%'; choose another folder")
+    return Path(path).as_uri()
+
+
+def settings_of(folder: Folder) -> dict[str, str]:
+    """Return how to reach it, as Spark does."""
+    if folder.scheme not in _S3:
+        return {}
+    settings = {name: value for ours, name in _SETTINGS.items() if (value := folder.setting(ours))}
+    endpoint = settings.get("aws_endpoint", "")
+    if endpoint and "://" not in endpoint:  # As Hadoop takes it.
+        settings["aws_endpoint"] = endpoint = f"https://{endpoint}"
+    if endpoint.startswith("http:"):
+        settings["aws_allow_http"] = "true"
+    return settings
