@@ -6,7 +6,7 @@ import json
 import os
 from datetime import UTC, date, datetime
 from shutil import copytree, rmtree
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,7 +17,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.sql.functions import expr
 from tests.pipeline.archived import Archived
 from tests.pipeline.killed_archives import archive_and_kill
@@ -26,12 +26,12 @@ from tests.pipeline.test_docs import examples
 
 from cometmq.client import NewMessage
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs import extras
-from cometmq.pipeline.jobs.archive import ArchiveSettings
+from cometmq.pipeline.jobs import delta_tables
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
+from cometmq.pipeline.jobs.delta_commits import sync_commit
 from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
 from cometmq.pipeline.jobs.delta_tables import DeltaTable
 from cometmq.pipeline.jobs.job import Run
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from cometmq.pipeline.jobs.folders import Folder
     from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -332,6 +333,63 @@ def test_a_table_that_batches_no_longer_fit_is_refused(archived: InDelta) -> Non
 
 
 @pytest.mark.slow
+def test_a_batch_is_added_though_others_change_the_table_and_a_power_cut_tore_a_commit(
+    archived: InDelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived.send(10)
+    archived.run()
+    log = archived.path / "_delta_log"
+    (log / f"{archived.table.version() + 1:020d}.json").touch()  # Its name was there, no byte.
+    added = DeltaTable._append  # pyright: ignore[reportPrivateUsage]  # Right before the commit.
+    tries: list[int] = []
+    synced: list[int] = []
+
+    def late(table: DeltaTable, *given: Any) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            archived.table.alter.add_columns(deltalake.Field("note", "string"))
+        added(table, *given)
+
+    def sync(_folder: object, number: int) -> None:
+        synced.append(number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "_append", late)
+        patched.setattr(delta_tables, "sync_commit", sync)
+        archived.send(5)
+        assert archived.run().rows == 5
+    assert len(tries) == 2
+    assert synced == [archived.table.version()]
+    assert archived.bodies == numbers(0, 15)
+    archived.table.alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    )
+    archived.send(1)
+    with pytest.raises(PipelineError, match="so that it would forget which batches it has"):
+        archived.run()
+
+
+@pytest.mark.slow
+def test_a_table_whose_files_do_not_say_what_they_are_is_not_read(archived: InDelta) -> None:
+    archived.send(3)
+    archived.run()
+    (file,) = archived.path.glob("topic=*/date=*/*.parquet")
+    last = archived.path / "_delta_log" / f"{1:020d}.json"
+    said = last.read_text()
+    moved = said.replace(f"/{file.parent.name}/", "/")
+    assert moved != said
+    last.write_text(moved)
+    with pytest.raises(OptionError, match="is not in a folder that is named after its topic, date"):
+        read_archive(archived.spark, str(archived.path))
+    last.write_text(said)
+    first = last.with_name(f"{0:020d}.json")
+    by_name = '"configuration":{"delta.columnMapping.mode":"name"}'
+    first.write_text(first.read_text().replace('"configuration":{}', by_name))
+    with pytest.raises(PipelineError, match=r"columnMapping"):
+        read_archive(archived.spark, str(archived.path))
+
+
+@pytest.mark.slow
 def test_checkpoints_that_take_turns_in_a_table_put_no_message_there_twice(
     archived: InDelta,
 ) -> None:
@@ -435,7 +493,7 @@ def test_a_session_that_passes_over_damaged_files_does_not_here(archived: InDelt
     setting = "spark.sql.files.ignoreCorruptFiles"
     archived.spark.conf.set(setting, "true")
     try:
-        with pytest.raises(Py4JJavaError, match="FAILED_READ_FILE"):
+        with pytest.raises(Py4JError, match="FAILED_READ_FILE"):
             read_archive(archived.spark, str(archived.path)).collect()
     finally:
         archived.spark.conf.unset(setting)
@@ -485,17 +543,6 @@ def test_a_folder_whose_name_deltalake_would_misread_is_refused(
         archived.run()
 
 
-def test_that_deltalake_is_not_installed_is_told_before_spark_is_started(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def found(_name: str) -> None:
-        """Find nothing."""
-
-    monkeypatch.setattr(extras, "find_spec", found)
-    with pytest.raises(OptionError, match=r"^format: .* pip install 'cometmq\[delta\]'"):
-        ArchiveSettings(nameserver="h:1", topic="T", to="/archive", format="delta")
-
-
 def test_what_the_log_says_of_a_file_is_what_is_in_it(tmp_path: Path) -> None:
     when = datetime(2026, 11, 30, 23, 59, 59, 999_001, UTC)
     pq.write_table(
@@ -525,3 +572,24 @@ def test_values_are_in_the_names_of_folders() -> None:
     path = "topic=%25RETRY%25a b/date=__HIVE_DEFAULT_PARTITION__/hour=05/part-0.parquet"
     assert values_in(path) == {"topic": "%RETRY%a b", "date": None, "hour": "05"}
     assert values_in("part-0.parquet") == {}
+
+
+def test_a_commit_is_synced_with_the_checkpoint_that_came_with_it(tmp_path: Path) -> None:
+    class There:
+        """A table's folder."""
+
+        def exists(self, *names: str) -> bool:
+            return tmp_path.joinpath(*names).exists()
+
+        def sync(self, *names: str) -> None:
+            synced.append(names[-1])
+
+    synced: list[str] = []
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for name in (f"{10:020d}.json", f"{10:020d}.checkpoint.parquet", "_last_checkpoint"):
+        (log / name).touch()
+    sync_commit(cast("Folder", There()), 9)
+    assert synced == ["_last_checkpoint"]
+    sync_commit(cast("Folder", There()), 10)
+    assert synced[1:] == [f"{10:020d}.json", f"{10:020d}.checkpoint.parquet", "_last_checkpoint"]

@@ -18,8 +18,8 @@ from tests.pipeline.tables import Tables, numbers
 from tests.pipeline.test_docs import examples
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs import extras, iceberg_files
-from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs import iceberg_files
+from cometmq.pipeline.jobs.archive import archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
@@ -269,17 +269,6 @@ def test_a_copy_of_a_table_and_a_damaged_catalog_are_refused(
     catalog.write_bytes(b"")
     with pytest.raises(OptionError, match="does not have batches 0 to 0, which by the checkpoint"):
         archived.run()
-
-
-def test_that_pyiceberg_is_not_installed_is_told_before_spark_is_started(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def found(_name: str) -> None:
-        """Find nothing."""
-
-    monkeypatch.setattr(extras, "find_spec", found)
-    with pytest.raises(OptionError, match=r"^format: .* pip install 'cometmq\[iceberg\]'"):
-        ArchiveSettings(nameserver="h:1", topic="T", to="/archive", format="iceberg")
 
 
 def test_what_a_commit_names_is_on_the_disk_before_it(
