@@ -262,6 +262,7 @@ def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
     archived.send(20)
     archived.run()
     archived.table.restore(1)  # The first version has no batch.
+    archived.insert_own_row()
     if is_repeated:
         archived.forget_the_last_commit()
     archived.send(10)
@@ -270,11 +271,12 @@ def test_a_table_that_was_restored_to_before_its_last_batches_is_refused(
     if is_repeated:
         archived.table.restore(2)
         archived.run()
+        archived.insert_own_row()
     else:
         other = str(archived.path.parent / "other")
         assert archived.run(checkpoint=other, adopt=True).rows == 20
-    assert archived.bodies == numbers(0, 30)
-    table = read_archive(archived.spark, str(archived.path))
+    assert archived.bodies == ["0", *numbers(0, 30)]
+    table = read_archive(archived.spark, str(archived.path)).where("batch IS NOT NULL")
     numbered = {row["batch"] for row in table.select("batch").distinct().collect()}
     assert numbered == ({0, 1, 2} if is_repeated else {0, 2, 3})
 

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
 
 LOG: Final = "_delta_log"
+STREAM: Final = "cometmq archive "
+"""What the name begins with by which a table knows a stream of ours."""
+_INFO: Final = "commitInfo"
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 """The name of a commit; the names of compacted ones have two numbers."""
 _APPENDED: Final = "WRITE"
@@ -66,26 +69,32 @@ class Commits:
     def was_restored(self) -> bool:
         """Whether somebody had restored an earlier version after the last batch was appended."""
         for number in reversed(self._before):
-            operation: str = _commit(self._folder, number).get("operation", "")
-            if operation in (_APPENDED, _RESTORED):
-                return operation == _RESTORED
+            if _is_restore(commit := _commit(self._folder, number)):
+                return True
+            if any(each.get("appId", "").startswith(STREAM) for each in _said(commit, "txn")):
+                return False
         return False
 
     def restored(self) -> bool:
         """Whether somebody has restored an earlier version since the last call."""
         found = False
         while self._folder.exists(LOG, _name(self._next)):
-            found |= _commit(self._folder, self._next).get("operation") == _RESTORED
+            found |= _is_restore(_commit(self._folder, self._next))
             self._next += 1
         return found
 
 
-def _appended(commit: dict[str, Any]) -> Written | None:
+def _is_restore(commit: list[dict[str, Any]]) -> bool:
+    return any(each.get("operation") == _RESTORED for each in _said(commit, _INFO))
+
+
+def _appended(commit: list[dict[str, Any]]) -> Written | None:
     """Return what a commit has appended; `None` if it did something else."""
-    if commit.get("operation") != _APPENDED:
-        return None
-    metrics = commit.get("operationMetrics", {})
-    return Written(*(int(metrics.get(name, 0)) for name in _METRICS))
+    for each in _said(commit, _INFO):
+        if each.get("operation") == _APPENDED:
+            metrics = each.get("operationMetrics", {})
+            return Written(*(int(metrics.get(name, 0)) for name in _METRICS))
+    return None
 
 
 def _commits(folder: Folder) -> list[int]:
@@ -98,8 +107,11 @@ def _name(number: int) -> str:
     return f"{number:020d}.json"
 
 
-def _commit(folder: Folder, number: int) -> dict[str, Any]:
-    """Return what a commit says of itself."""
-    lines = map(json.loads, folder.read(LOG, _name(number)).splitlines())
-    none: dict[str, Any] = {}
-    return next((each["commitInfo"] for each in lines if "commitInfo" in each), none)
+def _commit(folder: Folder, number: int) -> list[dict[str, Any]]:
+    """Return the actions of a commit."""
+    return [json.loads(line) for line in folder.read(LOG, _name(number)).splitlines()]
+
+
+def _said(commit: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Return what actions of a kind say."""
+    return [each[kind] for each in commit if kind in each]

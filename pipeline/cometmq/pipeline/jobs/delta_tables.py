@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.delta_commits import Written, is_delta, sync_commit
+from cometmq.pipeline.jobs.delta_commits import STREAM, Written, is_delta, sync_commit
 from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
 from cometmq.pipeline.jobs.delta_stores import address, settings_of
 from cometmq.pipeline.jobs.extras import require_extra
@@ -262,4 +262,4 @@ class DeltaTable:
 
 def _app(stream: str | None) -> str:
     """Return the name by which the table knows a stream."""
-    return f"cometmq archive {stream}"
+    return f"{STREAM}{stream}"
