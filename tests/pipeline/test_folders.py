@@ -15,6 +15,8 @@ from cometmq.pipeline.jobs.archive_files import BatchName, Manifest
 from cometmq.pipeline.jobs.folders import Folder, refuse_batches, stranger_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 
@@ -76,28 +78,53 @@ def test_what_readers_of_an_archive_would_read_too_is_found(tmp_path: Path) -> N
 
 
 class _Objects:
-    """A file system like that of S3, which renames nothing to a name that is taken."""
+    """A file system that renames nothing to a name that is taken, as those of S3 and Hadoop."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str) -> None:
+        self.scheme = scheme
         self.files: dict[str, bytes] = {}
+        self.exists: Callable[[str], bool] = self.files.__contains__
+        self.seen: list[set[str]] = []
+        """The files that were there after each step."""
 
     def getScheme(self) -> str:  # noqa: N802  # These are Hadoop's names.
-        return "s3a"
+        return self.scheme
 
     def create(self, path: str, _overwrite: bool) -> Any:
-        def write(data: bytearray) -> None:
-            self.files[path] = bytes(data)
+        written: list[bytes] = []
 
-        return SimpleNamespace(write=write, close=lambda: None)
+        def write(data: bytearray) -> None:
+            written.append(bytes(data))
+
+        def close() -> None:
+            self.files[path] = b"".join(written)
+            self._step()
+
+        return SimpleNamespace(write=write, close=close)
 
     def delete(self, path: str, _recursive: bool) -> bool:
-        return self.files.pop(path, None) is not None
+        is_there = self.files.pop(path, None) is not None
+        self._step()
+        return is_there
 
     def rename(self, old: str, new: str) -> bool:
         if new in self.files:
             raise FileExistsError(f"Failed to rename {old} to {new}; destination file exists")
         self.files[new] = self.files.pop(old)
+        self._step()
         return True
+
+    def getFileStatus(self, _path: str) -> Any:  # noqa: N802  # As above.
+        """Return what S3A says of a folder: it is as new as can be."""
+        return SimpleNamespace(getModificationTime=lambda: 1 << 50)
+
+    def listFiles(self, path: str, _recursive: bool) -> Any:  # noqa: N802  # As above.
+        left = [int(data) for name, data in self.files.items() if name.startswith(f"{path}/")]
+        one = SimpleNamespace(getModificationTime=lambda: left.pop())
+        return SimpleNamespace(hasNext=lambda: bool(left), next=lambda: one)
+
+    def _step(self) -> None:
+        self.seen.append(set(self.files))
 
 
 class _Bucket(Plain):
@@ -107,12 +134,32 @@ class _Bucket(Plain):
 
 
 @pytest.mark.spark
-def test_a_file_is_replaced_where_no_file_is_renamed_to_that_of_another() -> None:
-    objects = _Objects()
+@pytest.mark.parametrize("scheme", ["s3a", "hdfs"])
+def test_a_file_is_replaced_where_no_file_is_renamed_to_that_of_another(scheme: str) -> None:
+    objects = _Objects(scheme)
     folder = _Bucket(objects)
     for text in ("one", "two"):
         folder.write(text, "_replays", "to-again.json")
     assert objects.files == {"/bucket/_replays/to-again.json": b"two"}
+
+
+@pytest.mark.spark
+def test_on_s3_a_file_that_is_replaced_is_there_all_the_time() -> None:
+    """A kill would lose the notes of a replay: they were removed, and the new ones renamed."""
+    objects = _Objects("s3a")
+    folder = _Bucket(objects)
+    for text in ("one", "two"):
+        folder.write(text, "_replays", "to-again.json")
+    assert objects.seen == [{"/bucket/_replays/to-again.json"}] * 2
+
+
+@pytest.mark.spark
+def test_on_s3_a_folder_is_as_old_as_its_youngest_file() -> None:
+    """S3A takes all folders for new, so `archive-vacuum` left everything."""
+    objects = _Objects("s3a")
+    objects.files = {f"/bucket/{name}": b"%d" % age for name, age in (("a/b", 7), ("a/c/d", 9))}
+    assert _Bucket(objects).modified_ms("a") == 9
+    assert _Bucket(objects).modified_ms("empty") == 1 << 50
 
 
 @pytest.mark.spark
@@ -132,6 +179,53 @@ def test_a_folder_where_spark_has_no_files_is_a_mistake(
     with pytest.raises(OptionError) as caught:
         Folder(spark, path)
     assert str(caught.value) == f"path: {path}: {said}"
+
+
+SDK = "(Service: S3, Status Code: 404, Request ID: fOFe) (SDK Attempt Count: 1):all of it again"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("raised", "kind", "said"),
+    [
+        (
+            "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/to': getFileStatus on"
+            f" s3a://b/to: The specified bucket does not exist {SDK}",
+            OptionError,
+            "no such bucket (`s3a://b/to': getFileStatus on s3a://b/to: The specified bucket does"
+            " not exist); create it, or choose another folder",
+        ),
+        (
+            "java.nio.file.AccessDeniedException: s3a://b/to: getFileStatus on s3a://b/to:"
+            f" FORBIDDEN {SDK}",
+            OptionError,
+            "no permission (s3a://b/to: getFileStatus on s3a://b/to: FORBIDDEN); choose another"
+            " folder, or get permission",
+        ),
+        (
+            "java.net.ConnectException: getFileStatus on s3a://b/to: Unable to execute HTTP"
+            " request: Connect to 127.0.0.1:9 failed: Connection refused (SDK Attempt Count: 6):"
+            " \tall of it again",
+            PipelineError,
+            "its file system cannot be reached (getFileStatus on s3a://b/to: Unable to execute"
+            " HTTP request: Connect to 127.0.0.1:9 failed: Connection refused); check that host"
+            " and port are right and a server is running there",
+        ),
+    ],
+)
+def test_what_s3_says_is_told_in_a_line_with_what_to_do(
+    raised: str, kind: type[PipelineError], said: str
+) -> None:
+    from py4j.protocol import Py4JError
+
+    def get_file_status(path: str) -> bool:
+        raise Py4JError(f"An error occurred while calling o1.exists.\n: {raised}\n\tat {path}")
+
+    objects = _Objects("s3a")
+    objects.exists = get_file_status
+    with pytest.raises(PipelineError) as caught:
+        _Bucket(objects).exists("to")
+    assert (type(caught.value), str(caught.value)) == (kind, f"path: /bucket: {said}")
 
 
 @pytest.mark.spark

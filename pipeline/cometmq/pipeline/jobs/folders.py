@@ -42,8 +42,15 @@ _NOT_ALLOWED: Final = re.compile(
     r"\bAccess(?:Control|Denied)Exception\b|\bPermission denied\b|\bRead-only file system\b"
     r"|\bMkdirs failed to create\b"
 )
-_CLASSES: Final = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*: ?|;? *For more details see: .*")
-"""The parts of Hadoop's errors that are useless to users: a class, and a page for authors."""
+_WHOLE_OR_NOT: Final = ("s3", "s3a")
+"""The schemes of file systems where a new file takes the place of the old one when it is closed."""
+_NO_BUCKET: Final = "UnknownStoreException"
+_USELESS: Final = re.compile(
+    r"\b(?:[a-z]\w*\.)+[A-Z]\w*: ?|;? *For more details see: .*"
+    r"| \((?:Service: S3, |SDK Attempt Count: ).*"
+)
+"""The parts of Hadoop's errors that are useless to users: a class, a page for authors, and numbers
+of Amazon's SDK, after which it says everything again."""
 
 
 @contextmanager
@@ -57,7 +64,7 @@ def _told(path: str) -> Generator[None]:
             yield
     except (Py4JError, PySparkException) as error:
         text = (str(error).partition("\n: ")[2] or str(error)).strip().partition("\n")[0]
-        said = _CLASSES.sub("", text).strip()
+        said = _USELESS.sub("", text).strip()
         if _NOT_REACHED.search(text):
             raise PipelineError(
                 f"path: {path}: its file system cannot be reached ({said}); check that host and"
@@ -66,6 +73,10 @@ def _told(path: str) -> Generator[None]:
         if _NOT_ALLOWED.search(text):
             raise OptionError(
                 f"path: {path}: no permission ({said}); choose another folder, or get permission"
+            ) from error
+        if _NO_BUCKET in text:
+            raise OptionError(
+                f"path: {path}: no such bucket ({said}); create it, or choose another folder"
             ) from error
         raise PipelineError(f"path: {path}: its file system says: {said}") from error
 
@@ -96,6 +107,12 @@ def stranger_in(folder: Folder) -> str:
     """Return a name that readers of a table would take for part of it; '' without one."""
     names = (name for name in folder.names() if not name.startswith((_BATCH, "_", ".")))
     return next(names, "")
+
+
+def _fill(system: Any, path: Any, text: str) -> None:
+    stream = system.create(path, True)
+    stream.write(bytearray(text.encode()))
+    stream.close()
 
 
 class Folder:
@@ -194,16 +211,25 @@ class Folder:
             return bool(self._system.exists(path) and self._system.listFiles(path, True).hasNext())
 
     def modified_ms(self, *names: str) -> int | None:
-        """Return when something was last modified; `None` if it does not exist, or no longer."""
+        """Return when something was last modified; `None` if it does not exist, or no longer.
+
+        On other file systems, a folder is as old as its youngest file: S3A has no other time of it.
+        """
+        path = self._path_class(self.of(*names))
+        times: list[int] = []
         try:
             with _told(self.path):
-                found = self._system.getFileStatus(self._path_class(self.of(*names)))
+                if self.local_path is None:
+                    listed = self._system.listFiles(path, True)
+                    while listed.hasNext():
+                        times.append(listed.next().getModificationTime())
+                if not times:
+                    times.append(self._system.getFileStatus(path).getModificationTime())
         except PipelineError:
             if self.exists(*names):
                 raise
             return None
-        milliseconds: int = found.getModificationTime()
-        return milliseconds
+        return max(times)
 
     def remove(self, *names: str) -> None:
         """Remove something, with everything in it."""
@@ -271,20 +297,22 @@ class Folder:
             self._write(text, *names)
 
     def _write(self, text: str, *names: str) -> None:
+        target = self._path_class(self.of(*names))
+        system = self._system
+        if system.getScheme() in _WHOLE_OR_NOT:
+            _fill(system, target, text)
+            return
         new = (*names[:-1], f".{names[-1]}.new")
         hidden = self.of(*new)
-        source, target = self._path_class(hidden), self._path_class(self.of(*names))
-        system = self._system
+        source = self._path_class(hidden)
         is_local = system.getScheme() == "file"
         if is_local:
             # No checksum file: after a kill between the two, nobody could read the file.
             system = system.getRawFileSystem()
             system.delete(self._path_class(self.of(*names[:-1], f".{names[-1]}.crc")), False)
-        stream = system.create(source, True)
-        stream.write(bytearray(text.encode()))
-        stream.close()
+        _fill(system, source, text)
         self.sync(*new)
-        if not is_local:  # A local one is replaced in one step; S3A refuses to.
+        if not is_local:  # A local one is replaced in one step; others refuse to.
             system.delete(target, False)
         if not system.rename(source, target):
             raise OSError(f"{hidden} could not be renamed")
