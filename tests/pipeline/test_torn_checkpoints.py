@@ -29,7 +29,7 @@ class Checkpoint(Folder):
                 (path / kind / f".{number}.crc").write_bytes(b"")
 
     @property
-    def local_path(self) -> str:
+    def local_path(self) -> str | None:
         """Where it is."""
         return self.path
 
@@ -90,6 +90,30 @@ def test_half_a_note_goes_where_the_stream_begins_for_spark_would_not_begin_it(
         half.touch()
     assert mended(checkpoint) == []
     assert [half.exists() for half in halves] == [is_left, is_left]
+
+
+class _Elsewhere(Checkpoint):
+    """A checkpoint that is not on this machine, without files of checksums."""
+
+    @property
+    def local_path(self) -> None:
+        """It has none."""
+
+    def remove(self, *names: str) -> None:
+        """Remove a file."""
+        Path(self.of(*names)).unlink()
+
+
+@pytest.mark.parametrize(("notes", "is_left"), [("", False), ("0", True)])
+def test_half_a_note_goes_on_other_file_systems_too(
+    tmp_path: Path, notes: str, is_left: bool
+) -> None:
+    """Spark refused such a checkpoint on S3 and HDFS at each start."""
+    checkpoint = _Elsewhere(tmp_path, notes, "")
+    half = tmp_path / "offsets" / ".0.09980b3a.tmp"
+    half.touch()
+    assert mended(checkpoint) == []
+    assert half.exists() is is_left
 
 
 @pytest.mark.parametrize(

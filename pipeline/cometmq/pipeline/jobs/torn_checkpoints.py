@@ -91,6 +91,7 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
     A stream that `repeats` may do its work again; with `from_start`, even all of it.
     """
     if (root := checkpoint.local_path) is None:
+        _remove_halves(checkpoint)
         return
     noted = _noted(checkpoint, Path(root))
     before = noted.notes()
@@ -108,6 +109,14 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
     if not noted.notes() and stream.exists() and _is_empty(stream):
         _remove(stream)
         run.tell(warning=f"{stream} is empty, as after a power cut; the stream starts over")
+
+
+def _remove_halves(checkpoint: Folder) -> None:
+    """On other file systems, remove what a kill left of the first note, as `mend` does here."""
+    if not (numbers(checkpoint, ENDS) or numbers(checkpoint, DONE)):
+        for half in checkpoint.names(ENDS):
+            if half.startswith("."):
+                checkpoint.remove(ENDS, half)
 
 
 def last_done(checkpoint: Folder, *, repeats: bool = False, from_start: bool = True) -> int:
