@@ -1228,6 +1228,11 @@ Caused by: java.io.IOException: Mkdirs failed to create /a/b
         ),
         ("[A] not so. SQLSTATE: 42K09;\nmore", PipelineError, "[A] not so.\nmore"),
         (UNWRITTEN, PipelineError, "[TASK_WRITE_FAILED] to file:/a. Mkdirs failed to create /a/b"),
+        (
+            UNWRITTEN.replace("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT"),
+            PipelineError,
+            "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] to file:/a. Mkdirs failed to create /a/b",
+        ),
         ("", PipelineError, "Spark failed"),
         ("o1.x.\n: Python worker failed to connect back.\n\tat x", WorkerLateError, BUSY),
     ],

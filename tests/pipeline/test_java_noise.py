@@ -217,11 +217,18 @@ HOSTNAME = """\
 26/11/26 02:00:01 WARN Utils: Your hostname, vm, resolves to a loopback address: 127.0.1.1; using
 26/11/26 02:00:01 WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address
 """
+AMAZON = """\
+SLF4J: Failed to load class "org.slf4j.impl.StaticLoggerBinder".
+SLF4J: Defaulting to no-operation (NOP) logger implementation
+SLF4J: See http://www.slf4j.org/codes.html#StaticLoggerBinder for further details.
+"""
 
 
-def test_what_spark_tells_of_jars_that_are_there_and_of_its_host_is_left_out() -> None:
+@pytest.mark.parametrize("is_started", [False, True])
+def test_what_jars_that_are_there_say_and_spark_of_its_host_is_left_out(is_started: bool) -> None:
     sieve = Sieve()
-    assert sieve.sift((HOSTNAME + IVY).encode()) + sieve.end() == b""
+    sieve.holds_half_lines = not is_started
+    assert sieve.sift((HOSTNAME + IVY + AMAZON).encode()) + sieve.end() == b""
 
 
 def test_jars_that_are_not_there_are_told() -> None:

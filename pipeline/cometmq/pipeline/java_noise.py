@@ -29,7 +29,10 @@ _LINES: Final = re.compile(
     rb"|downloading \S+ \.\.\.$"
     rb"|\t(?:confs: \[|found \S+ in |\[SUCCESSFUL \] |\d+ artifacts copied, "
     rb"|:: (?:modules in use|evicted modules):$|\S+#\S+ (?:from \S+|by \[.*\]) in \["
-    rb"|-{40,}$|\|[ |a-z0-9]+\|$)",
+    rb"|-{40,}$|\|[ |a-z0-9]+\|$)"
+    # The logger in the JARs of Amazon's SDK, at the first use of `s3a://`.
+    rb'|SLF4J: (?:Failed to load class "org\.slf4j\.impl\.StaticLoggerBinder"'
+    rb"|Defaulting to no-operation |See \S+#StaticLoggerBinder )",
     re.MULTILINE,
 )
 """The beginnings of lines that Spark writes as it starts. That of Java 11 comes from a function for

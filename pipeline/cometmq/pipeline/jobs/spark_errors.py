@@ -37,8 +37,8 @@ _TOLD_APART: Final = {
 """By name, our errors that a command reports in a special way, not just as a failure."""
 _REFUSED: Final = re.compile(r"(\S+) refused with code ([0-9]+): (.*)")
 """The text of a refusal."""
-_WRITE_FAILED: Final = "[TASK_WRITE_FAILED]"
-"""The name of an error that says where Spark was writing, but not what went wrong."""
+_WRITE_FAILED: Final = re.compile(r"\[(?:TASK_WRITE_FAILED\]|CANNOT_WRITE_STATE_STORE\b)")
+"""The names of errors that say where Spark was writing, but not what went wrong."""
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
 _WORKER_LATE: Final = "Python worker failed to connect back"
 _RAISED: Final = re.compile(r"^pyspark\.errors\.exceptions\.captured\.\w+: ", re.MULTILINE)
@@ -84,7 +84,7 @@ def ours(error: Exception, written: str = "") -> PipelineError:
         return PipelineError(hidden)
     lines = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
     said = _without_state("\n".join(lines).strip()) or "Spark failed"
-    if _WRITE_FAILED in said and (causes := _CAUSE.findall(text)):
+    if _WRITE_FAILED.search(said) and (causes := _CAUSE.findall(text)):
         said = f"{said} {causes[-1]}"
     return PipelineError(said)
 
