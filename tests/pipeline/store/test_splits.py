@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 from tests.pipeline.store.logs import SIZE, change, found, write_log
 
-from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.store.files import FORMAT_VERSION, Opened, StoreFile, check_store
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.store.files import (
+    FORMAT_VERSION,
+    Opened,
+    StoreFile,
+    check_store,
+    disk_errors_told,
+    inside,
+)
 from cometmq.pipeline.store.splits import Log, look, parts
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.upkeep import checkpoint
@@ -223,6 +230,22 @@ def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
     assert look(f"file://{tmp_path}").end == look(str(tmp_path)).end
     with pytest.raises(OptionError, match="path: nowhere://x: "):
         look("nowhere://x")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_store_on_s3_may_be_named_as_spark_does(scheme: str) -> None:
+    root = f"{scheme}://me:secret@bucket/store?region=us-east-1"  # So no server is asked for it.
+    assert inside(root, "checkpoint") == "bucket/store/checkpoint"
+
+
+def test_a_server_of_s3_that_is_away_may_be_there_soon() -> None:
+    away = "AWS Error NETWORK_CONNECTION during HeadObject operation: Could not connect"
+    with (
+        pytest.raises(PipelineError, match=r"^path: s3://b: AWS Error NETWORK_") as caught,
+        disk_errors_told("s3://b"),
+    ):
+        raise OSError(away)
+    assert not isinstance(caught.value, OptionError)
 
 
 @pytest.mark.parametrize("mark", "#?")

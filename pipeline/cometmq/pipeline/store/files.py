@@ -1,7 +1,8 @@
 """The files of a store directory: listing and reading them.
 
-The directory is a local path or a URI that Arrow knows (`hdfs://`, `s3://`, `file://`). Every
-executor must see it under the same name. Nothing is locked and nothing is changed.
+The directory is a local path or a URI that Arrow knows (`hdfs://`, `s3://`, `file://`); `s3a://` is
+the same as `s3://`. Every executor must see it under the same name. Nothing is locked and nothing
+is changed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from zlib import crc32
 
 from pyarrow import ArrowInvalid, fs
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 LOG_FOLDER: Final = "commitlog"
 _NAME_LENGTH: Final = 20
+_AS_SPARK: Final = re.compile("^s3[an]:")
+"""What Spark calls S3 in URIs, which Arrow calls `s3:`."""
+_NOT_REACHED: Final = "AWS Error NETWORK_CONNECTION"
+"""What Arrow says if a server of S3 cannot be reached; it may be up soon."""
 
 FORMAT_VERSION: Final = 1
 """The newest store format that is known here; see `cometmq.store.upkeep.checkpoint`."""
@@ -103,7 +108,7 @@ def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
             " without file://"
         )
     try:
-        return fs.FileSystem.from_uri(root)
+        return fs.FileSystem.from_uri(_AS_SPARK.sub("s3:", root))
     except (ValueError, OSError) as error:
         raise OptionError(f"path: {root}: {error}") from None
 
@@ -117,6 +122,8 @@ def disk_errors_told(root: str) -> Generator[None]:
         what_to_do = "run it as the user that the store belongs to"
         raise OptionError(f"path: {root}: {error}; {what_to_do}") from None
     except (OSError, ArrowInvalid) as error:  # The latter for an invalid path, such as file:/x.
+        if _NOT_REACHED in str(error):
+            raise PipelineError(f"path: {root}: {error}") from None
         raise OptionError(f"path: {root}: {error}") from None
 
 
