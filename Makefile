@@ -189,18 +189,18 @@ spark-full: install-spark ## The same, and streams whose driver, workers and bro
 	$(call tests,-m spark tests/pipeline)
 	$(BIN)/python -m tests.pipeline.kills --rounds $(ROUNDS)
 
-SPARK_42 := .venv-spark-4.2
+SPARK_OLDEST := .venv-spark-oldest
 
-.PHONY: spark-4.2
-spark-4.2: ## The tests of `make spark` on PySpark 4.2, the oldest that works, in an environment of its own.
-	@$(MAKE) --no-print-directory install VENV=$(SPARK_42)
-	@sed '/^pyspark[=[]/,/^    # via/d' requirements/spark.txt | cat - requirements/pyspark-4.2.txt > $(SPARK_42)/spark.txt
+.PHONY: spark-oldest
+spark-oldest: ## The tests of `make spark` on PySpark 4.2, the oldest that works, in an environment of its own.
+	@$(MAKE) --no-print-directory install VENV=$(SPARK_OLDEST)
+	@sed '/^pyspark[=[]/,/^    # via/d' requirements/spark.txt | cat - requirements/pyspark-4.2.txt > $(SPARK_OLDEST)/spark.txt
 ifdef UV
-	$(UV) pip install -q --python $(SPARK_42)/bin/python --require-hashes -r $(SPARK_42)/spark.txt
+	$(UV) pip install -q --python $(SPARK_OLDEST)/bin/python --require-hashes -r $(SPARK_OLDEST)/spark.txt
 else
-	$(SPARK_42)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(SPARK_42)/spark.txt
+	$(SPARK_OLDEST)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(SPARK_OLDEST)/spark.txt
 endif
-	$(SPARK_42)/bin/python -m pytest -q -rfEs -m 'spark and not slow' tests/pipeline
+	$(SPARK_OLDEST)/bin/python -m pytest -q -rfEs -m 'spark and not slow' tests/pipeline
 
 .PHONY: bench
 bench: install ## Measure the broker beside Apache's (half an hour, Java 17), and write docs/performance.md.
