@@ -3,8 +3,10 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyarrow import fs
 from tests.pipeline.store.logs import SIZE, change, found, write_log
 
 from cometmq.pipeline.errors import OptionError, PipelineError
@@ -236,6 +238,15 @@ def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
 def test_a_store_on_s3_may_be_named_as_spark_does(scheme: str) -> None:
     root = f"{scheme}://me:secret@bucket/store?region=us-east-1"  # So no server is asked for it.
     assert inside(root, "checkpoint") == "bucket/store/checkpoint"
+
+
+def test_a_library_that_is_not_there_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_uri(uri: str) -> None:
+        raise OSError(f"Unable to load libhdfs for {uri}\ndlopen(libhdfs.so) failed\nand so on")
+
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    with pytest.raises(OptionError, match=r"^path: hdfs://a: Unable to load libhdfs for hdfs://a$"):
+        check_store("hdfs://a")
 
 
 def test_a_server_of_s3_that_is_away_may_be_there_soon() -> None:

@@ -109,8 +109,8 @@ def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
         )
     try:
         return fs.FileSystem.from_uri(_AS_SPARK.sub("s3:", root))
-    except (ValueError, OSError) as error:
-        raise OptionError(f"path: {root}: {error}") from None
+    except (ValueError, OSError) as error:  # Some say in many lines where a library is not.
+        raise OptionError(f"path: {root}: {str(error).partition(chr(10))[0]}") from None
 
 
 @contextmanager
