@@ -79,7 +79,7 @@ def test_the_example_of_a_job_is_a_dry_run(
     rocketmq_session: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rocketmq_session.send("orders", b"o-17")
-    code, _of_iceberg = examples("docs/pipeline-jobs.md")
+    code, *_of_tables = examples("docs/pipeline-jobs.md")
     code = code.replace("127.0.0.1:9876", rocketmq_session.nameserver)
     code = code.replace("/data/orders", str(tmp_path / "orders"))
     exec(compile(code, "docs/pipeline-jobs.md", "exec"), {})
