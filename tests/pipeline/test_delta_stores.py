@@ -47,6 +47,7 @@ def test_a_table_has_an_address(path: str, said: str) -> None:
     ("path", "said"),
     [
         ("/data/100%41", r"^to: the path /data/100%41 contains '%'"),
+        ("/data/a\\b", r"^to: the path /data/a\\b contains '\\\\'"),
         ("hdfs://host/a", r"^to: hdfs://host/a is neither on this machine's disk nor on S3"),
     ],
 )

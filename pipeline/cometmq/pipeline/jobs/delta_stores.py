@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
 
 _S3: Final = ("s3a", "s3")
+_UNSAFE: Final = "%\\"
+"""What `deltalake` takes for the number of a character, or for the end of a folder's name."""
 _SETTINGS: Final = {
     "fs.s3a.endpoint": "aws_endpoint",
     "fs.s3a.endpoint.region": "aws_region",
@@ -31,8 +33,8 @@ def address(folder: Folder, option: str) -> str:
                 " Delta table of these may be; use parquet there"
             )
         return "s3://" + folder.path.partition("://")[2]
-    if "%" in path:  # What follows it would be taken for the number of a character.
-        raise OptionError(f"{option}: the path {path} contains '%'; choose another folder")
+    if found := [each for each in _UNSAFE if each in path]:
+        raise OptionError(f"{option}: the path {path} contains {found[0]!r}; choose another folder")
     return Path(path).as_uri()
 
 
