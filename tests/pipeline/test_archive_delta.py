@@ -556,7 +556,11 @@ def test_what_the_log_says_of_a_file_is_what_is_in_it(tmp_path: Path) -> None:
                 "text": ["a", "b", "c"],
                 "yes": [True, False, True],
                 "empty": pa.array([None] * 3, pa.int32()),
-                "value": [{"id": 1}, None, None],
+                "value": pa.array(
+                    [{"id": 1, "day": 1 << 30}, None, None],
+                    pa.struct({"id": pa.int64(), "day": pa.date32()}),  # In the year 2.9 million.
+                ),
+                "old": [datetime(1, 2, 3, 4, 5, 6, 7, UTC), None, None],
             }
         ),
         tmp_path / "file",
@@ -564,9 +568,19 @@ def test_what_the_log_says_of_a_file_is_what_is_in_it(tmp_path: Path) -> None:
     )
     assert statistics_of(tmp_path / "file") == {
         "numRecords": 3,
-        "minValues": {"number": -1, "at": "2026-11-30T23:59:59.999Z", "day": "1969-07-20"},
-        "maxValues": {"number": 3, "at": "2026-12-01T00:00:00.000Z", "day": "2026-11-30"},
-        "nullCount": {"number": 1, "at": 0, "day": 1},
+        "minValues": {
+            "number": -1,
+            "at": "2026-11-30T23:59:59.999Z",
+            "day": "1969-07-20",
+            "old": "0001-02-03T04:05:06.000Z",
+        },
+        "maxValues": {
+            "number": 3,
+            "at": "2026-12-01T00:00:00.000Z",
+            "day": "2026-11-30",
+            "old": "0001-02-03T04:05:06.001Z",
+        },
+        "nullCount": {"number": 1, "at": 0, "day": 1, "old": 2},
     }
 
 

@@ -37,7 +37,8 @@ def statistics_of(path: Path) -> dict[str, Any]:
     said: dict[str, Any] = {"numRecords": footer.num_rows}
     names = [footer.schema.column(number).path for number in range(footer.num_columns)]
     for number, name in enumerate(names):
-        if found := _range_of(footer, number):
+        # Parts of a value are left out: Python does not have all dates that Spark has.
+        if "." not in name and (found := _range_of(footer, number)):
             low, high, nulls = found
             said.setdefault("minValues", {})[name] = low
             said.setdefault("maxValues", {})[name] = high
@@ -52,7 +53,7 @@ def _range_of(footer: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | No
     if not all(each and (each.has_min_max or not each.num_values) for each in said):
         return None
     ranges = [(each.min, each.max) for each in said if each.has_min_max]
-    if not ranges or "." in footer.schema.column(number).path:  # Part of a value.
+    if not ranges:
         return None
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
     if not isinstance(low, int | date) or isinstance(low, bool):
@@ -63,6 +64,6 @@ def _range_of(footer: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | No
 def _text(value: Any, until_next: timedelta = timedelta()) -> Any:
     """Return a value as Delta writes it."""
     if isinstance(value, datetime):
-        at = (value + until_next).astimezone(UTC)
-        return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+        at = (value + until_next).astimezone(UTC).replace(tzinfo=None)
+        return f"{at.isoformat(timespec='milliseconds')}Z"
     return value.isoformat() if isinstance(value, date) else value
