@@ -94,11 +94,11 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, number: int, *, behind: bool) -> N
     """Let a batch fail before its commit, or after it (`behind`), as a kill does."""
     append = IcebergTable.append
 
-    def crashing(self: IcebergTable, files: list[str], batch: int, note: Any) -> int:
+    def crashing(self: IcebergTable, files: list[str], batch: int, *more: Any) -> int:
         if batch != number:
-            return append(self, files, batch, note)
+            return append(self, files, batch, *more)
         if behind:
-            append(self, files, batch, note)
+            append(self, files, batch, *more)
         raise OSError("killed")
 
     monkeypatch.setattr(IcebergTable, "append", crashing)
@@ -166,6 +166,30 @@ def test_a_table_that_was_rolled_back_is_refused_and_one_that_lost_old_snapshots
     table.refresh().maintenance.expire_snapshots().by_ids([second]).commit()
     assert archived.run().rows == 10
     assert archived.bodies == numbers(0, 40)
+
+
+@pytest.mark.slow
+def test_a_rollback_while_the_files_of_a_batch_are_written_is_seen_before_its_commit(
+    archived: InIceberg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived.send(30)
+    append = IcebergTable.append
+
+    def late(self: IcebergTable, files: Any, batch: int, *more: Any) -> int:
+        if batch == 2:
+            first = archived.table.history()[0].snapshot_id
+            archived.table.manage_snapshots().rollback_to_snapshot(first).commit()
+        return append(self, files, batch, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergTable, "append", late)
+        with pytest.raises(PipelineError, match="was rolled back to before batch 1"):
+            archived.run()
+    assert archived.bodies == numbers(0, 10)
+    second = archived.table.snapshots()[1].snapshot_id
+    archived.table.manage_snapshots().set_current_snapshot(snapshot_id=second).commit()
+    assert archived.run().rows == 10
+    assert archived.bodies == numbers(0, 30)
 
 
 @pytest.mark.slow

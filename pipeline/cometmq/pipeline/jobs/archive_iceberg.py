@@ -81,7 +81,7 @@ class ToIceberg(ToTable):
         ends = ends_of_both(self._ends, batch.ends)
         filled = number if files else self._filled
         note = {"last": asdict(batch), "filled": filled, "ends": ends}
-        rows = self._table.append(list(files), number, note)
+        rows = self._table.append(list(files), number, note, self._refuse_rolled_back)
         self.learn(len(files), sum(files.values()), rows)
         self._noted, self._filled, self._ends = batch, filled, ends
         self.guard.look(batch.ends)

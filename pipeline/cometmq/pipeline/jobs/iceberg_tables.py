@@ -18,7 +18,7 @@ from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
 from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -162,11 +162,17 @@ class IcebergTable:
             at = snapshots[at].parent_snapshot_id
         return bool(known)
 
-    def append(self, files: Sequence[str], batch: int, note: Mapping[str, Any]) -> int:
-        """Append files, and note where their batch ends, in one commit; return the rows added."""
+    def append(
+        self, files: Sequence[str], batch: int, note: Mapping[str, Any], look: Callable[[], None]
+    ) -> int:
+        """Append files, and note where their batch ends, in one commit; return the rows added.
+
+        Right before a commit, `look` loads the table again, and may refuse what others have done.
+        """
         from pyiceberg.exceptions import CommitFailedException
 
         for attempt in range(_TRIES):
+            look()
             try:
                 with told_if_full(self._folder.path), self._told_of_catalog():
                     self._append(files, batch, json.dumps(note))
@@ -177,7 +183,6 @@ class IcebergTable:
                         f"to: {self._folder.path} is changed by others all the time, so batch"
                         f" {batch} could not be added; start this again when they are done"
                     ) from error
-                self._table.refresh()
         return int(self._table.current_snapshot().summary["added-records"]) if files else 0
 
     def _append(self, files: Sequence[str], batch: int, note: str) -> None:
