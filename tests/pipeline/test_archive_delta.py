@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, date, datetime
 from shutil import copytree, rmtree
@@ -142,8 +141,6 @@ def test_a_batch_that_is_repeated_is_there_once(
             return next(looks_at, None) or last_of(table, stream)
 
         monkeypatch.setattr(DeltaTable, "last_of", late)
-        notes = archived.path / "_cometmq" / "archive.json"
-        notes.write_text(json.dumps({**json.loads(notes.read_text()), "done": None}))
     archived.send(5)
     archived.run()
     assert archived.bodies == numbers(0, 25)
@@ -153,9 +150,9 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, be
     """Let a batch fail before its data is written, or after it (`behind`), as a kill does."""
     append = DeltaTable.append
 
-    def crashing(table: DeltaTable, files: Any, stream: Any, batch: int, rows: int) -> None:
+    def crashing(table: DeltaTable, files: Any, stream: Any, batch: int, *more: Any) -> None:
         if behind or not when(batch):
-            append(table, files, stream, batch, rows)
+            append(table, files, stream, batch, *more)
         if when(batch):
             raise OSError("killed")
 
@@ -303,6 +300,50 @@ def test_a_table_that_is_restored_while_its_stream_runs_is_refused(
     assert archived.bodies == numbers(0, 30)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["restored to a version without batches 1", "without body, which"])
+def test_what_others_do_while_the_files_of_a_batch_are_written_is_seen_before_its_commit(
+    archived: InDelta, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    archived.send(30)
+    append = DeltaTable.append
+
+    def late(table: DeltaTable, files: Any, stream: Any, batch: int, *more: Any) -> None:
+        if batch == 2 and how.startswith("restored"):
+            archived.table.restore(1)
+        elif batch == 2:
+            rows = archived.table.to_pyarrow_table().rename_columns({"body": "payload"})
+            given = {"schema_mode": "overwrite", "partition_by": ["topic", "date"]}
+            write_deltalake(archived.table, rows, mode="overwrite", **given)
+        append(table, files, stream, batch, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "append", late)
+        with pytest.raises(PipelineError, match=how):
+            archived.run()
+    table = archived.table
+    assert 2 not in table.to_pyarrow_table()["batch"].to_pylist()
+    table.restore(2)  # Both batches are there again, with their bodies.
+    assert archived.run().rows == 10
+    assert archived.bodies == numbers(0, 30)
+
+
+@pytest.mark.slow
+def test_a_restored_table_and_a_lost_commit_are_refused_whatever_else_others_did(
+    archived: InDelta,
+) -> None:
+    archived.send(20)
+    archived.run()
+    archived.table.restore(1)
+    archived.insert_own_row()  # It is appended, too, but it is no batch.
+    with pytest.raises(OptionError, match="restored to a version without batches 1 to 1"):
+        archived.run()
+    for number in (2, 3, 4):
+        (archived.path / "_delta_log" / f"{number:020d}.json").unlink()
+    with pytest.raises(OptionError, match="does not have batches 1 to 1, which by the"):
+        archived.run()
+
+
 def test_a_table_that_batches_no_longer_fit_is_refused(archived: InDelta) -> None:
     archived.send(5)
     archived.run()
@@ -345,6 +386,7 @@ def test_a_batch_is_added_though_others_change_the_table_and_a_power_cut_tore_a_
     added = DeltaTable._append  # pyright: ignore[reportPrivateUsage]  # Right before the commit.
     tries: list[int] = []
     synced: list[int] = []
+    before = archived.table.version()
 
     def late(table: DeltaTable, *given: Any) -> None:
         tries.append(1)
@@ -361,7 +403,7 @@ def test_a_batch_is_added_though_others_change_the_table_and_a_power_cut_tore_a_
         archived.send(5)
         assert archived.run().rows == 5
     assert len(tries) == 2
-    assert synced == [archived.table.version()]
+    assert synced == [before, archived.table.version()]
     assert archived.bodies == numbers(0, 15)
     archived.table.alter.set_table_properties(
         {"delta.setTransactionRetentionDuration": "interval 7 days"}

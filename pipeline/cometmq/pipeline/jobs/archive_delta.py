@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
@@ -25,6 +26,7 @@ from cometmq.pipeline.jobs.streams import query_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.offsets import First
@@ -42,15 +44,10 @@ class ToDelta(ToTable):
     _table: DeltaTable
     _commits: Commits
 
-    @property
-    def last_noted(self) -> int:
-        """The last batch that was begun; a batch without rows is not in the table."""
-        return -1 if self._begun is None else self._begun.number
-
     def last(self) -> Last | None:
         """Find the last batch."""
         self._table = DeltaTable(self.folder, "format")
-        self._commits = Commits(self.folder)
+        self._commits = Commits(self.folder, self._table.version)
         if not self._table.exists():  # Killed before its first commit, or the commit is lost.
             return None
         if not self.folder.exists(*_NOTES):
@@ -63,6 +60,8 @@ class ToDelta(ToTable):
         begun, done = (Last(**each) if each else None for each in (said["begun"], said["done"]))
         self._begun = begun
         is_there = begun and self._table.last_of(begun.query_id) >= begun.number
+        if is_there:  # The run that committed it may have been killed before it was synced.
+            self._table.sync()
         self._done = begun if is_there else done
         self.learn(*self._commits.last_written())
         if self._commits.was_restored():
@@ -75,20 +74,17 @@ class ToDelta(ToTable):
         Its stream is past these batches, and repeated ones would be left out. Another stream reads
         them again, under new numbers, as a replay may know the old ones.
         """
-        begun, there = self._begun, self._last_batch()
-        if begun is None or begun.number <= there:
+        begun, done, there = self._begun, self._done, self._last_batch()
+        if begun is None or done is None or done.number <= there:
             return
-        is_adopted = self._done is not None and self._done.query_id != begun.query_id
-        if is_adopted:  # By a stream that was killed before its first commit.
-            return
-        if begun.query_id == query_id(self.checkpoint):
+        if query_id(self.checkpoint) in (begun.query_id, done.query_id):
             raise OptionError(
                 f"to: {self.folder.path} was restored to a version without batches {there + 1} to"
-                f" {begun.number}, which by the checkpoint {self.checkpoint.path} are done: their"
+                f" {done.number}, after which the checkpoint {self.checkpoint.path} goes on: their"
                 " messages would be missing. Restore the version before that, or continue with a"
                 " new --checkpoint and --adopt, which reads them again"
             )
-        self._begun = self._done = replace(begun, ends=self._ends_of_rows())
+        self._begun = self._done = replace(done, ends=self._ends_of_rows())
 
     def _last_batch(self) -> int:
         """Return the number of the last batch with rows; -1 if there is none."""
@@ -132,13 +128,13 @@ class ToDelta(ToTable):
         self._require_same(begun)
         if number <= self.last_written:
             return
-        if self._commits.restored():  # Since this run began.
-            self._go_back()
         document = {"begun": asdict(begun), "done": self._done and asdict(self._done)}
         self.folder.write(json.dumps(document, indent=2) + "\n", *_NOTES)
+        self._begun = begun
         frame = self.with_number(frame, number)
         self._table.create(arrow_schema(frame), self.parts)
-        self._table.require_columns(frame.schema, self.parts)
+        look = partial(self._look, frame.schema)
+        look()
         seen = Observation()
         # A stream has a session of its own, so nobody else sees this.
         frame.sparkSession.conf.set(*PRECISE_TIMES)
@@ -150,10 +146,17 @@ class ToDelta(ToTable):
         )
         self.count_files([*files.values()])
         rows = seen.get["rows"]
-        self._table.append(files, begun.query_id, number, rows)
+        self._table.append(files, begun.query_id, number, rows, look)
         self.learn(len(files), sum(files.values()), rows)
-        self._begun = self._done = begun
+        self._done = begun
         self.guard.look(begun.ends)
+
+    def _look(self, schema: StructType) -> None:
+        """Refuse what others have done to the table since this run began."""
+        self._table.refresh()
+        self._table.require_columns(schema, self.parts)
+        if self._commits.restored():
+            self._go_back()
 
     def _require_same(self, batch: Last) -> None:
         """Refuse a batch that was begun before with another end: a stream repeats its last one."""

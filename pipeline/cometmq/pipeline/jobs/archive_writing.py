@@ -113,11 +113,6 @@ class Archiving(ABC):
     def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
         """Write one batch, unless it exists."""
 
-    @property
-    def last_noted(self) -> int:
-        """The last batch that is noted, even one without rows."""
-        return self.last_written
-
     def prepare(self) -> ArchiveSettings:
         """Refuse a folder that cannot be continued; return the settings with the start."""
         if self.checkpoint.exists(_NUMBERS):
@@ -221,7 +216,7 @@ class Archiving(ABC):
         # An adopted archive has its batches from another checkpoint.
         if self._adopted_number is not None:
             return
-        first, done = self.last_noted + 1, self._first_number + next_batch(self.checkpoint) - 1
+        first, done = self.last_written + 1, self._first_number + next_batch(self.checkpoint) - 1
         if first <= done:
             raise OptionError(
                 f"to: {self.folder.path} does not have batches {first} to {done}, which by the"

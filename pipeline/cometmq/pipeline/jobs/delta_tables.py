@@ -22,7 +22,7 @@ from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
 from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -94,16 +94,33 @@ class DeltaTable:
         said: int | None = self._table.transaction_version(_app(stream))
         return -1 if said is None else said
 
-    def append(self, files: Mapping[str, int], stream: str | None, batch: int, rows: int) -> None:
+    @property
+    def version(self) -> int:
+        """The number of its last commit; -1 if it has not been created."""
+        return self._table.version() if self.exists() else -1
+
+    def sync(self) -> None:
+        """Have its last commit survive a power cut."""
+        sync_commit(self._folder, self.version)
+
+    def append(
+        self,
+        files: Mapping[str, int],
+        stream: str | None,
+        batch: int,
+        rows: int,
+        look: Callable[[], None],
+    ) -> None:
         """Append files, in one commit that says which batch of which stream they are.
 
-        If the table has the batch, nothing is appended.
+        If the table has the batch, nothing is appended. Right before a commit, `look` may refuse
+        what others have done.
         """
         from deltalake.exceptions import CommitFailedError
 
         seen = 0
         for attempt in range(_TRIES):
-            self.refresh()
+            look()
             seen = self._table.version()
             if self.last_of(stream) >= batch:
                 return
@@ -211,7 +228,10 @@ class DeltaTable:
     def _actions(self) -> list[dict[str, Any]]:
         import pyarrow as pa
 
-        return pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        table = pa.table(self._table.get_add_actions(flatten=True))
+        parts = [f"partition.{each}" for each in self._table.metadata().partition_columns]
+        wanted = {"path", "min.batch", "max.batch", *parts}
+        return table.select([each for each in table.column_names if each in wanted]).to_pylist()
 
     def _file(self, action: dict[str, Any]) -> tuple[str, range | None]:
         path = unquote(action["path"])
