@@ -167,7 +167,7 @@ class IcebergTable:
     ) -> int:
         """Append files, and note where their batch ends, in one commit; return the rows added.
 
-        Right before a commit, `look` loads the table again, and may refuse what others have done.
+        Right before a commit, `look` may refuse what others have done.
         """
         from pyiceberg.exceptions import CommitFailedException
 
@@ -183,6 +183,7 @@ class IcebergTable:
                         f"to: {self._folder.path} is changed by others all the time, so batch"
                         f" {batch} could not be added; start this again when they are done"
                     ) from error
+                self._table.refresh()
         return int(self._table.current_snapshot().summary["added-records"]) if files else 0
 
     def _append(self, files: Sequence[str], batch: int, note: str) -> None:
