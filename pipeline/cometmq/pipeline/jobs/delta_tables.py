@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.committing import commit_to
 from cometmq.pipeline.jobs.delta_commits import STREAM, Written, is_delta, sync_commit
 from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
 from cometmq.pipeline.jobs.delta_stores import address, settings_of
@@ -37,8 +38,6 @@ _CHECKED: Final = ("delta.generationExpression", "delta.identity.start", "delta.
 _CONSTRAINT: Final = "delta.constraints."
 _MAPPED: Final = "delta.columnMapping.mode"
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
-_TRIES: Final = 5
-"""How often a batch is committed while others change the table."""
 
 
 class DeltaTable:
@@ -118,24 +117,17 @@ class DeltaTable:
         """
         from deltalake.exceptions import CommitFailedError
 
-        seen = 0
-        for attempt in range(_TRIES):
+        seen = self.version
+
+        def commit() -> None:
             look()
-            seen = self._table.version()
-            if self.last_of(stream) >= batch:
-                return
-            try:
-                with told_if_full(self._folder.path), self._told(CommitFailedError):
+            if self.last_of(stream) < batch:
+                with self._told(CommitFailedError):
                     self._append(files, _app(stream), batch, rows)
-                break
-            except CommitFailedError as error:
-                if attempt == _TRIES - 1:
-                    raise PipelineError(
-                        f"to: {self._folder.path} is changed by others all the time, so batch"
-                        f" {batch} could not be added; start this again when they are done"
-                    ) from error
+
+        commit_to(self._folder, batch, CommitFailedError, commit)
         self.refresh()
-        for version in range(seen + 1, self._table.version() + 1):  # Ours, and what came with it.
+        for version in range(seen + 1, self.version + 1):  # Ours, and what came with it.
             sync_commit(self._folder, version)
 
     def _append(self, files: Mapping[str, int], app: str, batch: int, rows: int) -> None:

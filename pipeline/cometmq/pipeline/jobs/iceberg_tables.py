@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.committing import commit_to
 from cometmq.pipeline.jobs.extras import require_extra
 from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
-from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -39,8 +39,6 @@ _PROPERTIES: Final = {
 _LOCAL: Final = "file://"
 _UNSAFE: Final = "?#"
 """What the address of a file cannot contain as it is."""
-_TRIES: Final = 5
-"""How often a batch is committed while others change the table."""
 
 
 def is_iceberg(folder: Folder) -> bool:
@@ -171,19 +169,13 @@ class IcebergTable:
         """
         from pyiceberg.exceptions import CommitFailedException
 
-        for attempt in range(_TRIES):
-            look()
-            try:
-                with told_if_full(self._folder.path), self._told_of_catalog():
-                    self._append(files, batch, json.dumps(note))
-                break
-            except CommitFailedException as error:
-                if attempt == _TRIES - 1:
-                    raise PipelineError(
-                        f"to: {self._folder.path} is changed by others all the time, so batch"
-                        f" {batch} could not be added; start this again when they are done"
-                    ) from error
+        def commit() -> None:
+            with self._told_of_catalog():
                 self._table.refresh()
+                look()
+                self._append(files, batch, json.dumps(note))
+
+        commit_to(self._folder, batch, CommitFailedException, commit)
         return int(self._table.current_snapshot().summary["added-records"]) if files else 0
 
     def _append(self, files: Sequence[str], batch: int, note: str) -> None:
