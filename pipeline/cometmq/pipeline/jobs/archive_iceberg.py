@@ -47,10 +47,12 @@ class ToIceberg(ToTable):
             return None
         self._noted, self._filled = Last(**said["last"]), said["filled"]
         self._ends = said["ends"]
-        self._refuse_rolled_back()
+        self._look()
         return self._noted
 
-    def _refuse_rolled_back(self) -> None:
+    def _look(self) -> None:
+        """Refuse a table that others have rolled back."""
+        self._table.refresh()
         if self._filled >= 0 and self._table.lacks(self._filled):
             raise OptionError(
                 f"to: {self.folder.path} was rolled back to before batch {self._filled}, so that"
@@ -74,14 +76,14 @@ class ToIceberg(ToTable):
             if (number, batch.ends) != (self._noted.number, self._noted.ends):
                 raise self.ends_elsewhere(number)
             return
-        self._refuse_rolled_back()
         frame = self.with_number(frame, number)
         self._table.create(arrow_schema(frame), self.parts)
+        self._look()
         files = self._written(frame, f"{_DATA}/{number:06d}-{str(batch.query_id)[:8]}")
         ends = ends_of_both(self._ends, batch.ends)
         filled = number if files else self._filled
         note = {"last": asdict(batch), "filled": filled, "ends": ends}
-        rows = self._table.append(list(files), number, note, self._refuse_rolled_back)
+        rows = self._table.append(list(files), number, note, self._look)
         self.learn(len(files), sum(files.values()), rows)
         self._noted, self._filled, self._ends = batch, filled, ends
         self.guard.look(batch.ends)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.folders import S3
 
 if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
 
-_S3: Final = ("s3a", "s3")
 _UNSAFE: Final = "%\\"
 """What `deltalake` takes for the number of a character, or for the end of a folder's name."""
 _SETTINGS: Final = {
@@ -27,7 +27,7 @@ def address(folder: Folder, option: str) -> str:
     """Return the address of the table in a folder."""
     path = folder.local_path
     if path is None:
-        if folder.scheme not in _S3:
+        if folder.scheme not in S3:
             raise OptionError(
                 f"{option}: {folder.path} is neither on this machine's disk nor on S3, where a"
                 " Delta table of these may be; use parquet there"
@@ -40,7 +40,7 @@ def address(folder: Folder, option: str) -> str:
 
 def settings_of(folder: Folder) -> dict[str, str]:
     """Return how to reach it, as Spark does."""
-    if folder.scheme not in _S3:
+    if folder.scheme not in S3:
         return {}
     settings = {name: value for ours, name in _SETTINGS.items() if (value := folder.setting(ours))}
     endpoint = settings.get("aws_endpoint", "")

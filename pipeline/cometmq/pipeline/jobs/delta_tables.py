@@ -19,7 +19,7 @@ from cometmq.pipeline.jobs.delta_commits import STREAM, Written, is_delta, sync_
 from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
 from cometmq.pipeline.jobs.delta_stores import address, settings_of
 from cometmq.pipeline.jobs.extras import require_extra
-from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
+from cometmq.pipeline.jobs.folders import rows_in
 from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class DeltaTable:
                 f"{where} that is now divided by {', '.join(now) or 'nothing'}, and not by"
                 f" {', '.join(parts) or 'nothing'}; archive to another folder"
             )
-        names = (name for each in self._schema() for name in each.metadata)
+        names = (name for each in there for name in each.metadata)
         checked = [each for each in names if each in _CHECKED]
         settings = self._table.metadata().configuration
         if found := checked + [each for each in settings if each.startswith(_CONSTRAINT)]:
@@ -241,11 +241,8 @@ class DeltaTable:
     def read(self, spark: SparkSession, paths: Collection[str]) -> DataFrame:
         """Return the rows of some of its files."""
         schema = self._schema()
-        if not paths:
-            none: DataFrame = spark.createDataFrame([], schema)
-            return none
-        reader = spark.read.options(**NO_PATTERNS, **NONE_LEFT_OUT, basePath=self._folder.path)
-        frame: DataFrame = reader.schema(schema).parquet(*map(self._folder.of, paths))
+        whole = [self._folder.of(each) for each in paths]
+        frame = rows_in(spark, whole, schema, basePath=self._folder.path)
         return frame.select(*schema.names)
 
     def _refuse_deleted(self) -> None:

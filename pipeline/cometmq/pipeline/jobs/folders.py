@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 NO_PATTERNS: Final = {"__globPaths__": "false"}
 """For reads: a folder named `a[1]` is that, and not `a1`. Spark does not document the option."""
@@ -42,8 +43,8 @@ _NOT_ALLOWED: Final = re.compile(
     r"\bAccess(?:Control|Denied)Exception\b|\bPermission denied\b|\bRead-only file system\b"
     r"|\bMkdirs failed to create\b"
 )
-_WHOLE_OR_NOT: Final = ("s3", "s3a")
-"""The schemes of file systems where a new file takes the place of the old one when it is closed."""
+S3: Final = ("s3", "s3a")
+"""The schemes of S3, where a new file takes the place of the old one when it is closed."""
 _NO_BUCKET: Final = "UnknownStoreException"
 _USELESS: Final = re.compile(
     r"\b(?:[a-z]\w*\.)+[A-Z]\w*: ?|;? *For more details see: .*"
@@ -113,6 +114,18 @@ def _fill(system: Any, path: Any, text: str) -> None:
     stream = system.create(path, True)
     stream.write(bytearray(text.encode()))
     stream.close()
+
+
+def rows_in(
+    spark: SparkSession, paths: Collection[str], schema: StructType, **options: str
+) -> DataFrame:
+    """Return the rows of some files of Parquet, of which there may be none."""
+    if not paths:
+        none: DataFrame = spark.createDataFrame([], schema)
+        return none
+    reader = spark.read.options(**NO_PATTERNS, **NONE_LEFT_OUT, **options)
+    frame: DataFrame = reader.schema(schema).parquet(*paths)
+    return frame
 
 
 class Folder:
@@ -299,13 +312,13 @@ class Folder:
     def _write(self, text: str, *names: str) -> None:
         target = self._path_class(self.of(*names))
         system = self._system
-        if system.getScheme() in _WHOLE_OR_NOT:
+        if self.scheme in S3:
             _fill(system, target, text)
             return
         new = (*names[:-1], f".{names[-1]}.new")
         hidden = self.of(*new)
         source = self._path_class(hidden)
-        is_local = system.getScheme() == "file"
+        is_local = self.scheme == "file"
         if is_local:
             # No checksum file: after a kill between the two, nobody could read the file.
             system = system.getRawFileSystem()

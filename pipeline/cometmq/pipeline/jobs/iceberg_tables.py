@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.committing import commit_to
 from cometmq.pipeline.jobs.extras import require_extra
-from cometmq.pipeline.jobs.folders import NO_PATTERNS, NONE_LEFT_OUT
+from cometmq.pipeline.jobs.folders import rows_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -149,9 +149,14 @@ class IcebergTable:
         said: dict[str, Any] = json.loads(self._table.properties.get(_NOTE, "{}"))
         return said
 
+    def refresh(self) -> None:
+        """Look for what others have done."""
+        with self._told_of_catalog():
+            self._table.refresh()
+
     def lacks(self, batch: int) -> bool:
         """Whether it was rolled back to before a batch that it has had."""
-        metadata = self._table.refresh().metadata
+        metadata = self._table.metadata
         snapshots = {each.snapshot_id: each for each in metadata.snapshots}
         known = {key for key, each in snapshots.items() if _batch_of(each) == str(batch)}
         at = metadata.current_snapshot_id
@@ -165,14 +170,13 @@ class IcebergTable:
     ) -> int:
         """Append files, and note where their batch ends, in one commit; return the rows added.
 
-        Right before a commit, `look` may refuse what others have done.
+        Right before each attempt, `look` loads the table anew, and may refuse what others did.
         """
         from pyiceberg.exceptions import CommitFailedException
 
         def commit() -> None:
+            look()
             with self._told_of_catalog():
-                self._table.refresh()
-                look()
                 self._append(files, batch, json.dumps(note))
 
         commit_to(self._folder, batch, CommitFailedException, commit)
@@ -191,7 +195,8 @@ class IcebergTable:
     def files(self) -> Mapping[str, range | None]:
         """Return its files, each with the numbers of its batches, if it says which these are."""
         location, files = self._files
-        if location != self._table.refresh().metadata_location:
+        self.refresh()
+        if location != self._table.metadata_location:
             location = self._table.metadata_location
             tasks = list(self._table.scan().plan_files())
             if any(each.delete_files for each in tasks):
@@ -212,14 +217,7 @@ class IcebergTable:
         """Return the rows of some of its files."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        schema = from_arrow_schema(self._table.schema().as_arrow())
-        if not paths:
-            none: DataFrame = spark.createDataFrame([], schema)
-            return none
-        frame: DataFrame = (
-            spark.read.options(**NO_PATTERNS, **NONE_LEFT_OUT).schema(schema).parquet(*paths)
-        )
-        return frame
+        return rows_in(spark, paths, from_arrow_schema(self._table.schema().as_arrow()))
 
 
 def _batches(file: Any, column: int) -> range | None:
