@@ -22,6 +22,14 @@ class Place:
         self.local_path = path if self.scheme == "file" else None
         self._settings = {f"fs.s3a.{name}": value for name, value in settings.items()}
 
+    def of(self, *names: str) -> str:
+        """Return the path of something in it."""
+        return "/".join((self.path.rstrip("/"), *names))
+
+    def exists(self, *_: str) -> bool:
+        """Nothing is in it."""
+        return False
+
     def setting(self, name: str) -> str:
         """Return one of Hadoop's settings."""
         return self._settings.get(name, "")

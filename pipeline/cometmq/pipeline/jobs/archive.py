@@ -39,6 +39,7 @@ from cometmq.pipeline.jobs.extras import require_extra
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
 from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
+from cometmq.pipeline.jobs.iceberg_catalogs import require_name
 from cometmq.pipeline.jobs.job import Job, Run, running, setting
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -77,6 +78,11 @@ class ArchiveSettings(CopySettings):
         f"{PARQUET}; {DELTA}, which needs deltalake; or {ICEBERG}, which needs pyiceberg.",
         PARQUET,
     )
+    table: str = setting(
+        f"For {ICEBERG}: the table in a catalog that PyIceberg is configured for.",
+        "",
+        metavar="CATALOG.NAMESPACE.TABLE",
+    )
     partition_by: str = setting("Subfolders of a batch: any of topic, date, hour.", "topic,date")
     body: str = setting("How bodies are stored: raw (binary) or text.", "raw")
     schema: str = setting(
@@ -102,6 +108,10 @@ class ArchiveSettings(CopySettings):
         if self.format not in KINDS:
             raise OptionError(f"format: {self.format!r} is none of {', '.join(KINDS)}")
         require_extra("format", self.format)
+        if self.table:
+            if self.format != ICEBERG:
+                raise OptionError(f"table: {self.table} needs --format {ICEBERG}")
+            require_name(self.table)
         for each in self.parts:
             if each not in PARTS:
                 raise OptionError(f"partition-by: {each!r} is not one of {', '.join(PARTS)}")

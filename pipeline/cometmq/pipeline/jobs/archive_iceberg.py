@@ -8,9 +8,10 @@ repeated after a crash is either noted, and left out, or in no commit, and writt
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import HeldError, OptionError
 from cometmq.pipeline.jobs.adopting import last_messages
 from cometmq.pipeline.jobs.archive_files import ends_of_both
 from cometmq.pipeline.jobs.archive_kinds import rows_of
@@ -20,6 +21,7 @@ from cometmq.pipeline.jobs.iceberg_tables import IcebergTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.offsets import First
@@ -41,18 +43,31 @@ class ToIceberg(ToTable):
 
     def last(self) -> Last | None:
         """Return what the last commit of a batch has noted."""
-        self._table = IcebergTable(self.folder, "format")
+        self._table = IcebergTable(self.folder, "format", self.settings.table)
         self._ends = {}
-        if not self._table.exists() or not (said := self._table.note()):
+        if not self._table.exists():
+            return None
+        if (said := self._table.note()) is None:
+            raise OptionError(f"to: {self.folder.path} is a table, not an archive")
+        if not said:  # Killed before its first commit.
             return None
         self._noted, self._filled = Last(**said["last"]), said["filled"]
         self._ends = said["ends"]
-        self._look()
+        self._refuse_rolled_back()
         return self._noted
 
-    def _look(self) -> None:
-        """Refuse a table that others have rolled back."""
+    def _look(self, schema: StructType) -> None:
+        """Refuse what others have done to the table since this run began."""
         self._table.refresh()
+        self._table.require_columns(schema, self.parts)
+        self._refuse_rolled_back()
+        if (self._table.note() or {}).get("last") != (self._noted and asdict(self._noted)):
+            raise HeldError(
+                f"to: another run has written to {self.folder.path} since this one began; only one"
+                " at a time can"
+            )
+
+    def _refuse_rolled_back(self) -> None:
         if self._filled >= 0 and self._table.lacks(self._filled):
             raise OptionError(
                 f"to: {self.folder.path} was rolled back to before batch {self._filled}, so that"
@@ -78,12 +93,14 @@ class ToIceberg(ToTable):
             return
         frame = self.with_number(frame, number)
         self._table.create(arrow_schema(frame), self.parts)
-        self._look()
-        files = self._written(frame, f"{_DATA}/{number:06d}-{str(batch.query_id)[:8]}")
+        look = partial(self._look, frame.schema)
+        look()
+        name = self.folder.free_name(f"{_DATA}/{number:06d}-{str(batch.query_id)[:8]}")
+        files = self._written(frame, name)
         ends = ends_of_both(self._ends, batch.ends)
         filled = number if files else self._filled
         note = {"last": asdict(batch), "filled": filled, "ends": ends}
-        rows = self._table.append(list(files), number, note, self._look)
+        rows = self._table.append(list(files), number, note, look)
         self.learn(len(files), sum(files.values()), rows)
         self._noted, self._filled, self._ends = batch, filled, ends
         self.guard.look(batch.ends)
@@ -94,13 +111,12 @@ class ToIceberg(ToTable):
         again = {f"_{part}": frame[part] for part in self.parts}
         # A stream has a session of its own, so nobody else sees this.
         frame.sparkSession.conf.set(*PRECISE_TIMES)
-        self.folder.write_table(
+        files = self.folder.write_new(
             frame.withColumns(again),
             name,
             parts=list(again),
             compression=self.settings.compression,
             rows_of_file=self.rows_of_file,
         )
-        files = {f"{name}/{path}": size for path, size in self.folder.files(name)}
         self.count_files([*files.values()])
         return files

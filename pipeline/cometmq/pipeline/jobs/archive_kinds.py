@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.delta_commits import is_delta
 from cometmq.pipeline.jobs.delta_tables import DeltaTable
-from cometmq.pipeline.jobs.iceberg_tables import IcebergTable, is_iceberg
+from cometmq.pipeline.jobs.iceberg_catalogs import is_iceberg
+from cometmq.pipeline.jobs.iceberg_tables import IcebergTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

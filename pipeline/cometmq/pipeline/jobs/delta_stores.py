@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import S3
+from cometmq.pipeline.jobs.s3_settings import s3_settings
 
 if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
 
 _UNSAFE: Final = "%\\"
 """What `deltalake` takes for the number of a character, or for the end of a folder's name."""
-_SETTINGS: Final = {
-    "fs.s3a.endpoint": "aws_endpoint",
-    "fs.s3a.endpoint.region": "aws_region",
-    "fs.s3a.access.key": "aws_access_key_id",
-    "fs.s3a.secret.key": "aws_secret_access_key",
-    "fs.s3a.session.token": "aws_session_token",
-}
-"""Hadoop's settings, and what `deltalake` calls them; without one it looks at AWS's variables."""
+_SETTINGS: Final = (
+    "aws_endpoint",
+    "aws_region",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+)
+"""What `deltalake` calls Hadoop's settings for S3."""
 
 
 def address(folder: Folder, option: str) -> str:
@@ -40,12 +41,7 @@ def address(folder: Folder, option: str) -> str:
 
 def settings_of(folder: Folder) -> dict[str, str]:
     """Return how to reach it, as Spark does."""
-    if folder.scheme not in S3:
-        return {}
-    settings = {name: value for ours, name in _SETTINGS.items() if (value := folder.setting(ours))}
-    endpoint = settings.get("aws_endpoint", "")
-    if endpoint and "://" not in endpoint:  # As Hadoop takes it.
-        settings["aws_endpoint"] = endpoint = f"https://{endpoint}"
-    if endpoint.startswith("http:"):
+    settings = s3_settings(folder, _SETTINGS)
+    if settings.get("aws_endpoint", "").startswith("http:"):
         settings["aws_allow_http"] = "true"
     return settings

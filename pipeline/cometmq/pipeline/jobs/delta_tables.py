@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.committing import commit_to
+from cometmq.pipeline.jobs.committing import commit_to, divided_by, require_columns
 from cometmq.pipeline.jobs.delta_commits import STREAM, Written, is_delta, sync_commit
 from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
 from cometmq.pipeline.jobs.delta_stores import address, settings_of
@@ -158,23 +158,10 @@ class DeltaTable:
     def require_columns(self, schema: StructType, parts: Sequence[str]) -> None:
         """Refuse a table that somebody has changed so that batches no longer fit."""
         there = self._schema()
-        where = f"to: {self._folder.path} is a table"
-        if lost := [each for each in schema.names if each not in there.names]:
-            raise PipelineError(
-                f"{where} without {', '.join(lost)}, which each batch has: it was dropped or"
-                " renamed. Add it again, or give it back its name, and start this again"
-            )
-        for each in schema:
-            if (kind := there[each.name].dataType) != each.dataType:
-                raise PipelineError(
-                    f"{where} whose column {each.name} is now {kind.simpleString()}, and not"
-                    f" {each.dataType.simpleString()}, as in each batch; archive to another folder"
-                )
+        require_columns(self._folder, there, schema)
         if (now := self._table.metadata().partition_columns) != [*parts]:
-            raise PipelineError(
-                f"{where} that is now divided by {', '.join(now) or 'nothing'}, and not by"
-                f" {', '.join(parts) or 'nothing'}; archive to another folder"
-            )
+            raise divided_by(self._folder, now, parts)
+        where = f"to: {self._folder.path} is a table"
         names = (name for each in there for name in each.metadata)
         checked = [each for each in names if each in _CHECKED]
         settings = self._table.metadata().configuration

@@ -6,7 +6,8 @@ import json
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
+from uuid import uuid4
 
 from cometmq.pipeline.connecting import jvm_of
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
@@ -126,6 +127,16 @@ def rows_in(
     reader = spark.read.options(**NO_PATTERNS, **NONE_LEFT_OUT, **options)
     frame: DataFrame = reader.schema(schema).parquet(*paths)
     return frame
+
+
+class How(TypedDict, total=False):
+    """How a table is written."""
+
+    parts: Sequence[str]
+    """The columns by which it is divided into folders."""
+    compression: str
+    rows_of_file: int
+    """How many rows a file has at most; 0 if that does not matter."""
 
 
 class Folder:
@@ -336,49 +347,45 @@ class Folder:
             with told_if_full(self.path):
                 sync_name(Path(root, *names))
 
-    def write_table(
-        self,
-        frame: DataFrame,
-        name: str,
-        *,
-        parts: Sequence[str] = (),
-        compression: str = "zstd",
-        rows_of_file: int = 0,
-    ) -> None:
+    def write_table(self, frame: DataFrame, name: str, **how: Unpack[How]) -> None:
         """Write a table as Parquet into a folder of this name, as a whole or not at all.
 
-        It replaces whatever was there. A file has at most `rows_of_file` rows, if given.
+        It replaces whatever was there.
         """
         staged = f"{STAGING}/{name}"
-        self._write_files(frame, staged, parts, compression, rows_of_file)
+        self._write_files(frame, staged, **how)
         self.remove(name)
         self.rename(staged, name)
 
-    def write_more(
-        self,
-        frame: DataFrame,
-        *,
-        parts: Sequence[str] = (),
-        compression: str = "zstd",
-        rows_of_file: int = 0,
-    ) -> dict[str, int]:
+    def free_name(self, name: str) -> str:
+        """Return a name for what this run writes: only local folders are locked for one run."""
+        return name if self.local_path is not None else f"{name}-{uuid4().hex[:8]}"
+
+    def write_new(self, frame: DataFrame, name: str, **how: Unpack[How]) -> dict[str, int]:
+        """Write a table as Parquet where no reader looks; return its files, with sizes."""
+        self._write_files(frame, name, **how)
+        self.sync(name)
+        return {f"{name}/{path}": size for path, size in self.files(name)}
+
+    def write_more(self, frame: DataFrame, **how: Unpack[How]) -> dict[str, int]:
         """Write a table as Parquet, as files beside those that are here; return them, with sizes.
 
         A kill leaves some of them here, which only a list of files tells from the others.
         """
-        self._write_files(frame, STAGING, parts, compression, rows_of_file)
-        files = dict(self.files(STAGING))
+        staged = self.free_name(STAGING)
+        self._write_files(frame, staged, **how)
+        files = dict(self.files(staged))
         for path in files:
-            self.rename(f"{STAGING}/{path}", path)
-        self.remove(STAGING)
+            self.rename(f"{staged}/{path}", path)
+        self.remove(staged)
         return files
 
-    def _write_files(
-        self, frame: DataFrame, name: str, parts: Sequence[str], compression: str, rows_of_file: int
-    ) -> None:
-        writer = frame.write.mode("overwrite").option("compression", compression)
-        if rows_of_file:  # Otherwise as Spark's settings say.
+    def _write_files(self, frame: DataFrame, name: str, **how: Unpack[How]) -> None:
+        writer = frame.write.mode("overwrite").option("compression", how.get("compression", "zstd"))
+        if rows_of_file := how.get("rows_of_file"):  # Otherwise as Spark's settings say.
             writer = writer.option("maxRecordsPerFile", rows_of_file)
+        if parts := how.get("parts"):
+            writer = writer.partitionBy(*parts)
         with told_if_full(self.path):
-            (writer.partitionBy(*parts) if parts else writer).parquet(self.of(name))
+            writer.parquet(self.of(name))
         self.remove(name, "_SUCCESS")

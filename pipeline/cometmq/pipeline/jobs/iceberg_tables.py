@@ -1,158 +1,96 @@
-"""Archives that are Iceberg tables: their catalog, their commits, and how they are read.
+"""Archives that are Iceberg tables: their commits, and how they are read.
 
-A table is in the archive's folder, on this machine's disk, together with its catalog, which is a
-database of SQLite. Spark writes and reads the files of rows; `pyiceberg` writes and reads what
-Iceberg says about them.
+Spark writes and reads the files of rows; `pyiceberg` writes and reads what Iceberg says about them.
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.committing import commit_to
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.committing import commit_to, divided_by, require_columns
 from cometmq.pipeline.jobs.extras import require_extra
 from cometmq.pipeline.jobs.folders import rows_in
+from cometmq.pipeline.jobs.iceberg_catalogs import catalog_of
+from cometmq.pipeline.jobs.iceberg_stores import path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from cometmq.pipeline.jobs.folders import Folder
 
-CATALOG: Final = ("_cometmq", "iceberg.db")
-_NAMESPACE: Final = "cometmq"
-_TABLE: Final = f"{_NAMESPACE}.archive"
 _NOTE: Final = "cometmq.archive"
 """The property of a table that says where its last batch ends."""
 _BATCH: Final = "cometmq.batch"
 """The property of a snapshot that says which batch it has appended."""
 _PROPERTIES: Final = {
+    _NOTE: "{}",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-"""Otherwise each batch would leave a file of metadata for ever."""
-_LOCAL: Final = "file://"
-_UNSAFE: Final = "?#"
-"""What the address of a file cannot contain as it is."""
-
-
-def is_iceberg(folder: Folder) -> bool:
-    """Whether a folder is such a table."""
-    return folder.exists(*CATALOG)
-
-
-def _require_place(folder: Folder, option: str) -> None:
-    """Refuse a folder in which there can be no such table."""
-    path = folder.local_path
-    if path is None:
-        raise OptionError(
-            f"{option}: {folder.path} is not on this machine's disk, where an Iceberg table of"
-            " these has its catalog; use parquet or delta there"
-        )
-    if found := [each for each in _UNSAFE if each in path]:
-        raise OptionError(f"{option}: the path {path} contains {found[0]!r}; choose another folder")
+"""An archive has created it, of which nothing is noted so far; and no batch leaves a file of
+metadata for ever."""
+_RETRIES: Final = "commit.retry.num-retries"
 
 
 class IcebergTable:
     """The table in a folder."""
 
-    def __init__(self, folder: Folder, option: str = "from") -> None:
+    def __init__(self, folder: Folder, option: str = "from", name: str = "") -> None:
         require_extra(option, "iceberg")
-        _require_place(folder, option)
         self._folder = folder
-        self._option = option
-        self._root = Path(str(folder.local_path))
-        self._catalog: Any = None
+        self._catalog = catalog_of(folder, option, name)
         self._table: Any = None
         self._files: tuple[str, dict[str, range | None]] = ("", {})
         """The files, and what describes the version of the table that has them."""
 
     def exists(self) -> bool:
         """Whether it has been created; load it if so."""
-        if self._table is None and is_iceberg(self._folder):
-            with self._told_of_catalog():
-                if self._connected().table_exists(_TABLE):
-                    self._table = self._connected().load_table(_TABLE)
-                    self._refuse_moved()
+        if self._table is None:
+            self._table = self._catalog.table()
         return self._table is not None
-
-    def _refuse_moved(self) -> None:
-        """Refuse a copy: it names the files of the original, and would be changed with it."""
-        if (where := self._table.location()) != self._place():
-            raise OptionError(
-                f"{self._option}: {self._folder.path} is a copy of the table at {where}, whose"
-                " files it names; Iceberg's tables stay where they were made"
-            )
-
-    @contextmanager
-    def _told_of_catalog(self) -> Generator[None]:
-        """Say what is wrong with the catalog's file."""
-        from sqlalchemy.exc import SQLAlchemyError
-
-        try:
-            yield
-        except SQLAlchemyError as error:
-            said = str(getattr(error, "orig", None) or error).partition("\n")[0]
-            raise PipelineError(
-                f"{self._folder.of(*CATALOG)}: {said}. If another program uses it, start this again"
-                " when that has ended; if it is damaged, put it back from a copy"
-            ) from error
 
     def create(self, schema: Any, parts: Sequence[str]) -> None:
         """Create it, unless it exists, with the schema of Arrow and divided by columns."""
         from pyiceberg.transforms import IdentityTransform
 
-        if self.exists():
-            return
-        (self._root / CATALOG[0]).mkdir(parents=True, exist_ok=True)
-        with self._told_of_catalog():
-            catalog = self._connected()
-            catalog.create_namespace_if_not_exists(_NAMESPACE)
-            creating = catalog.create_table_transaction(
-                _TABLE, schema=schema, location=self._place(), properties=_PROPERTIES
-            )
-            with creating as transaction, transaction.update_spec() as spec:
-                for part in parts:
-                    spec.add_field(part, IdentityTransform(), part)
-            self._table = catalog.load_table(_TABLE)
-
-    def _connected(self) -> Any:
-        if self._catalog is None:
-            from pyiceberg.catalog.sql import SqlCatalog
-            from sqlalchemy.engine import URL
-
-            where = URL.create("sqlite", database=str(self._root.joinpath(*CATALOG)))
-            self._catalog = SqlCatalog(
-                _NAMESPACE,
-                uri=where.render_as_string(),
-                warehouse=self._place(),
-                **{"py-io-impl": "cometmq.pipeline.jobs.iceberg_files.SyncedFiles"},
-            )
-        return self._catalog
-
-    def _place(self, *names: str) -> str:
-        """Return the address of something in the folder, in which nothing is escaped."""
-        return _LOCAL + str(self._root.joinpath(*names))
+        if not self.exists():
+            with self._catalog.told():
+                creating = self._catalog.creating(schema, _PROPERTIES)
+                with creating as transaction, transaction.update_spec() as spec:
+                    for part in parts:
+                        spec.add_field(part, IdentityTransform(), part)
+            self._table = self._catalog.table()
+        self._catalog.keep_name()
 
     @property
     def identity(self) -> str:
         """What distinguishes it from another table made at its place."""
         return str(self._table.metadata.table_uuid)
 
-    def note(self) -> dict[str, Any]:
-        """Return what was noted with its last batch; empty without one."""
-        said: dict[str, Any] = json.loads(self._table.properties.get(_NOTE, "{}"))
+    def note(self) -> dict[str, Any] | None:
+        """Return what was noted with its last batch; `None` if no archive has created it."""
+        said: dict[str, Any] | None = json.loads(self._table.properties.get(_NOTE, "null"))
         return said
 
     def refresh(self) -> None:
         """Look for what others have done."""
-        with self._told_of_catalog():
+        with self._catalog.told():
             self._table.refresh()
+
+    def require_columns(self, schema: StructType, parts: Sequence[str]) -> None:
+        """Refuse a table that somebody has changed so that batches no longer fit."""
+        from pyiceberg.transforms import IdentityTransform
+
+        require_columns(self._folder, self._schema(), schema)
+        fields = self._table.spec().fields
+        identity = IdentityTransform()
+        if any(each.transform != identity or each.name not in parts for each in fields):
+            raise divided_by(self._folder, [each.name for each in fields], parts)
 
     def lacks(self, batch: int) -> bool:
         """Whether it was rolled back to before a batch that it has had."""
@@ -176,18 +114,20 @@ class IcebergTable:
 
         def commit() -> None:
             look()
-            with self._told_of_catalog():
+            with self._catalog.told():
                 self._append(files, batch, json.dumps(note))
 
         commit_to(self._folder, batch, CommitFailedException, commit)
         return int(self._table.current_snapshot().summary["added-records"]) if files else 0
 
     def _append(self, files: Sequence[str], batch: int, note: str) -> None:
+        # For this commit alone: `pyiceberg` would repeat it without a look.
+        self._table.metadata.properties[_RETRIES] = "0"
         with self._table.transaction() as transaction:
             transaction.set_properties({_NOTE: note})
             if files:
                 transaction.add_files(
-                    [self._place(each) for each in files],
+                    [f"{self._catalog.place}/{each}" for each in files],
                     snapshot_properties={_BATCH: str(batch)},
                     check_duplicate_files=False,
                 )
@@ -207,7 +147,7 @@ class IcebergTable:
                 )
             column = self._table.schema().find_field("batch").field_id
             files = {
-                each.file.file_path.removeprefix(_LOCAL): _batches(each.file, column)
+                path_of(self._folder, each.file.file_path): _batches(each.file, column)
                 for each in tasks
             }
             self._files = location, files
@@ -215,9 +155,13 @@ class IcebergTable:
 
     def read(self, spark: SparkSession, paths: Collection[str]) -> DataFrame:
         """Return the rows of some of its files."""
+        return rows_in(spark, paths, self._schema())
+
+    def _schema(self) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return rows_in(spark, paths, from_arrow_schema(self._table.schema().as_arrow()))
+        schema: StructType = from_arrow_schema(self._table.schema().as_arrow())
+        return schema
 
 
 def _batches(file: Any, column: int) -> range | None:
