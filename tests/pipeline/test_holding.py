@@ -353,3 +353,11 @@ def test_where_nothing_can_be_written_says_so_with_what_to_do() -> None:
         held(Run(), "archive", (Plain(Path("/proc/x")), BATCHES)),
     ):
         pytest.fail("it has it")
+
+
+def test_where_nothing_holds_a_folder_each_run_has_names_of_its_own(tmp_path: Path) -> None:
+    """Otherwise one would remove the files that another has written, and committed to a table."""
+    assert Plain(tmp_path).free_name("data/7") == "data/7"
+    one, other = (Plain(tmp_path, None).free_name("data/7") for _ in range(2))
+    assert one != other
+    assert one.startswith("data/7-")
