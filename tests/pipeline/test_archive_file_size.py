@@ -56,6 +56,7 @@ def test_a_size_that_no_file_should_have_is_refused() -> None:
         (5, 1 << 20, 1000, 0),  # Much of such files is not rows.
         (1, 1 << 20, 999, 0),
         (0, 0, 0, 0),
+        (0, 0, 1000, 0),  # They were lost, or merged with others meanwhile.
         (1, 1 << 40, 1000, 1),
     ],
 )

@@ -63,7 +63,7 @@ class Last:
 
 def rows_of_size(file_bytes: int, files: int, size: int, rows: int) -> int:
     """Return how many rows a file may have, by the files of a batch; 0 if these do not tell."""
-    tells = rows >= _SEVERAL and size >= _TELLING * files
+    tells = rows >= _SEVERAL and size >= _TELLING * max(files, 1)  # They may be gone by now.
     return max(file_bytes * rows // size, 1) if tells else 0
 
 
