@@ -526,6 +526,41 @@ def test_a_busy_broker_is_asked_again(
     assert busy
 
 
+def answers_emptied(monkeypatch: pytest.MonkeyPatch, topic: str, count: int) -> None:
+    """Have a topic's first pulls from 0 return nothing, as if that could not be read yet."""
+    left = counting(count, -1)
+    receive, frame = wire.Wire.receive, wire.Wire.frame
+    asking: set[int] = set()
+
+    def framed(self: wire.Wire, code: int, fields: Mapping[str, str], body: bytes, n: int) -> bytes:
+        if (fields.get("topic"), fields.get("queueOffset")) == (topic, "0"):
+            asking.add(n)
+        return frame(self, code, fields, body, n)
+
+    def received(self: wire.Wire) -> Answer:
+        answer = receive(self)
+        if answer.opaque in asking and answer.body and next(left) > 0:
+            fields = {**answer.fields, "nextBeginOffset": "0"}
+            answer = answer._replace(code=19, fields=fields, body=b"")
+        return answer
+
+    monkeypatch.setattr(wire.Wire, "frame", framed)
+    monkeypatch.setattr(wire.Wire, "receive", received)
+
+
+def test_messages_that_cannot_be_read_for_a_while_are_waited_for_and_none_is_left_out(
+    rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch, is_bulk: bool
+) -> None:
+    topic = f"not-yet-{is_bulk}"
+    sent = fill(rocketmq_session, topic, 70)
+    with monkeypatch.context() as patch:
+        answers_emptied(patch, topic, 11)  # At the last, it is asked over another connection.
+        assert [m.body for m in pulled(asked, topic, 0, 70, retries=1)] == sent
+    answers_emptied(monkeypatch, topic, 12)
+    with pytest.raises(ConnectionLostError, match=f"{topic}/broker-a/0: .* returns nothing at 0"):
+        pulled(asked, topic, 0, 70, retries=1)
+
+
 @pytest.mark.parametrize(("first", "end"), [(0, 100), (13, 78)])
 def test_batch_records_over_the_borders_of_requests_are_read_once(
     rocketmq_session: Cluster,

@@ -301,15 +301,14 @@ class _Puller:
             following = self._gone(answer, first, end)
         if first < following < end and not self._is_bulk:
             self._stretch = max(min(following - first, self._stretch), 1)
-        if following <= first:
-            self._wait(first)
-            following = first
-        else:
-            self._idle = 0
         if following < end:
             # Later stretches were requested too early to arrive in order.
             self._forget_asked()
-            self._left.appendleft((following, end))
+            self._left.appendleft((max(following, first), end))
+        if following > first:
+            self._idle = 0
+        else:
+            self._wait(first)  # At last, it raises, and what is left must be there.
 
     def _add(
         self, body: bytes, begins: int, first: int, end: int, following: int
