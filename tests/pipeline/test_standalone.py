@@ -53,9 +53,11 @@ OUR_SESSION = """
 import sys
 from cometmq.pipeline import session
 master, nameserver = sys.argv[1:]
-spark = session(master=master, app_name="standalone", **{
-    "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1"})
+given = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1"}
+first = session(master=master, app_name="standalone", **given)
+spark = session(master=master, app_name="standalone", **given)  # As each thread that writes does.
+assert spark is first
 """
 THEIR_SESSION = """
 import sys

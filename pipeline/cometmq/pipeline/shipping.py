@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -41,8 +42,12 @@ def write_wheel(folder: str) -> str:
     return str(path)
 
 
+@cache
 def temporary_wheel() -> str:
-    """Write it into a folder that is removed when this process ends; return its path."""
+    """Write it into a folder that is removed when this process ends; return its path.
+
+    It is the same one for all sessions: Spark refuses another file of that name.
+    """
     folder = tempfile.mkdtemp(prefix="cometmq-pipeline-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return write_wheel(folder)
