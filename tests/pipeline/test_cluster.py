@@ -293,6 +293,30 @@ def test_the_name_server_that_knows_most_brokers_is_asked_from_then_on(
         assert there.asked[0] == knows
 
 
+def test_no_thread_sees_the_name_servers_while_they_are_put_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nameservers, "_orders", {})
+    monkeypatch.setattr(nameservers, "_failed_at", {})
+    seen: list[list[str]] = []
+
+    class Address(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            seen.append(servers.in_turn())
+            return str.__eq__(self, other)
+
+        __ne__ = __eq__
+
+    servers = nameservers.NameServers([Address("a:1"), Address("b:2")])
+    servers.leave("a:1")
+    servers.prefer("a:1")
+    assert seen
+    assert all(sorted(map(str, each)) == ["a:1", "b:2"] for each in seen)
+
+
 def test_a_refusal_is_that_of_the_name_server_that_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -24,7 +24,8 @@ _SILENT_SECONDS: Final = 60.0
 """For how long a name server that did not answer is asked only if the others do not answer."""
 
 _orders: Final[dict[tuple[str, ...], list[str]]] = {}
-"""The order in which this process asks the name servers of a cluster."""
+"""The order in which this process asks the name servers of a cluster. While a list is sorted in
+place, other threads see it empty."""
 _failed_at: Final[dict[str, float]] = {}
 
 
@@ -45,12 +46,12 @@ class NameServers:
 
     def prefer(self, address: str) -> None:
         """Ask this one first from now on."""
-        self._order.sort(key=lambda each: each != address)
+        self._order[:] = sorted(self._order, key=lambda each: each != address)
 
     def leave(self, address: str) -> None:
         """Ask this one last from now on, as it did not answer."""
         _failed_at[address] = time.monotonic()
-        self._order.sort(key=lambda each: each == address)
+        self._order[:] = sorted(self._order, key=lambda each: each == address)
 
 
 def read_nameservers(text: str, option: str = "nameserver") -> tuple[str, ...]:
