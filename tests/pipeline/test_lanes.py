@@ -389,6 +389,23 @@ class ManyQueues(OneQueue):
         return tuple(one._replace(queue_id=number) for number in range(40))
 
 
+def test_delayed_rows_that_may_go_anywhere_do_not_all_go_to_one_queue(
+    start: Callable[[Callable[[int], int], int], Broker],
+) -> None:
+    broker, names = start(lambda _asked: 0, 1), ("body", "delay_level")
+    columns: list[pa.Array] = [pa.array([b"x"] * 80), pa.array([3] * 80, pa.int32())]
+    form = RowForm(names, "T", "", (), "")
+    messages = Forming(form, "sink").messages(pa.record_batch(columns, names=list(names)))
+    sender = Sender(ManyQueues(broker.address), Sending(Settings()))
+    try:
+        sender.send(messages)
+        sender.finish()
+    finally:
+        sender.close()
+    queues = [each.read(SendMessageV2).queue_id for each in broker.requests]
+    assert sorted(queues) == sorted([*range(40)] * 2)
+
+
 def test_what_waits_for_more_of_its_queue_does_not_fill_the_memory(
     start: Callable[[Callable[[int], int], int], Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ class Sender:
         once = np.zeros(len(messages), np.bool_)
         for index, raw in enumerate(messages.properties.to_pylist()):
             spread = int(messages.spreads[index]) if messages.placed[index] else self._turn
+            self._turn += 1
             target = targets[spread % len(targets)]
             asks = b""
             if messages.ids is not None and self._is_once(target, messages):
