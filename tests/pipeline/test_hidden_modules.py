@@ -61,6 +61,15 @@ def test_an_error_that_a_hidden_module_makes_names_the_file(
     assert str(ours(RuntimeError(error))).startswith(said)
 
 
+def test_an_error_is_told_even_if_the_working_directory_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert str(ours(RuntimeError("what went wrong"))) == "what went wrong"
+
+
 def test_an_error_that_only_passes_through_such_a_module_is_none_of_the_file(here: Path) -> None:
     (here / "queue.py").write_text("")
     (here / "prices.py").write_text("")

@@ -36,7 +36,10 @@ def processes_for(settings: Any) -> Generator[None]:
 
 def about_hidden(text: str) -> str:
     """Return what to do about an error caused by a hidden module; otherwise ''."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # It was removed, with what it may have hidden.
+        return ""
     for path in (*here.glob("*.py"), *here.glob("*/__init__.py")):
         name = path.relative_to(here).parts[0].removesuffix(".py")
         spoken_of = (str(path), f"module '{name}'", f"from '{name}'")
