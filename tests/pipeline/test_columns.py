@@ -9,10 +9,10 @@ from cometmq.pipeline.columns import (
     ALL_COLUMNS,
     COLUMNS,
     DEFAULT_COLUMNS,
-    arrow_schema,
     checked_columns,
     chosen_columns,
     ddl,
+    schema_of,
 )
 from cometmq.pipeline.errors import DamagedRecordError, OptionError
 from cometmq.pipeline.store import index, queues, survey
@@ -59,8 +59,7 @@ def test_an_unknown_column_is_refused_with_those_that_there_are() -> None:
 def test_both_schemas_have_the_columns_that_are_asked_for_in_that_order() -> None:
     assert ddl(("properties", "topic")) == "properties MAP<STRING, STRING>, topic STRING"
     assert ddl(("born_time",)) == "born_time TIMESTAMP_LTZ"  # Whatever TIMESTAMP means to Spark.
-    assert arrow_schema(("properties", "topic")).names == ["properties", "topic"]
-    assert arrow_schema().names == list(COLUMNS)
+    assert schema_of(COLUMNS, ("properties", "topic")).names == ["properties", "topic"]
 
 
 def test_what_reads_records_imports_nothing_that_an_executor_may_lack() -> None:

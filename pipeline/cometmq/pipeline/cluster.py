@@ -205,12 +205,7 @@ class Cluster:
         """Return, for each queue, the offset of the first message stored at or after a time."""
 
         def fields(queue: Queue) -> dict[str, str]:
-            return {
-                "topic": queue.topic,
-                "queueId": str(queue.id),
-                "timestamp": str(time_ms),
-                "boundaryType": "LOWER",
-            }
+            return {**_named(queue), "timestamp": str(time_ms), "boundaryType": "LOWER"}
 
         return self._numbers(queues, addresses, SEARCH_OFFSET_BY_TIMESTAMP, fields)
 
@@ -236,12 +231,7 @@ class Cluster:
         """Return the committed offsets of a consumer group; omit queues without one."""
 
         def fields(queue: Queue) -> dict[str, str]:
-            return {
-                "consumerGroup": group,
-                "topic": queue.topic,
-                "queueId": str(queue.id),
-                "setZeroIfNotFound": "false",
-            }
+            return {**_named(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
 
         return self._numbers(queues, addresses, QUERY_CONSUMER_OFFSET, fields)
 
@@ -251,12 +241,7 @@ class Cluster:
         """Commit the offsets of a consumer group."""
         for broker, queues in by_broker(offsets).items():
             fields = [
-                {
-                    "consumerGroup": group,
-                    "topic": queue.topic,
-                    "queueId": str(queue.id),
-                    "commitOffset": str(offsets[queue]),
-                }
+                {**_named(queue), "consumerGroup": group, "commitOffset": str(offsets[queue])}
                 for queue in queues
             ]
             address = addresses[broker]

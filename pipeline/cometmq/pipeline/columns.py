@@ -204,11 +204,6 @@ def schema_of_stored_bodies(names: Iterable[str], table: Mapping[str, Column] = 
     return schema
 
 
-def arrow_schema(names: Iterable[str] = ALL_COLUMNS) -> pa.Schema:
-    """Return the same schema for Arrow, equal to what Spark expects of a record batch."""
-    return schema_of(COLUMNS, names)
-
-
 def schema_of(table: Mapping[str, Column], names: Iterable[str]) -> pa.Schema:
-    """Return the Arrow schema of columns of a given table."""
+    """Return the same schema for Arrow, equal to what Spark expects of a record batch."""
     return pa.schema((name, table[name].type) for name in names)

@@ -173,13 +173,9 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         """Note that tasks failed; rows that they have sent are recognized when they come again."""
 
 
-def _running_query() -> str | None:
-    return _property(QUERY_ID)
-
-
 def _may_be_repeated() -> bool:
     """Whether this runs in `foreachBatch`, as far as Spark says so."""
-    return bool(_running_query()) or _OF_CONNECT in (_property(_TAGS) or "")
+    return bool(_property(QUERY_ID)) or _OF_CONNECT in (_property(_TAGS) or "")
 
 
 def _property(name: str) -> str | None:
@@ -188,7 +184,7 @@ def _property(name: str) -> str | None:
 
 
 def _query_id() -> str:
-    query_id = _running_query()
+    query_id = _property(QUERY_ID)
     if not query_id:
         raise PipelineError(
             f"Spark does not say which query this is ({QUERY_ID}); name it by the option sinkId,"

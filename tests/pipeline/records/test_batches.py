@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 from tests.pipeline.records.expected_rows import expected_rows, records
 
-from cometmq.pipeline.columns import ALL_COLUMNS, HEADER_COLUMNS, arrow_schema
+from cometmq.pipeline.columns import ALL_COLUMNS, COLUMNS, HEADER_COLUMNS, schema_of
 from cometmq.pipeline.errors import DamagedRecordError
 from cometmq.pipeline.records import Reading, record_batches
 from cometmq.proto.batch import BatchItem, encode_batch
@@ -94,7 +94,7 @@ def test_a_column_is_the_same_without_the_others(name: str) -> None:
 
 def test_columns_come_in_the_order_in_which_they_are_asked_for() -> None:
     (batch,) = record_batches(record(), ("body", "topic"))
-    assert batch.schema.equals(arrow_schema(("body", "topic")))
+    assert batch.schema.equals(schema_of(COLUMNS, ("body", "topic")))
 
 
 def test_an_answer_without_messages_has_no_rows() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from cometmq.pipeline.columns import ALL_COLUMNS, BINARY, STRING, TIMESTAMP, arrow_schema
+from cometmq.pipeline.columns import ALL_COLUMNS, BINARY, COLUMNS, STRING, TIMESTAMP, schema_of
 from cometmq.pipeline.records.hosts import born_hosts, hosts, offset_ids, store_hosts
 from cometmq.pipeline.records.layout import (
     IPV6_HOSTS,
@@ -86,7 +86,7 @@ def layout_batches(
 
 @lru_cache(maxsize=8)
 def _schema(columns: tuple[str, ...]) -> pa.Schema:
-    return arrow_schema(columns)
+    return schema_of(COLUMNS, columns)
 
 
 class _Making:
