@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.cluster import Bounds, Queue
+from cometmq.pipeline.cluster import Bounds, Survey
 from cometmq.pipeline.errors import DamagedFileError, HeldError, OptionError, PipelineError
 from cometmq.pipeline.jobs import archive_files, expiry_guard
 from cometmq.pipeline.jobs.archive import (
@@ -38,7 +38,7 @@ from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.replay_sources import ArchiveSource, Part
 from cometmq.pipeline.jobs.report import Report
-from cometmq.pipeline.jobs.streams import StreamSettings, still_there
+from cometmq.pipeline.jobs.streams import StreamSettings, there_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -970,8 +970,8 @@ def test_a_stream_near_what_expires_next_is_warned_of(
     settings = StreamSettings(
         nameserver=tables.cluster.nameserver, topic="near-expiry", checkpoint="unused"
     )
-    there = still_there(settings)
-    assert {str(queue): tuple(each) for queue, each in there.items()} == {
+    cluster, there = there_now(settings)
+    assert {str(queue): tuple(each) for queue, each in there.queues.items()} == {
         "near-expiry/broker-a/0": (0, 2),
         "near-expiry/broker-a/1": (0, 2),
     }
@@ -982,13 +982,13 @@ def test_a_stream_near_what_expires_next_is_warned_of(
     guard.look({"near-expiry": {"broker-a": {"0": 0, "1": 0}}})
     assert (news, report.details) == ([], {})  # Nothing has been deleted yet.
 
-    zero, one = there
-    deleted = {zero: Bounds(1000, 2000), one: Bounds(1000, 2000)}
+    zero, one = there.queues
+    deleted = Survey({zero: Bounds(1000, 2000), one: Bounds(1000, 2000)})
 
-    def says(_settings: StreamSettings) -> dict[Queue, Bounds]:
-        return deleted
+    def says(_settings: StreamSettings) -> tuple[object, Survey]:
+        return cluster, deleted
 
-    monkeypatch.setattr(expiry_guard, "still_there", says)
+    monkeypatch.setattr(expiry_guard, "there_now", says)
     guard.look({"near-expiry": {"broker-a": {"0": 1050, "1": 2000}}})
     assert news == []  # Not so soon again.
     now = 60.0

@@ -17,7 +17,6 @@ from tests.pipeline.store.logs import change, write_log
 from tests.pipeline.tables import Tables, keeps_nothing, names_in
 
 from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
-from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs import latency as looking
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
@@ -27,9 +26,8 @@ from cometmq.pipeline.jobs.latency import LatencySettings, latency
 from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
-from cometmq.pipeline.jobs.tables import span, topic_table
+from cometmq.pipeline.jobs.tables import span, survey, topic_table
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2
-from cometmq.pipeline.options import read_options
 from cometmq.pipeline.wire import Settings, connect
 
 if TYPE_CHECKING:
@@ -38,7 +36,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from cometmq.pipeline.cluster import Cluster, Survey
+    from cometmq.pipeline.cluster import Survey
+    from cometmq.pipeline.options import ReadOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
@@ -496,23 +495,22 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     assert (of_none["rows"], [each["waits_since"] for each in of_none["lag"]]) == (0, waits)
 
 
-def with_a_group(tables: Tables, topic: str, group: str, *at: int) -> tuple[Cluster, Survey]:
-    """Let a group have read each queue of a topic up to `at`; return the cluster and its survey."""
+def with_a_group(tables: Tables, topic: str, group: str, *at: int) -> tuple[ReadOptions, Survey]:
+    """Let a group have read each queue of a topic up to `at`; return what a survey says."""
     tables.cluster.admin.create_group(group)
-    options = read_options({"nameserver": tables.cluster.nameserver, "topic": topic})
-    cluster = options.cluster()
-    survey = bounds.survey(cluster, options, whole=True)
-    cluster.commit(group, dict(zip(sorted(survey.queues), at, strict=True)), survey.addresses)
-    return cluster, survey
+    options, found = survey({"nameserver": tables.cluster.nameserver}, topic)
+    ends = dict(zip(sorted(found.queues), at, strict=True))
+    options.cluster().commit(group, ends, found.addresses)
+    return options, found
 
 
-def survey_is(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, survey: Survey) -> None:
+def survey_is(monkeypatch: pytest.MonkeyPatch, *earlier: object) -> None:
     """Let the job find the survey of an earlier time."""
 
-    def surveyed(_: LatencySettings) -> tuple[Cluster, Survey]:
-        return cluster, survey
+    def surveyed(*_: object) -> tuple[object, ...]:
+        return earlier
 
-    monkeypatch.setattr(looking, "_surveyed", surveyed)
+    monkeypatch.setattr(looking, "survey", surveyed)
 
 
 @pytest.mark.slow
@@ -521,8 +519,8 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
 ) -> None:
     tables.fill("behind-by-two", 6)
     # The first is after the queue's end, as with a topic that was recreated.
-    cluster, survey = with_a_group(tables, "behind-by-two", "nearly", 7, 2)
-    first, second = sorted(survey.queues)
+    options, found = with_a_group(tables, "behind-by-two", "nearly", 7, 2)
+    first, second = sorted(found.queues)
     tables.fill("behind-by-two", 2, first=6)  # One after each end surveyed.
     frames: list[DataFrame] = []
 
@@ -530,7 +528,7 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
         frames.append(topic_table(*given, **more))
         return frames[-1]
 
-    survey_is(monkeypatch, cluster, survey)
+    survey_is(monkeypatch, options, found)
     monkeypatch.setattr(looking, "topic_table", recorded)
     for more in ({}, {"since": "2100-01-01"}):
         lag = measured(tables, topic="behind-by-two", groups="nearly", **more)["lag"]
@@ -543,8 +541,8 @@ def test_the_lag_is_of_what_waited_when_it_was_asked_and_no_more_is_read_for_it(
 def test_a_group_that_is_ahead_of_a_queue_waits_for_nothing_and_is_told(tables: Tables) -> None:
     """Such as a group of a topic that was deleted and recreated."""
     tables.fill("made-shorter", 4)
-    _, survey = with_a_group(tables, "made-shorter", "ahead", 7, 1)
-    first, second = sorted(survey.queues)
+    _, there = with_a_group(tables, "made-shorter", "ahead", 7, 1)
+    first, second = sorted(there.queues)
     lag = measured(tables, topic="made-shorter", groups="ahead")["lag"]
     found = [(each["queue_id"], each["messages"], each["ahead"]) for each in lag]
     assert found == [(second.id, 1, 0), (first.id, 0, 5)]
@@ -555,12 +553,12 @@ def test_what_expired_and_what_came_since_waits_for_nobody(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables.fill("gone-in-front", 8)
-    cluster, survey = with_a_group(tables, "gone-in-front", "slow", 0, 4)
-    first, second = sorted(survey.queues)
+    options, found = with_a_group(tables, "gone-in-front", "slow", 0, 4)
+    first, second = sorted(found.queues)
     tables.fill("gone-in-front", 2, first=8)
-    survey.queues[first] = survey.queues[first]._replace(first=3)
+    found.queues[first] = found.queues[first]._replace(first=3)
 
-    survey_is(monkeypatch, cluster, survey)
+    survey_is(monkeypatch, options, found)
     lag = measured(tables, topic="gone-in-front", groups="slow")["lag"]
     waits = [(each["queue_id"], each["messages"], bool(each["waits_since"])) for each in lag]
     assert waits == [(first.id, 1, True), (second.id, 0, False)]

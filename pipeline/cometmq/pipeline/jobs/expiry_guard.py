@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import PipelineError
-from cometmq.pipeline.jobs.streams import still_there
+from cometmq.pipeline.jobs.streams import there_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +44,10 @@ class ExpiryGuard:
             return
         self._next_look = self._clock() + _LOOK_SECONDS
         try:
-            there = still_there(self._settings)
+            _, found = there_now(self._settings)
         except PipelineError:
             return  # The stream itself reports it, or continues when the servers are back.
-        if not (shares := _shares(there, reached)):
+        if not (shares := _shares(found.queues, reached)):
             return
         queue, percent = min(shares.items(), key=lambda item: item[1])
         self._report.details["nearest_to_expiry"] = {

@@ -21,7 +21,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.durable import write_whole
@@ -47,20 +46,19 @@ from cometmq.pipeline.jobs.tables import (
     span,
     store_table,
     stored_between,
+    survey,
     topic_table,
 )
 from cometmq.pipeline.jobs.writable import require_file, told_of_file, try_file
 from cometmq.pipeline.nameservers import read_nameservers
 from cometmq.pipeline.offsets import document_of
 from cometmq.pipeline.option_reading import listed
-from cometmq.pipeline.options import read_options
 from cometmq.pipeline.spark_settings import read_interval
 from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cometmq.pipeline.cluster import Cluster, Survey
     from cometmq.pipeline.jobs.latency_traces import Traces
     from cometmq.pipeline.jobs.report import Report
 
@@ -203,12 +201,6 @@ def _require_groups(settings: LatencySettings) -> None:
         require_group(settings.nameserver, settings.credentials, group, "groups")
 
 
-def _surveyed(settings: LatencySettings) -> tuple[Cluster, Survey]:
-    options = read_options(settings.where | {"topic": settings.topic})
-    cluster = options.cluster()
-    return cluster, bounds.survey(cluster, options, whole=True)
-
-
 class _Measuring:
     """One measurement."""
 
@@ -326,16 +318,17 @@ class _Measuring:
         """Return the lag of groups, and how long the first message has waited."""
         from pyspark.sql import functions
 
-        cluster, survey = _surveyed(self.settings)
+        options, found = survey(self.settings.where, self.settings.topic)
+        cluster = options.cluster()
         rows: list[tuple[Any, ...]] = []
-        waits_from = {queue: each.end for queue, each in survey.queues.items()}
+        waits_from = {queue: each.end for queue, each in found.queues.items()}
         self.not_read = []
         for group in self.settings.group_names:
-            committed = cluster.committed(group, survey.queues, survey.addresses)
+            committed = cluster.committed(group, found.queues, found.addresses)
             read = {queue.topic for queue in committed}
-            unread = sorted(survey.topics - read)
+            unread = sorted(found.topics - read)
             self.not_read += [{"group": group, "topic": topic} for topic in unread]
-            for queue, each in survey.queues.items():
+            for queue, each in found.queues.items():
                 if queue.topic not in read:
                     continue  # It may never read it, and would lag by everything there is.
                 at = max(committed.get(queue, each.first), each.first)

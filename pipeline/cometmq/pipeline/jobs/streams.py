@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from cometmq.pipeline.cluster import Bounds, Cluster, Queue, Survey
+    from cometmq.pipeline.cluster import Cluster, Queue, Survey
     from cometmq.pipeline.jobs.job import Run
     from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.options import ReadOptions, WriteOptions
@@ -267,12 +267,6 @@ def there_now(settings: StreamSettings) -> tuple[Cluster, Survey]:
     options = read_options(source_options(settings))
     cluster = options.cluster()
     return cluster, bounds.survey(cluster, options, whole=False)
-
-
-def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
-    """Return the range of messages that brokers have of each queue now."""
-    _, found = there_now(settings)
-    return found.queues
 
 
 def next_batch(checkpoint: Folder) -> int:
