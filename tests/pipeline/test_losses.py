@@ -47,23 +47,31 @@ def test_what_a_task_passed_over_is_counted_once_however_often_it_ran() -> None:
 def test_what_no_batch_tells_of_is_given_to_the_job_that_asks_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cometmq.pipeline.losses._notes", [])
-    assert untold() == 0  # No stream was started yet.
-    losses = Losses(note_here())
-    assert untold() == 0  # The stream has planned nothing yet.
+    monkeypatch.setattr("cometmq.pipeline.losses._notes", {})
+    assert untold("here") == 0  # No stream was started yet.
+    losses = Losses(note_here("here"))
+    assert untold("here") == 0  # The stream has planned nothing yet.
     tell(listening(losses), PART, 7)
-    assert (Path(note_here()).stat().st_mode & 0o077) == 0
-    assert (untold(), untold(), losses.taken()) == (7, 0, 0)
+    assert (Path(note_here("here")).stat().st_mode & 0o077) == 0
+    assert (untold("here"), untold("here"), losses.taken()) == (7, 0, 0)
     tell(listening(losses), PART, 2)
     assert losses.taken() == 2
-    assert untold() == 0
-    said = json.loads(Path(note_here()).read_text())
-    Path(note_here()).write_text(json.dumps([*said[:2], "of another stream"]))
+    assert untold("here") == 0
+    said = json.loads(Path(note_here("here")).read_text())
+    Path(note_here("here")).write_text(json.dumps([*said[:2], "of another stream"]))
     tell(listening(losses), PART, 3)
-    assert untold() == 0
-    Path(note_here()).write_text("torn [")
-    assert (untold(), losses.taken()) == (0, 3)
+    assert untold("here") == 0
+    Path(note_here("here")).write_text("torn [")
+    assert (untold("here"), losses.taken()) == (0, 3)
     Losses(str(tmp_path / "none" / "note")).listener([BROKER])  # It goes on without a note.
+
+
+def test_a_job_is_not_given_what_the_stream_of_another_one_lost() -> None:
+    """Jobs in threads have one process."""
+    first, second = Losses(note_here("first")), Losses(note_here("second"))
+    tell(listening(first), PART, 7)
+    tell(listening(second), PART, 2)
+    assert (untold("first"), untold("second")) == (7, 2)
 
 
 @pytest.mark.parametrize(

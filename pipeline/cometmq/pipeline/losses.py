@@ -91,25 +91,25 @@ def tell(listener: Listener, part: Range, lost: int) -> None:
     )
 
 
-_notes: Final[list[str]] = []
-"""The file, if any, in which streams of this process note where they listen."""
+_notes: Final[dict[str, str]] = {}
+"""By checkpoint, the files in which streams of this process note where they listen."""
 
 
-def note_here() -> str:
-    """Return the file in which a stream of this process is to note where it listens."""
-    if not _notes:
+def note_here(checkpoint: str) -> str:
+    """Return the file in which the stream of a checkpoint is to note where it listens."""
+    if checkpoint not in _notes:
         folder = tempfile.mkdtemp(prefix="cometmq-losses-")  # For this user only.
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        _notes.append(f"{folder}/listener")
-    return _notes[0]
+        _notes[checkpoint] = f"{folder}/listener"
+    return _notes[checkpoint]
 
 
-def untold() -> int:
+def untold(checkpoint: str) -> int:
     """Return, and reset, how many messages a stream lost that no batch reports."""
-    if not _notes:
+    if checkpoint not in _notes:
         return 0
     try:
-        host, port, token = json.loads(Path(_notes[0]).read_text())
+        host, port, token = json.loads(Path(_notes[checkpoint]).read_text())
         with socket.create_connection((host, port), timeout=_TIMEOUT) as peer:
             peer.sendall(json.dumps({"token": token, "take": True}).encode() + b"\n")
             with peer.makefile("rb") as lines:

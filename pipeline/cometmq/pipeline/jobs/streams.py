@@ -142,7 +142,7 @@ def read_stream(
         _look_at_start(settings)
     reader = spark.readStream.format("cometmq").options(**source_options(settings), **more)
     if not settings.fail_on_data_loss:
-        reader = reader.option("lossesNote", note_here())
+        reader = reader.option("lossesNote", note_here(settings.checkpoint_folder))
     frame: DataFrame = reader.option("columns", columns).load()
     return frame
 
