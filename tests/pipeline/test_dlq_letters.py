@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,13 +13,16 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from pyspark.errors import PySparkException
 
-from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs import dlq_letters
+from cometmq.client import DeadLetterFilter
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs import dlq, dlq_letters
 from cometmq.pipeline.jobs.dlq_letters import Letters
 from cometmq.pipeline.jobs.dlq_settings import DlqSettings
 from cometmq.pipeline.jobs.job import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -143,3 +148,47 @@ def test_what_is_wrong_with_the_sql_is_wrong_usage_and_what_cannot_be_read_is_no
             letters_of(ROWS.replace("'k-1'", "cannot_be_read()"), redrive="key = 'k-1'").chosen()
     finally:
         spark.sql("DROP TEMPORARY FUNCTION cannot_be_read")
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_letters_that_died_in_an_hour_that_a_clock_has_twice_are_all_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark gives local times without a zone, of which the later one may look like the earlier."""
+    summer = datetime(2026, 10, 25, 0, 50, tzinfo=UTC)
+    died = [
+        datetime.fromtimestamp(at.timestamp()) for at in (summer, summer + timedelta(hours=0.5))
+    ]
+    assert died[0].time() > died[1].time()
+    asked: list[DeadLetterFilter] = []
+
+    def redrive(_group: str, wanted: DeadLetterFilter, **_: object) -> None:
+        asked.append(wanted)
+
+    class Client:
+        def __init__(self, *_: object) -> None:
+            letters = SimpleNamespace(redrive=redrive)
+            self.admin = SimpleNamespace(dead_letters=letters)
+
+        def __enter__(self) -> Client:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Do nothing."""
+
+    monkeypatch.setattr(dlq, "SyncClient", Client)
+    place: dict[str, Any] = {"broker": "a", "queue_id": 0}
+    chosen = [{**place, "queue_offset": at, "died": each} for at, each in enumerate(died)]
+    settings, run = DlqSettings(nameserver="h:1", group="g", redrive="true"), Run()
+    with pytest.raises(PipelineError, match="2 of the dead letters that were chosen are gone"):
+        dlq._redrive(chosen, settings, run, run.report_of("dlq"))  # pyright: ignore[reportPrivateUsage]  # Without Spark.
+    assert [each.until for each in asked] == [summer + timedelta(hours=0.5, milliseconds=1)]

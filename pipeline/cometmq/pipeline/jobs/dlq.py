@@ -100,7 +100,7 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
     try:
         if chosen and not run.is_stopping:
             # Once they are purged, others may take their places.
-            until = max(each["died"] for each in chosen).astimezone(UTC) + timedelta(milliseconds=1)
+            until = max(each["died"].astimezone(UTC) for each in chosen) + timedelta(milliseconds=1)
             config = settings.credentials.client_config()
             with suppress(_StoppedError), SyncClient(settings.nameserver, config) as mq:
                 mq.admin.dead_letters.redrive(
