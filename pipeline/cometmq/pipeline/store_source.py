@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.records.layout import Layout, Truths
     from cometmq.pipeline.store.options import StoreOptions
-    from cometmq.store.index.index_format import IndexShape
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +254,7 @@ def _together(options: StoreOptions) -> list[list[queues.QueuePart]]:
 
 def _index_parts(root: str) -> list[index.IndexPart]:
     """Return runs of items of the index files."""
-    shape, files = index_files(root)
+    shape, files = index.index_files(root)
     if shape is None:
         return []
     return [
@@ -265,19 +264,3 @@ def _index_parts(root: str) -> list[index.IndexPart]:
         for name in files
         for first in range(1, shape.items, _INDEX_ROWS)
     ]
-
-
-def index_files(root: str) -> tuple[IndexShape | None, dict[str, int]]:
-    """Return the number of slots and items of index files, as the store finds it; and the sizes."""
-    from cometmq.store.config import StoreConfig
-    from cometmq.store.disk.filesystem import RealFileSystem
-    from cometmq.store.disk.names import is_index_file
-    from cometmq.store.index.index_shape import find_shape
-
-    if "://" in root:
-        raise OptionError("view: index is for local stores only")
-    filesystem = RealFileSystem()
-    folder = f"{root}/index"
-    shape = find_shape(filesystem, folder, StoreConfig(), clean=False)
-    entries = filesystem.list(folder)
-    return shape, {each.name: each.size for each in entries if is_index_file(each)}

@@ -49,6 +49,7 @@ from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.tables import kept, named
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
 from cometmq.pipeline.store.files import folders_of, is_open
+from cometmq.pipeline.store.index import index_files
 from cometmq.pipeline.store.places import first_since
 from cometmq.pipeline.store.queues import BATCH
 from cometmq.pipeline.store.splits import look
@@ -267,8 +268,6 @@ class _Audit:
 
         Otherwise a broker may be making the last ones, or was killed while doing so.
         """
-        from cometmq.pipeline.store_source import index_files
-
         if self._is_open():
             return []
         shape, sizes = index_files(self.settings.store)

@@ -24,12 +24,15 @@ import numpy as np
 import pyarrow as pa
 
 from cometmq.pipeline.columns import BIGINT, INT, STRING, TIMESTAMP, Column, schema_of
+from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.store.files import Opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
+
+    from cometmq.store.index.index_format import IndexShape
 
 COLUMNS: Final[Mapping[str, Column]] = {
     column.name: column
@@ -64,6 +67,22 @@ class IndexPart(NamedTuple):
     """Where in the file item 0 would be."""
     first: int
     stop: int
+
+
+def index_files(root: str) -> tuple[IndexShape | None, dict[str, int]]:
+    """Return the number of slots and items of index files, as the store finds it; and the sizes."""
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.filesystem import RealFileSystem
+    from cometmq.store.disk.names import is_index_file
+    from cometmq.store.index.index_shape import find_shape
+
+    if "://" in root:
+        raise OptionError("view: index is for local stores only")
+    filesystem = RealFileSystem()
+    folder = f"{root}/index"
+    shape = find_shape(filesystem, folder, StoreConfig(), clean=False)
+    entries = filesystem.list(folder)
+    return shape, {each.name: each.size for each in entries if is_index_file(each)}
 
 
 def index_batches(part: IndexPart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
