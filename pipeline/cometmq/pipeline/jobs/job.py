@@ -180,9 +180,8 @@ class Run:
                 is_behind = seen > stopping_at and not refuses_batches
                 is_idle = not query.status["isTriggerActive"]
                 if is_behind or is_idle:
-                    if is_idle and (
-                        lost := untold(checkpoint)
-                    ):  # Otherwise the next batch reports them.
+                    # Unless it is idle, the next batch reports them.
+                    if is_idle and (lost := untold(checkpoint)):
                         report.count("lost", lost)
                     query.stop()
                     note(said.news(), report, seen, self)  # A batch may just have ended.
