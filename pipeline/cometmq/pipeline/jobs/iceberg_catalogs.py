@@ -233,11 +233,12 @@ class _Named(Catalog):
     def _about(self, error: Exception) -> PipelineError:
         from pyiceberg.exceptions import NoSuchNamespaceError, NotInstalledError
 
-        said = f"{type(error).__name__}: {_first_line(error)}"
+        said = _first_line(error)
         if isinstance(error, NoSuchNamespaceError):
-            said = f"its namespace does not exist; create it ({_first_line(error)})"
+            said = f"its namespace does not exist; create it ({said})"
         elif not isinstance(error, NotInstalledError | ValueError):
-            return PipelineError(f"the catalog of {self._whole_name} failed: {said}")
+            kind = type(error).__name__
+            return PipelineError(f"the catalog of {self._whole_name} failed: {kind}: {said}")
         return OptionError(f"table: {self._whole_name}: {said}")
 
 
