@@ -517,9 +517,38 @@ def test_a_stream_begins_beside_a_compaction(
 
 
 def test_merging_that_came_to_no_end_is_cleared_away_by_the_next(archived: Archived) -> None:
-    shutil.copytree(archived.path / "batch=000001", archived.path / "batch=000001-000007")
+    shutil.copytree(archived.path / "batch=000001", archived.path / "batch=000001-000002")
     archived.compact()
     assert archived.folders == ["batch=000000-000002"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lost", "is_copied"),
+    [
+        ("000000-000001", [0, 1], False),
+        ("000000-000002", [1], False),
+        ("000001-000002", [1, 2], False),
+        ("000002-000007", [2], False),
+        ("000000-000002", [0, 1, 2], True),
+    ],
+)
+def test_a_merged_batch_that_has_lost_its_manifest_stays(
+    archived: Archived, name: str, lost: list[int], is_copied: bool
+) -> None:
+    """It used to be taken for a merge that came to no end, though nothing else has its messages.
+
+    `is_copied`: manifests were copied first, and folders when they had been merged.
+    """
+    for number in lost:
+        if not is_copied:
+            (archived.path / f"_manifests/{number:06d}.json").unlink()
+        there = archived.path / f"batch={number:06d}"
+        shutil.copytree(there, there.with_name(f"batch={name}"), dirs_exist_ok=True)
+        shutil.rmtree(there)
+    archived.compact()
+    vacuum = VacuumSettings(archive=str(archived.path), older_than_hours=0)
+    assert archive_vacuum(archived.tables.spark, vacuum).details["removed"] == []
+    assert len([*archived.path.glob(f"batch={name}/**/*.parquet")]) == len(lost)
 
 
 def test_a_compaction_leaves_batches_without_a_manifest(archived: Archived) -> None:

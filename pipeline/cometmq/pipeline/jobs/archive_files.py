@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -81,8 +82,7 @@ class BatchName:
     @classmethod
     def read(cls, text: str) -> BatchName | None:
         """Parse the name of a manifest or folder; `None` if it is not a batch."""
-        found = _NAME.fullmatch(text)
-        if found is None:
+        if (found := _NAME.fullmatch(text)) is None:
             return None
         first = int(found[1])
         return cls(first, int(found[2] or first))
@@ -201,7 +201,8 @@ def ends_of_both(one: Any, other: Any) -> dict[str, Any]:
 def batches(folder: Folder) -> list[BatchName]:
     """Return the batches of an archive, the oldest first."""
     found: list[BatchName] = []
-    for name in sorted(_named(folder.names(MANIFESTS), "", _SUFFIX), key=_widest_first):
+    names = _named(folder.names(MANIFESTS), "", _SUFFIX)
+    for name in sorted(names, key=lambda each: (each.first, -each.last)):
         if not found or not found[-1].holds(name):
             found.append(name)
     return found
@@ -286,12 +287,16 @@ def _are_still(folder: Folder, there: Sequence[BatchName], batch: BatchName | No
 
 def place_of(batch: BatchName, there: Sequence[BatchName]) -> BatchName:
     """Return where a batch is: itself, or the one that it was merged into."""
-    found = next((each for each in there if each.holds(batch)), None)
-    if found is None:
+    if (found := _holder(batch, there)) is None:
         raise DamagedFileError(
             f"batch {batch} no longer has a manifest: put it back from a copy of the archive"
         )
     return found
+
+
+def _holder(batch: BatchName, there: Sequence[BatchName]) -> BatchName | None:
+    at = bisect_right(there, batch.first, key=lambda each: each.first) - 1
+    return there[at] if at >= 0 and there[at].holds(batch) else None
 
 
 def knows_topic(folder: Folder, topic: str) -> bool:
@@ -307,7 +312,7 @@ def merged_away(folder: Folder) -> Iterator[str]:
     there = batches(folder)
 
     def is_over(name: BatchName) -> bool:
-        return any(each != name and each.holds(name) for each in there)
+        return _holder(name, there) not in (None, name)
 
     names = _named(folder.names(MANIFESTS), "", _SUFFIX)
     yield from (f"{MANIFESTS}/{each.manifest}" for each in names if is_over(each))
@@ -316,19 +321,24 @@ def merged_away(folder: Folder) -> Iterator[str]:
 
 def lost_manifests(there: Sequence[BatchName]) -> list[BatchName]:
     """Return batches before existing ones that no manifest mentions any more."""
-    in_front = BatchName(-1, -1)  # Before the first batch, which is number 0.
     return [
         BatchName(before.last + 1, behind.first - 1)
-        for before, behind in pairwise([in_front, *there])
+        for before, behind in pairwise([BatchName(-1, -1), *there])
         if before.last + 1 < behind.first
     ]
 
 
 def unfinished(folder: Folder) -> Iterator[BatchName]:
-    """Yield batches that have files but no manifest, because of a crash or a running job."""
+    """Yield batches that have files and no manifest yet, because of a crash or a running job.
+
+    Others have lost it, or the folders that they were merged from, and have the only messages.
+    """
     there = batches(folder)
-    for name in _named(folder.names(), _FOLDER):
-        if not any(each.holds(name) for each in there):
+    names = {*_named(folder.names(), _FOLDER)}
+    for name in sorted(names):
+        parts = {_holder(BatchName(each, each), there) for each in name.numbers}
+        is_new = parts <= names if name.is_merged else not there or there[-1].last < name.first
+        if is_new and not _holder(name, there):
             yield name
 
 
@@ -343,8 +353,7 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
         return table.read(spark, table.files())
 
     def look(there: list[BatchName]) -> DataFrame:
-        names = [name for name in there if folder.has_files(name.folder)]
-        if not names:
+        if not (names := [name for name in there if folder.has_files(name.folder)]):
             raise OptionError(f"from: {path} is not an archive, or is empty")
         return read_batches(spark, folder, names)
 
@@ -386,11 +395,6 @@ def read_files(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFram
 
 def _named(names: Sequence[str], prefix: str, suffix: str = "") -> Iterator[BatchName]:
     for each in names:
-        if each.startswith(prefix) and each.endswith(suffix):
-            name = BatchName.read(each.removeprefix(prefix).removesuffix(suffix))
-            if name is not None:
-                yield name
-
-
-def _widest_first(name: BatchName) -> tuple[int, int]:
-    return name.first, -name.last
+        is_such = each.startswith(prefix) and each.endswith(suffix)
+        if is_such and (name := BatchName.read(each.removeprefix(prefix).removesuffix(suffix))):
+            yield name

@@ -91,12 +91,10 @@ def _strays(folder: Folder, settings: VacuumSettings, run: Run, report: Report) 
     under_way = [
         f"{parent}/{name}" for parent in (STAGING, COMPACTING) for name in folder.names(parent)
     ]
-    there = batches(folder)
-    left = [each for each in unfinished(folder) if each.is_merged or each.last > there[-1].last]
-    # A crash leaves none before the last batch: these have lost the manifest that mentions them.
-    for each in lost_manifests(there):
+    left = [each.folder for each in unfinished(folder)]
+    for each in lost_manifests(batches(folder)):
         run.tell(warning=f"{folder.path} has no manifest of batches {each}; their files stay")
-    for path in [*under_way, *(each.folder for each in left)]:
+    for path in [*under_way, *left]:
         with held_if_free(run, report.job, folder, BATCHES) as is_free:
             hours = settings.older_than_hours
             hours = hours if is_free else max(hours, _OLD_HOURS)
