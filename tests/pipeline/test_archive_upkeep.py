@@ -551,6 +551,16 @@ def test_a_merged_batch_that_has_lost_its_manifest_stays(
     assert len([*archived.path.glob(f"batch={name}/**/*.parquet")]) == len(lost)
 
 
+def test_files_become_as_large_as_asked_for_however_well_bodies_compress(
+    archived: Archived,
+) -> None:
+    """It used to go by the size of bodies, and made twenty files of two."""
+    for path in archived.path.glob("_manifests/*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "bytes": 10 << 20}))
+    report = archived.compact(file_size="1m")
+    assert (report.details["files_after"], len(archived.files)) == (1, 1)
+
+
 def test_a_compaction_leaves_batches_without_a_manifest(archived: Archived) -> None:
     """One has lost its manifest, which `replay` reports; an `archive` is just writing the other."""
     (archived.path / "_manifests" / "000001.json").unlink()

@@ -153,14 +153,15 @@ class _Compacting:
     def groups(self, run: Run) -> Iterator[list[_Batch]]:
         """Yield neighbours that become one batch with fewer files, until the job is to stop."""
         group: list[_Batch] = []
+        size = 0
         for each in self._batches(run):
-            size = sum(one.size for one in group) + each.size
+            size += each.size
             if group and not (
                 size <= self._settings.batch_bytes and self._go_together(group, each)
             ):
                 if self._is_worth_it(group):
                     yield group
-                group = []
+                group, size = [], each.size
             group.append(each)
         if self._is_worth_it(group):
             yield group
@@ -180,8 +181,8 @@ class _Compacting:
         follows = last.name.last + 1 == next_one.name.first
         if not follows or list(last.parts) != list(next_one.parts):
             return False
-        columns = {text for each in (*group, other) if (text := self._columns(each))}
-        return len(columns) <= 1
+        columns = next(filter(None, map(self._columns, group)), "")
+        return not columns or self._columns(other) in ("", columns)
 
     def _columns(self, batch: _Batch) -> str:
         """Return the columns of a batch's files with their types; '' if it has no files."""
@@ -213,7 +214,7 @@ class _Compacting:
         staged = f"{COMPACTING}/{manifest.name}"
         folder.remove(staged)
         frame = read_batches(self._spark, folder, [each.name for each in group if each.files])
-        self._write(frame, manifest, sum(each.manifest.size for each in group), folder.of(staged))
+        self._write(frame, manifest, sum(each.size for each in group), folder.of(staged))
         folder.remove(staged, "_SUCCESS")
         spans = self._compare(manifest, folder.of(staged))
         count = len(folder.files(staged))
@@ -226,7 +227,7 @@ class _Compacting:
 
     def _look_for_others(self, group: Sequence[_Batch]) -> None:
         """Refuse to merge what another run has merged meanwhile: it would exist twice."""
-        there = batches(self.folder)
+        there = {*batches(self.folder)}
         if gone := [str(each.name) for each in group if each.name not in there]:
             raise PipelineError(
                 f"batches {', '.join(gone)}: another archive-compact has merged them; run only"
@@ -237,7 +238,7 @@ class _Compacting:
         from pyspark.sql import functions
 
         parts = manifest.parts
-        rows_of_file = max(manifest.rows * self._settings.file_bytes // max(size, 1), 1)
+        rows_of_file = max(manifest.rows * self._settings.file_bytes // size, 1)
         frame = frame.withColumnRenamed("batch", FROM_BATCH)
         if "hour" in parts:
             frame = frame.withColumn("hour", functions.expr("lpad(hour, 2, '0')"))
