@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, date, datetime
 from shutil import copytree, rmtree
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,7 +30,6 @@ from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compa
 from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
-from cometmq.pipeline.jobs.delta_commits import sync_commit
 from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
 from cometmq.pipeline.jobs.delta_tables import DeltaTable
 from cometmq.pipeline.jobs.job import Run
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from cometmq.pipeline.jobs.folders import Folder
     from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -627,28 +625,18 @@ def test_what_the_log_says_of_a_file_is_what_is_in_it(tmp_path: Path) -> None:
     }
 
 
+def test_a_file_that_says_nothing_of_a_column_leaves_it_out(tmp_path: Path) -> None:
+    table = pa.table({"number": [3, 4], "other": [1, 2]})
+    pq.write_table(table, tmp_path / "file", write_statistics=["number"])
+    said = statistics_of(tmp_path / "file")
+    assert (said["numRecords"], said["minValues"], said["maxValues"]) == (
+        2,
+        {"number": 3},
+        {"number": 4},
+    )
+
+
 def test_values_are_in_the_names_of_folders() -> None:
     path = "topic=%25RETRY%25a b/date=__HIVE_DEFAULT_PARTITION__/hour=05/part-0.parquet"
     assert values_in(path) == {"topic": "%RETRY%a b", "date": None, "hour": "05"}
     assert values_in("part-0.parquet") == {}
-
-
-def test_a_commit_is_synced_with_the_checkpoint_that_came_with_it(tmp_path: Path) -> None:
-    class There:
-        """A table's folder."""
-
-        def exists(self, *names: str) -> bool:
-            return tmp_path.joinpath(*names).exists()
-
-        def sync(self, *names: str) -> None:
-            synced.append(names[-1])
-
-    synced: list[str] = []
-    log = tmp_path / "_delta_log"
-    log.mkdir()
-    for name in (f"{10:020d}.json", f"{10:020d}.checkpoint.parquet", "_last_checkpoint"):
-        (log / name).touch()
-    sync_commit(cast("Folder", There()), 9)
-    assert synced == ["_last_checkpoint"]
-    sync_commit(cast("Folder", There()), 10)
-    assert synced[1:] == [f"{10:020d}.json", f"{10:020d}.checkpoint.parquet", "_last_checkpoint"]

@@ -706,6 +706,22 @@ def test_no_archive_is_told(spark: SparkSession, tmp_path: Path) -> None:
         CompactSettings(archive=str(tmp_path), file_size="12 apples")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"file_size": "1023k"}, "^file-size: must be at least 1m"),
+        ({"file_size": "2m", "batch_size": "1m"}, "^file-size: .* at most --batch-size"),
+        ({"compression": "zip"}, "^compression: 'zip' is not one of"),
+    ],
+)
+def test_sizes_and_compressions_that_cannot_be_are_refused(
+    given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        CompactSettings(archive="/data/orders", **given)
+    CompactSettings(archive="/data/orders", file_size="1m", batch_size="1m")
+
+
 def test_vacuum_removes_what_no_manifest_speaks_of_once_it_is_old(
     archived: Archived,
 ) -> None:

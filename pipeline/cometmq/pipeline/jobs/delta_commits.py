@@ -6,6 +6,8 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cometmq.pipeline.errors import DamagedFileError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -104,5 +106,10 @@ def _name(number: int) -> str:
 
 def _commit(folder: Folder, number: int) -> dict[str, Any]:
     """Return what a commit says, by kind; of files, only the last one."""
-    lines = map(json.loads, folder.read(LOG, _name(number)).splitlines())
-    return {kind: said for each in lines for kind, said in each.items()}
+    try:
+        # Not by `splitlines`: statistics may have other ends of lines, within values.
+        lines = filter(None, folder.read(LOG, _name(number)).split("\n"))
+        return {kind: said for each in lines for kind, said in json.loads(each).items()}
+    except ValueError as error:
+        path = folder.of(LOG, _name(number))
+        raise DamagedFileError(f"{path} is damaged ({error}): put it back from a copy") from error
