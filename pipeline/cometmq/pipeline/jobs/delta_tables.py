@@ -7,6 +7,7 @@ files are in the table.
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
 from cometmq.pipeline.jobs.delta_stores import address, settings_of
 from cometmq.pipeline.jobs.extras import require_extra
 from cometmq.pipeline.jobs.folders import rows_in
-from cometmq.pipeline.jobs.full_disks import told_if_full
+from cometmq.pipeline.jobs.full_disks import about_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -38,6 +39,8 @@ _CHECKED: Final = ("delta.generationExpression", "delta.identity.start", "delta.
 _CONSTRAINT: Final = "delta.constraints."
 _MAPPED: Final = "delta.columnMapping.mode"
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
+_THEN: Final = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
+"""What is between an error and its cause, in colours, as `deltalake` tells of stores."""
 
 
 class DeltaTable:
@@ -69,7 +72,7 @@ class DeltaTable:
 
         if self.exists():
             return
-        with told_if_full(self._folder.path), self._told():
+        with self._told():
             self._table = Table.create(
                 self._address,
                 Schema.from_arrow(schema),
@@ -251,9 +254,10 @@ class DeltaTable:
             yield
         except but:
             raise
-        except DeltaError as error:
-            said = str(error).partition("\n")[0]
-            raise PipelineError(f"{self._option}: {self._folder.path}: {said}") from error
+        except (DeltaError, OSError) as error:
+            path, said = self._folder.path, _THEN.sub(": ", str(error)).strip()
+            text = f"{self._option}: {path}: {said}".partition("\n")[0]
+            raise PipelineError(about_full(error, path) or text) from error
 
 
 def _app(stream: str | None) -> str:
