@@ -220,7 +220,7 @@ class DeltaTable:
         parts = self._table.metadata().partition_columns
         values = {each: action[f"partition.{each}"] for each in parts}
         texts = {key: None if value is None else str(value) for key, value in values.items()}
-        if "://" in path or values_in(path) != texts:
+        if values_in(path) != texts:
             raise OptionError(
                 f"{self._option}: {self._folder.path} is a Delta table whose file {path} is not"
                 f" in a folder that is named after its {', '.join(parts)}, where Spark looks"
