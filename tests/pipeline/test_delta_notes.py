@@ -91,7 +91,11 @@ def folder(tmp_path: Path) -> Noted:
 @pytest.fixture
 def made(folder: Noted, monkeypatch: pytest.MonkeyPatch) -> Made:
     """A table with the batches 0 and 1 of the stream S."""
-    monkeypatch.setattr(archive_delta, "query_id", lambda checkpoint: checkpoint.stream)
+
+    def query_id(checkpoint: Any) -> str:
+        return str(checkpoint.stream)
+
+    monkeypatch.setattr(archive_delta, "query_id", query_id)
     made = Made(folder.root)
     for number in (0, 1):
         made.append(number)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark  # Its types of columns.
 
 PARTS: Final = ["topic"]
+TEXT: Final = pa.string()
 SCHEMA: Final = pa.schema({"batch": pa.int32(), "topic": pa.string(), "body": pa.string()})
 COLUMNS: Final = StructType().add("batch", "integer").add("topic", "string").add("body", "string")
 
@@ -162,19 +163,15 @@ def test_a_table_on_s3_is_reached_with_the_settings_of_spark(
     there.path, there.local_path, there.scheme = "s3a://bucket/orders", None, "s3a"
     reached: list[Any] = []
 
-    class Table:
-        """One that is not there."""
+    def reach(*given: Any, **how: Any) -> None:
+        reached.append((given[0], how["storage_options"]))
+        raise OSError
 
-        def __init__(self, *given: Any, **how: Any) -> None:
-            reached.append((given[0], how["storage_options"]))
-            raise OSError
-
-        create = classmethod(__init__)
-
-    monkeypatch.setattr(deltalake, "DeltaTable", Table)
     table = DeltaTable(cast("Folder", there), "to")
+    monkeypatch.setattr(deltalake.DeltaTable, "create", reach)
     with pytest.raises(PipelineError):
         table.create(SCHEMA, PARTS)
+    monkeypatch.setattr(deltalake, "DeltaTable", reach)
     tmp_path.joinpath("_delta_log").mkdir()
     tmp_path.joinpath("_delta_log", f"{0:020d}.json").touch()
     with pytest.raises(PipelineError):
@@ -228,7 +225,8 @@ def said_of_columns(made: Made, said: Callable[[int, str], dict[str, Any]]) -> N
     made.table = made.opened()
 
 
-def changed(made: Made, column: str, kind: str, parts: list[str]) -> None:
+def changed(made: Made, column: str, kind: pa.DataType, parts: list[str]) -> None:
+    """Replace a table by one with another column, or divided by other ones."""
     columns = {column: pa.array([], kind)} | {
         name: pa.array([], SCHEMA.field(name).type) for name in ("batch", "topic")
     }
@@ -237,19 +235,19 @@ def changed(made: Made, column: str, kind: str, parts: list[str]) -> None:
 
 
 CHANGES: Final[dict[str, Callable[[Made], object]]] = {
-    "without body, which each batch has": lambda made: changed(made, "payload", "string", PARTS),
+    "without body, which each batch has": lambda made: changed(made, "payload", TEXT, PARTS),
     "column body is now binary, and not string": lambda made: changed(
-        made, "body", "binary", PARTS
+        made, "body", pa.binary(), PARTS
     ),
-    "now divided by nothing, and not by topic": lambda made: changed(made, "body", "string", []),
+    "now divided by nothing, and not by topic": lambda made: changed(made, "body", TEXT, []),
     "now divided by topic, batch, and not by topic;": lambda made: changed(
-        made, "body", "string", ["topic", "batch"]
+        made, "body", TEXT, ["topic", "batch"]
     ),
     r"with delta\.constraints\.small, which": lambda made: made.theirs.alter.add_constraint(
         {"small": "batch < 100"}
     ),
     r"with delta\.invariants, which": lambda made: said_of_columns(
-        made, lambda *_: {"delta.invariants": '{"expression": {"expression": "batch < 9"}}'}
+        made, lambda _at, _name: {"delta.invariants": '{"expression": {"expression": "batch < 9"}}'}
     ),
     "would forget which batches it has": lambda made: made.theirs.alter.set_table_properties(
         {"delta.setTransactionRetentionDuration": "interval 7 days"}

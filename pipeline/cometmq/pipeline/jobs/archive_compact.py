@@ -181,7 +181,7 @@ class _Compacting:
         follows = last.name.last + 1 == next_one.name.first
         if not follows or list(last.parts) != list(next_one.parts):
             return False
-        columns = next(filter(None, map(self._columns, group)), "")
+        columns = next((text for each in group if (text := self._columns(each))), "")
         return not columns or self._columns(other) in ("", columns)
 
     def _columns(self, batch: _Batch) -> str:
