@@ -6,13 +6,16 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+import pyarrow.parquet as pq
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.cluster import Bounds, Survey
@@ -28,7 +31,13 @@ from cometmq.pipeline.jobs.archive_compact import (
     _Compacting,  # pyright: ignore[reportPrivateUsage]  # To come between two of its steps.
     archive_compact,
 )
-from cometmq.pipeline.jobs.archive_files import BatchName, Manifest, batches, read_archive
+from cometmq.pipeline.jobs.archive_files import (
+    BatchName,
+    Manifest,
+    batches,
+    read_archive,
+    read_batches,
+)
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
@@ -559,6 +568,50 @@ def test_files_become_as_large_as_asked_for_however_well_bodies_compress(
         path.write_text(json.dumps({**json.loads(path.read_text()), "bytes": 10 << 20}))
     report = archived.compact(file_size="1m")
     assert (report.details["files_after"], len(archived.files)) == (1, 1)
+
+
+@pytest.mark.parametrize("parts", [["topic", "date"], []])
+def test_merged_files_have_a_size_an_order_and_a_compression(
+    archived: Archived, tmp_path: Path, parts: list[str]
+) -> None:
+    spark, parquet = archived.tables.spark, cast("Any", pq)
+    settings = CompactSettings(archive=str(archived.path), file_size="1m", compression="gzip")
+    compacting: Any = _Compacting(spark, settings)
+    folder = Folder(spark, str(archived.path))
+    there = batches(folder)
+    manifest = reduce(Manifest.followed_by, [Manifest.read(folder, name) for name in there])
+    of_four_rows = (1 << 20) * 30 // 4
+    frame = read_batches(spark, folder, there[::-1])
+    merged = tmp_path / "merged"
+    compacting._write(frame, replace(manifest, parts=parts), of_four_rows, str(merged))
+    files = sorted(merged.glob("topic=compacted/date=*/*.parquet" if parts else "*.parquet"))
+    rows: list[list[dict[str, Any]]] = [
+        parquet.read_table(path, partitioning=None).to_pylist() for path in files
+    ]
+    assert [len(each) for each in rows] == [4] * 7 + [2]
+    places = [
+        (each["from_batch"], each["queue_id"], each["queue_offset"])
+        for some in rows
+        for each in some
+    ]
+    assert places == sorted(places)
+    assert parquet.read_metadata(files[0]).row_group(0).column(0).compression == "GZIP"
+
+
+def test_what_a_kill_has_left_in_the_place_of_a_merged_batch_is_replaced(
+    archived: Archived,
+) -> None:
+    """Where a batch without rows has no folder, that is not removed before."""
+    none = archived.path / "_manifests" / "000001.json"
+    said = {**json.loads(none.read_text()), "rows": 0, "bytes": 0, "checksum": "0"}
+    none.write_text(json.dumps(said))
+    shutil.rmtree(archived.path / "batch=000001")
+    shutil.copytree(archived.path / "batch=000000", archived.path / "batch=000000-000002")
+    before = archived.bodies
+    archived.compact()
+    assert (archived.names, archived.folders) == (["000000-000002"], ["batch=000000-000002"])
+    assert archived.bodies == before
+    assert (len(before), len(archived.files)) == (20, 1)
 
 
 def test_a_compaction_leaves_batches_without_a_manifest(archived: Archived) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from cometmq.pipeline.jobs import archive_compact
 from cometmq.pipeline.jobs.archive_compact import (
     CompactSettings,
     _Batch,  # pyright: ignore[reportPrivateUsage]  # As it looks at them.
@@ -84,3 +85,26 @@ def test_neighbours_of_small_files_go_together(case: str) -> None:
     compacting: Any = Compacting(found)
     numbers = [[each.name.first for each in group] for group in compacting.groups(Run())]
     assert numbers == groups
+
+
+def test_a_batch_is_looked_at_by_its_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    class There:
+        """An archive of one batch."""
+
+        def files(self, name: str) -> list[tuple[str, int]]:
+            assert name == "batch=000007"
+            return [("topic=a/date=1/p", 3), ("topic=a/date=1/q", 4), ("topic=a/date=2/p", 5)]
+
+    def names(_folder: object) -> list[BatchName]:
+        return [BatchName(7, 7)]
+
+    def read(_folder: object, name: BatchName) -> Manifest:
+        return batch(name.first).manifest
+
+    monkeypatch.setattr(archive_compact, "batches", names)
+    monkeypatch.setattr(Manifest, "read", read)
+    compacting: Any = _Compacting.__new__(_Compacting)
+    compacting.folder = There()
+    (found,) = compacting._batches(Run())
+    assert found.files == {"topic=a/date=1": [3, 4], "topic=a/date=2": [5]}
+    assert (found.name, found.file_count, found.size) == (BatchName(7, 7), 3, 12)
