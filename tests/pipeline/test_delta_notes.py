@@ -182,3 +182,20 @@ def test_a_batch_that_is_repeated_ends_where_it_did(
         return
     with pytest.raises(DamagedFileError, match=rf"^batch {batch.number} exists, but does not end"):
         archive.require_same(batch)
+
+
+@pytest.mark.parametrize(("said", "number"), [(None, -1), (0, 0), (7, 7)])
+def test_a_table_without_rows_has_no_batch(
+    folder: Noted, monkeypatch: pytest.MonkeyPatch, said: int | None, number: int
+) -> None:
+    def rows_of(*_: object) -> Any:
+        return SimpleNamespace(selectExpr=greatest)
+
+    def greatest(sql: str) -> Any:
+        assert sql == "max(batch) AS last"
+        return SimpleNamespace(collect=lambda: [{"last": said}])
+
+    monkeypatch.setattr(archive_delta, "rows_of", rows_of)
+    archive: Any = Archive(folder)
+    archive.spark = archive._table = None
+    assert ToDelta._last_batch(archive) == number  # pyright: ignore[reportPrivateUsage]
