@@ -32,6 +32,7 @@ from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.delta_files import statistics_of, values_in
 from cometmq.pipeline.jobs.delta_tables import DeltaTable
+from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
@@ -76,12 +77,25 @@ def archived(spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path) -> 
     return InDelta(Tables(spark, rocketmq_session), tmp_path)
 
 
-def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: InDelta) -> None:
+def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(
+    archived: InDelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guarded: list[Any] = []
+
+    def look(_guard: ExpiryGuard, ends: Any) -> None:
+        guarded.append(ends[archived.topic]["broker-a"])
+
+    monkeypatch.setattr(ExpiryGuard, "look", look)
     archived.send(25)
     report = archived.run()
     assert (report.rows, report.size, len(report.batches)) == (25, 40, 3)
+    assert report.details["files"] == len([*archived.path.glob("topic=*/**/*.parquet")]) > 2
     archived.send(5)
-    assert archived.run().rows == 5
+    assert archived.run(compression="gzip").rows == 5
+    assert [*archived.path.glob("topic=*/**/*.gz.parquet")]
+    assert (len(guarded), sum(guarded[-1].values())) == (4, 30)
+    files: Any = pa.table(archived.table.get_add_actions(flatten=True))
+    assert None not in files["min.store_time"].to_pylist()  # By which readers leave out files.
     assert archived.bodies == numbers(0, 30)
     rows = archived.table.to_pyarrow_table()
     assert sorted(int(body) for body in rows["body"].to_pylist()) == list(range(30))
