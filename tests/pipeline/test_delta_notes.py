@@ -198,4 +198,4 @@ def test_a_table_without_rows_has_no_batch(
     monkeypatch.setattr(archive_delta, "rows_of", rows_of)
     archive: Any = Archive(folder)
     archive.spark = archive._table = None
-    assert ToDelta._last_batch(archive) == number  # pyright: ignore[reportPrivateUsage]
+    assert ToDelta._last_batch(archive) == number  # pyright: ignore[reportPrivateUsage]  # A step.
