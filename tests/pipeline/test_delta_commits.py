@@ -151,3 +151,10 @@ def test_a_commit_is_synced_with_the_checkpoint_that_came_with_it(tmp_path: Path
         f"{10:020d}.checkpoint.parquet",
         "_last_checkpoint",
     ]
+
+
+def test_the_last_batch_is_synced_with_what_others_have_committed_since(tmp_path: Path) -> None:
+    there = There(tmp_path)
+    folder = there.commit(CREATE, batch(), batch(), INSERT, THEIRS)
+    Commits(folder, 4).sync()
+    assert there.synced == [f"{number:020d}.json" for number in (4, 3, 2)]

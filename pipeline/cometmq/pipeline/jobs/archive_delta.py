@@ -61,7 +61,7 @@ class ToDelta(ToTable):
         self._begun = begun
         is_there = begun and self._table.last_of(begun.query_id) >= begun.number
         if is_there:  # The run that committed it may have been killed before it was synced.
-            self._table.sync()
+            self._commits.sync()
         self._done = begun if is_there else done
         self.learn(*self._commits.last_written())
         if self._commits.was_restored():

@@ -71,6 +71,13 @@ class Commits:
         appended = map(_appended, islice(self._before(), _LOOKED_AT))
         return next(filter(None, appended), Written())
 
+    def sync(self) -> None:
+        """Have the last batch's commit survive a power cut, with those that followed it."""
+        for back, commit in enumerate(self._before(), 1):
+            sync_commit(self._folder, self._next - back)
+            if _appended(commit):
+                return
+
     def was_restored(self) -> bool:
         """Whether somebody had restored an earlier version after the last batch was appended."""
         for commit in self._before():

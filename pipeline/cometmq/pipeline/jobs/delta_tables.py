@@ -101,10 +101,6 @@ class DeltaTable:
         """The number of its last commit; -1 if it has not been created."""
         return self._table.version() if self.exists() else -1
 
-    def sync(self) -> None:
-        """Have its last commit survive a power cut."""
-        sync_commit(self._folder, self.version)
-
     def append(
         self,
         files: Mapping[str, int],
