@@ -59,6 +59,9 @@ GROUP: Final = "TOOLS_CONSUMER"
 _UNDER_WAY: Final = 16
 _STRETCH: Final = 32
 """The messages of one pull: the most that Apache's brokers return."""
+_PATIENCE: Final = 16
+_PATIENCE_MAX: Final = 2048
+"""After so many whole answers in a row, twice as much is asked for. Each short one doubles this."""
 _JOINED_SIZE: Final = 1 << 20
 """Bytes handed over at a time: turning small answers into columns takes five times as long."""
 _AHEAD: Final = 3
@@ -176,6 +179,9 @@ class _Puller:
         self._early: dict[int, Answer] = {}
         """Answers that arrived before those for earlier stretches."""
         self._stretch = _STRETCH
+        self._whole = 0
+        """How many answers in a row had all that was asked for."""
+        self._patience = _PATIENCE
         self._joined: list[bytes] = []
         self._size = 0
         self._idle = 0
@@ -299,8 +305,8 @@ class _Puller:
             self._look_for_gap(answer, first, min(following, end))
         else:
             following = self._gone(answer, first, end)
-        if first < following < end and not self._is_bulk:
-            self._stretch = max(min(following - first, self._stretch), 1)
+        if first < following and not self._is_bulk:
+            self._learn(following - first, end - first)
         if following < end:
             # Later stretches were requested too early to arrive in order.
             self._forget_asked()
@@ -309,6 +315,19 @@ class _Puller:
             self._idle = 0
         else:
             self._wait(first)  # At last, it raises, and what is left must be there.
+
+    def _learn(self, got: int, asked: int) -> None:
+        """Ask for as much as comes: of what an answer leaves out, later answers came in vain.
+
+        After one large message, or some that were on the broker's disk, more come again.
+        """
+        if got < asked:
+            self._stretch = max(min(got, self._stretch), 1)
+            self._whole, self._patience = 0, min(2 * self._patience, _PATIENCE_MAX)
+        elif (whole := self._whole + 1) < self._patience:
+            self._whole = whole
+        else:
+            self._whole, self._stretch = 0, min(2 * self._stretch, _STRETCH)
 
     def _add(
         self, body: bytes, begins: int, first: int, end: int, following: int
