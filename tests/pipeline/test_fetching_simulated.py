@@ -30,6 +30,7 @@ ADDRESS: Final = "127.0.0.1:1"
 RECORD: Final = Struct(">20xq")
 """A record, as far as the reader looks at it: with the message's offset."""
 SUCCESS, BUSY, NOT_FOUND, RETRY, MOVED = 0, 2, 19, 20, 21
+_REMARKS: Final = {RETRY: "MESSAGE_WAS_REMOVING"}
 SEEDS: Final = 500
 
 
@@ -77,8 +78,15 @@ class Broker:
         if self._expires and self.random.random() < 0.1:
             self.lowest = min(self.lowest + self.random.randrange(50), self.highest)
         first = int(fields["queueOffset"])
-        if not self.lowest <= first < self.highest:
-            return self._answer(number, MOVED if first < self.lowest else NOT_FOUND, self.lowest)
+        if first >= self.highest:
+            return self._answer(number, NOT_FOUND, self.lowest)
+        if first < self.lowest:
+            kind = self.random.choice((MOVED, SUCCESS, RETRY))
+            if kind != SUCCESS:
+                return self._answer(number, kind, self.lowest, remark=_REMARKS.get(kind, ""))
+            first = self.lowest  # It skips what has expired.
+            if first == self.highest or first >= int(fields.get("endOffset", first + 1)):
+                return self._answer(number, MOVED, self.lowest)
         if first == self._silent_at and self._silent:
             self._silent -= 1
             return self._answer(number, NOT_FOUND, first)
@@ -92,13 +100,15 @@ class Broker:
         found = [RECORD.pack(each) for each in range(first, end) if self.passes(each)]
         return self._answer(number, SUCCESS if found else RETRY, end, b"".join(found))
 
-    def _answer(self, number: int, code: int, following: int, body: bytes = b"") -> Answer:
+    def _answer(
+        self, number: int, code: int, following: int, body: bytes = b"", remark: str = ""
+    ) -> Answer:
         said = {
             "nextBeginOffset": following,
             "minOffset": self.lowest,
             "maxOffset": self.highest,
         }
-        return Answer(number, code, "", {key: str(of) for key, of in said.items()}, body)
+        return Answer(number, code, remark, {key: str(of) for key, of in said.items()}, body)
 
 
 class Peer:
@@ -163,6 +173,8 @@ def simulate(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     told: list[int] = []
 
     def connect(_address: str, _settings: Settings) -> Peer:
+        if broker.happens():
+            raise ConnectionLostError("away")
         return Peer(broker)
 
     def tell(_listener: object, _part: Range, lost: int) -> None:
@@ -187,6 +199,7 @@ def read(seed: int, monkeypatch: pytest.MonkeyPatch) -> str:
     begin = choose(max(lowest - 10, 0), broker.highest)
     wanted = Range(QUEUE, ADDRESS, begin, choose(begin + 1, broker.highest + 20))
     told = simulate(broker, monkeypatch)
+    monkeypatch.setattr(fetching, "_JOINED_SIZE", choose(1, 60) * RECORD.size)
     how = Pulling(
         Settings(),
         expression="SQL" if broker.is_filtering else "*",

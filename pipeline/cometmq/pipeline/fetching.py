@@ -229,10 +229,9 @@ class _Puller:
             while self._asked and (first := next(iter(self._asked))) in self._early:
                 yield from self._take(self._early.pop(first), *self._asked.pop(first))
             if self._size >= _JOINED_SIZE:
-                chunk = self._handed_over()
                 if self._left and not self._asked:
                     self._ask(peer)  # The broker works on it meanwhile.
-                yield chunk
+                yield self._handed_over()  # Only now: if asking fails, it must stay.
 
     @property
     def _is_bulk(self) -> bool:
