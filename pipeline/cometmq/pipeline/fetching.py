@@ -304,16 +304,16 @@ class _Puller:
             self._look_for_gap(answer, first, min(following, end))
         else:
             following = self._gone(answer, first, end)
-        if first < following and not self._is_bulk:
-            self._learn(following - first, end - first)
         if following < end:
             # Later stretches were requested too early to arrive in order.
             self._forget_asked()
             self._left.appendleft((max(following, first), end))
-        if following > first:
-            self._idle = 0
-        else:
+        if following <= first:
             self._wait(first)  # At last, it raises, and what is left must be there.
+            return
+        self._idle = 0
+        if not self._is_bulk:
+            self._learn(following - first, end - first)
 
     def _learn(self, got: int, asked: int) -> None:
         """Ask for as much as comes: of what an answer leaves out, later answers came in vain.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -58,13 +59,19 @@ class Commits:
     def __init__(self, folder: Folder, version: int) -> None:
         self._folder = folder
         self._next = version + 1
+        self._past = cache(self._read)
 
     def _before(self) -> Iterator[dict[str, Any]]:
         """Yield the commits up to that version, the last one first."""
         number = self._next - 1
-        while self._folder.exists(LOG, _name(number)):
-            yield _commit(self._folder, number)
+        while (commit := self._past(number)) is not None:
+            yield commit
             number -= 1
+
+    def _read(self, number: int) -> dict[str, Any] | None:
+        """Return a commit, if it is still there."""
+        is_there = self._folder.exists(LOG, _name(number))
+        return _commit(self._folder, number) if is_there else None
 
     def last_written(self) -> Written:
         """Return what the last batch was, if it is among the latest commits."""
@@ -88,8 +95,8 @@ class Commits:
     def restored(self) -> bool:
         """Whether somebody has restored an earlier version since the last call."""
         found = False
-        while self._folder.exists(LOG, _name(self._next)):
-            found |= _is_restored(_commit(self._folder, self._next))
+        while (commit := self._read(self._next)) is not None:
+            found |= _is_restored(commit)
             self._next += 1
         return found
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.folders import S3
-from cometmq.pipeline.jobs.s3_settings import s3_settings
+from cometmq.pipeline.jobs.table_stores import require_reachable, s3_settings
 
 if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
@@ -26,13 +25,9 @@ _SETTINGS: Final = (
 
 def address(folder: Folder, option: str) -> str:
     """Return the address of the table in a folder."""
+    require_reachable(folder, option, "a Delta table")
     path = folder.local_path
     if path is None:
-        if folder.scheme not in S3:
-            raise OptionError(
-                f"{option}: {folder.path} is neither on this machine's disk nor on S3, where a"
-                " Delta table of these may be; use parquet there"
-            )
         return "s3://" + folder.path.partition("://")[2]
     if found := [each for each in _UNSAFE if each in path]:
         raise OptionError(f"{option}: the path {path} contains {found[0]!r}; choose another folder")

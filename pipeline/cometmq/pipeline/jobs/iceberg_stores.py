@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.folders import S3
-from cometmq.pipeline.jobs.s3_settings import s3_settings
+from cometmq.pipeline.jobs.table_stores import require_reachable, s3_settings
 
 if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
@@ -27,11 +26,7 @@ _SETTINGS: Final = (
 def address(folder: Folder, option: str) -> str:
     """Return the address of the table in a folder, in which nothing is escaped."""
     path = folder.local_path
-    if path is None and folder.scheme not in S3:
-        raise OptionError(
-            f"{option}: {folder.path} is neither on this machine's disk nor on S3, where an"
-            " Iceberg table of these may be; use parquet there"
-        )
+    require_reachable(folder, option, "an Iceberg table")
     place = folder.of().partition("://")[2] if path is None else path
     if found := [each for each in _UNSAFE if each in place]:
         raise OptionError(

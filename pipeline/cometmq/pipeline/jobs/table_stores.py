@@ -1,9 +1,10 @@
-"""How Spark reaches S3, for libraries that reach it by themselves, without Hadoop."""
+"""Folders for libraries that reach disks and S3 by themselves, without Hadoop."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import S3
 
 if TYPE_CHECKING:
@@ -18,6 +19,15 @@ _SETTINGS: Final = (
     "fs.s3a.secret.key",
     "fs.s3a.session.token",
 )
+
+
+def require_reachable(folder: Folder, option: str, what: str) -> None:
+    """Refuse a folder that such a library, which is to have a table there, does not reach."""
+    if folder.local_path is None and folder.scheme not in S3:
+        raise OptionError(
+            f"{option}: {folder.path} is neither on this machine's disk nor on S3, where {what}"
+            " of these may be; use parquet there"
+        )
 
 
 def s3_settings(folder: Folder, names: Sequence[str]) -> dict[str, str]:
