@@ -152,6 +152,41 @@ def test_a_batch_with_a_message_that_is_too_old_is_refused_whole() -> None:
     assert len(broker.bodies()) == 36
 
 
+def untold(*numbers: int) -> Command:
+    """Send these, of which the index has none, after nobody could tell whether they are stored."""
+    body = encode_batch("T", [item(number) for number in numbers])
+    code = RequestCode.SEND_BATCH_ONCE
+    return send_request(TOPIC, body, code=code, batch=True, properties="NOT_STORED\x011\x02")
+
+
+def test_what_the_index_does_not_have_is_stored_and_remembered() -> None:
+    broker = Once(SimulatedFileSystem(), replace(config_of(FOLDER), idempotent_window_max=10))
+    for number in range(10, 45):
+        broker.send(numbered(number))
+    assert broker.ask(numbered(3, 45)).code == ResponseCode.ILLEGAL_OPERATION
+    assert broker.send(untold(3, 45)) == (2, 2)
+    assert broker.send(untold(3, 44, 45, 46)) == (1, 4)
+    assert broker.send(numbered(3, 45, 46)) == (0, 3)
+    assert broker.numbers() == [*range(10, 45), 3, 45, 46]
+
+
+def test_what_the_index_does_not_have_makes_nothing_else_new_at_a_start(
+    broker: Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.broker.idempotence.TAIL_SIZE", 20_000)
+    for number in range(100, 500):
+        broker.send(numbered(number))
+        if number == 490:
+            assert broker.send(untold(3)) == (1, 1)
+        if number % 10 == 0:
+            broker.wired.broker.flush_offsets()
+            broker.wired.save()
+    broker.wired.close()
+    broker.start(broker.disk)
+    assert broker.send(numbered(499)) == (0, 1)
+    assert broker.ask(numbered(150)).code == ResponseCode.ILLEGAL_OPERATION
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_what_was_sent_to_a_topic_that_was_deleted_is_new_when_it_comes_again(
     broker: Once, is_restarted: bool

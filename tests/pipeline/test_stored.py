@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from secrets import token_hex
@@ -11,9 +12,10 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed")
 
+import numpy as np
 import pyarrow as pa
 
-from cometmq.pipeline import lanes, wire
+from cometmq.pipeline import lanes, stored, wire
 from cometmq.pipeline.cluster import Cluster as Asked
 from cometmq.pipeline.errors import ConnectionLostError, RefusedError, SinkError
 from cometmq.pipeline.identities import spread_of
@@ -204,13 +206,26 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("stored_ms", "looks"), [(0, [101]), (1_700_000_000_000, [2, 101])])
+@pytest.mark.parametrize(("stored_ms", "looks"), [(0, [104]), (1_700_000_000_000, [2, 104])])
 def test_what_is_new_is_asked_for_a_few_times(
     cluster: Cluster, asked: list[int], stored_ms: int, looks: list[int]
 ) -> None:
     rows = range(STRETCH - 10, STRETCH + 3190)
     send(cluster, f"new-{stored_ms}", rows, stored_ms=stored_ms)
     assert asked == looks
+
+
+@pytest.mark.parametrize("size_max", [1, 1_000, 5_000])
+def test_most_requests_have_a_message_that_is_asked_for(size_max: int) -> None:
+    """A busy broker may have refused the others."""
+    sizes = np.random.default_rng(7).integers(1, size_max + 1, 5_000)
+    asked = stored._some_of(sizes, 10_000)  # pyright: ignore[reportPrivateUsage]  # What it asks for.
+    ends = np.append(asked, len(sizes))
+    between = [sizes[first + 1 : end] for first, end in itertools.pairwise(ends.tolist())]
+    assert asked[0] == 0
+    assert max(map(len, between)) <= 43
+    assert max(each.sum() for each in between) < 5_000
+    assert len(asked) <= 1 + len(sizes) / 32 + sizes.sum() * 3 / 10_000
 
 
 def test_what_has_a_key_of_its_own_is_not_asked_for(cluster: Cluster, asked: list[int]) -> None:

@@ -142,11 +142,12 @@ class Idempotence:
 
     # Called by handlers.
 
-    def find(self, unique_id: bytes, topic: str) -> Found:
+    def find(self, unique_id: bytes, topic: str, *, else_new: bool = False) -> Found:
         """Look for a message that was sent before. If it is new, the caller puts and `note`s it.
 
         A message sent to the topic before its deletion counts as new. Raises a `RequestError` if
-        it can no longer be told whether the message is new, or if its id carries no number.
+        its id carries no number or, unless it is `else_new`, if it can no longer be told whether
+        the message is new.
         """
         producer = self._producers.get(unique_id[:-_NUMBER_SIZE])
         number = unique_id[-_NUMBER_SIZE:]
@@ -158,7 +159,7 @@ class Idempotence:
         if place is not None and place[0] < self._store.deletions.offsets.get(topic.encode(), 0):
             self._forget_one(producer, number)
             place = None
-        elif place is None and number <= producer.floor:
+        elif place is None and number <= producer.floor and not else_new:
             raise RequestError(
                 ResponseCode.ILLEGAL_OPERATION,
                 "IDEMPOTENT: its producer has sent so much since that nobody can tell any more"
@@ -166,7 +167,9 @@ class Idempotence:
             )
         return producer, number, place
 
-    def find_all(self, unique_ids: Sequence[bytes], topic: str) -> FoundAll:
+    def find_all(
+        self, unique_ids: Sequence[bytes], topic: str, *, else_new: bool = False
+    ) -> FoundAll:
         """Look for the messages of a batch, which may also repeat each other.
 
         The caller puts the new ones, in this order, and passes them to `note_all`.
@@ -192,7 +195,7 @@ class Idempotence:
             if number > last:
                 last = number
                 producers.append(producer)
-            elif unique_id in seen or self.find(unique_id, topic)[2] is not None:
+            elif unique_id in seen or self.find(unique_id, topic, else_new=else_new)[2] is not None:
                 producers.append(None)
             else:
                 producers.append(producer)

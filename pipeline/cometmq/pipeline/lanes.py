@@ -43,6 +43,8 @@ _UNIQUE_KEY: Final = "UNIQ_KEY\x01"
 """The beginning of the properties of a message that is sent alone; its id follows."""
 _ONCE: Final = "\x02IDEMPOTENT\x01"
 """The property of a message that is to be stored once; it follows another property."""
+_NOT_STORED: Final = "NOT_STORED\x011\x02"
+"""The property of a batch of which nothing is stored, by the broker's index."""
 _UNDIVIDED: Final = "its batches are one record each"
 """The remark of our brokers on a batch to batch queues, from which no message can be left out."""
 _TIME: Final = "\x02TIMER_DELIVER_MS\x01"
@@ -169,18 +171,16 @@ class Lane:
         if answer.code in _STORED:
             self._pauses.taken = 0
             if request.code == SEND_BATCH_ONCE:
+                whole = len(items_by_id(request.instead_of.body)) if request.instead_of else 0
                 said = answer.fields
-                self.repeated += int(said["count"]) - int(said["storedCount"])
-            elif request.instead_of is not None:
-                whole = items_by_id(request.instead_of.body)
-                self.repeated += len(whole) - len(items_by_id(request.body))
+                self.repeated += (whole or int(said["count"])) - int(said["storedCount"])
         else:
             self._refused(request, answer)
         # Only now: if handling the answer fails, the request must be sent again.
         del self._under_way[answer.opaque]
 
     def _refused(self, request: Request, answer: Answer) -> None:
-        if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE:
+        if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE and not request.instead_of:
             self._send_untold(request)
             return
         if answer.code == _UNTOLD and _ONCE in request.properties:
@@ -207,7 +207,7 @@ class Lane:
         there = Stored(self._how).find(self._address, request.topic, list(items))
         rest = b"".join(item for each, item in items.items() if each not in there)
         if rest:
-            again = request._replace(code=SEND_BATCH_MESSAGE, body=rest, instead_of=request)
+            again = request._replace(properties=_NOT_STORED, body=rest, instead_of=request)
             self._again(self._connected(), again)
         else:
             self.repeated += len(items)

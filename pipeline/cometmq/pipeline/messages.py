@@ -90,11 +90,17 @@ class Messages:
             if chosen.any():
                 yield topic, self.rows(chosen)
 
+    def item_sizes(self, id_size: int) -> Longs:
+        """Return the size of each in the body of a batch, with an id of that size."""
+        bodies: Longs = pc.binary_length(self.bodies).to_numpy()
+        properties: Longs = pc.binary_length(self.properties).to_numpy()
+        return bodies + properties.astype(np.int64) + (_HEAD.itemsize + 2 + _front_size(id_size))
+
     def items(self, ids: Bytes) -> pa.Array:
         """Encode each message as in the body of a batch, with these ids."""
         count, id_size = ids.shape
         body_sizes = pc.binary_length(self.bodies).to_numpy()
-        front = len(_UNIQUE_KEY) + id_size + 1
+        front = _front_size(id_size)
         sizes = pc.binary_length(self.properties).to_numpy().astype(np.int64) + front
         if int(sizes.max(initial=0)) > PROPERTIES_SIZE_MAX:
             raise too_many_properties(int(sizes.max()))
@@ -115,6 +121,11 @@ class Messages:
             pa.scalar(b"", BINARY),
         )
         return items
+
+
+def _front_size(id_size: int) -> int:
+    """Return how much an id takes at the front of the properties."""
+    return len(_UNIQUE_KEY) + id_size + 1
 
 
 def items_by_id(raw: bytes) -> dict[str, bytes]:

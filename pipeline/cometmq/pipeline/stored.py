@@ -3,16 +3,17 @@
 A broker remembers the last messages of each producer and does not store them again. That covers
 sends that are repeated soon. A batch that is repeated after a restart may be older, so the sink
 asks before it sends. Asking for every message would cost as much as sending it. So it asks for the
-first message of each stretch of 4,096 that goes to a queue, and for one in 32. If any of these is
-stored, an earlier run has sent messages of this stretch, and all of them are asked for.
+first message of each stretch of 4,096 that goes to a queue, for the last one of those that come
+together, and for one in 32, or more if they are large. If any of these is stored, an earlier run
+has sent messages of this stretch, and all of them are asked for.
 
 An earlier run sent its messages to a queue in order, so if the same rows come again, the first
-message is enough. The others find what was sent when rows were chosen or divided into tasks
-differently, or when a busy broker refused the first request and accepted the next. For what they
-miss, and for rows with a `dedupKey`, there is the broker's memory. Ids without a time, as earlier
-runs may have sent them, are only checked by the first message of a stretch. A message found under
-such an id may be a copy of another one, which had that place in a topic that was deleted and
-recreated: then the copy was stored before the message.
+message is enough. The others find what was sent when a busy broker refused a request and accepted
+the next, as nearly all requests have a message that is asked for, and when rows were chosen or
+divided into tasks differently. For what they miss, and for rows with a `dedupKey`, there is the
+broker's memory. Ids without a time, as earlier runs may have sent them, are only checked by the
+first message of a stretch. A message found under such an id may be a copy of another one, which had
+that place in a topic that was deleted and recreated: then the copy was stored before the message.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Stored:
             found = (copied_ms > 0) & (copied_ms >= messages.stored_ms - CLOCKS_MS)
         left = np.flatnonzero(~found)
         if len(left):
-            found[left] = self._look(topic, target, ids[left], _some_of(len(left))) > 0
+            some = _some_of(messages.item_sizes(ids.shape[1])[left], self._how.batch_bytes)
+            found[left] = self._look(topic, target, ids[left], some) > 0
         return found
 
     def _look(self, topic: str, target: Target, ids: Bytes, some: Longs) -> Longs:
@@ -87,6 +89,8 @@ class Stored:
         places = [(topic, target, each) for each in producers[firsts].tolist()]
         asked = np.zeros(len(ids), np.bool_)
         asked[some] = True
+        if len(firsts) <= len(some):  # Otherwise they come in no order.
+            asked[np.append(firsts[1:], len(ids)) - 1] = True
         for first, place in zip(firsts.tolist(), places, strict=True):
             if place not in self._seen:
                 self._seen.add(place)
@@ -145,14 +149,16 @@ class Stored:
         )
 
 
-def _some_of(count: int) -> Longs:
-    """Return one of each 32 numbers below `count`, at varying positions.
+def _some_of(sizes: Longs, batch_bytes: int) -> Longs:
+    """Return which of messages of these sizes to ask for: one in 32, and one in half a request.
 
-    At equal distances, they could all miss a regular pattern, such as every second one.
+    The distances vary: at equal ones, they could all miss a regular pattern, such as every second
+    message.
     """
-    blocks = np.arange(-(-count // _ASKED_OF))
-    chosen = blocks * _ASKED_OF + blocks * 11 % _ASKED_OF
-    return chosen[chosen < count]
+    shares = np.cumsum(1 / _ASKED_OF + sizes * (3 / batch_bytes))
+    blocks = np.arange(int(shares[-1]) + 1)
+    chosen = np.searchsorted(shares - shares[0], blocks + blocks * 11 % 32 / 32)
+    return np.unique(chosen[chosen < len(sizes)])
 
 
 def _texts(letters: Bytes) -> npt.NDArray[np.bytes_]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
 
 _find_unique_id: Final = property_finder(b"UNIQ_KEY")
+_find_not_stored: Final = property_finder(b"NOT_STORED")
+"""The property of a request whose sender has asked (31004), after a 604: no message is stored."""
 
 
 def send_batch_once(request: Command, session: Session) -> Later:
@@ -44,12 +46,15 @@ def send_batch_once(request: Command, session: Session) -> Later:
             f"{name}: its batches are one record each, of which no part can be left out",
         )
     properties = _properties_of(body)
-    found = state.idempotence.find_all([_unique_id_of(each) for each in properties], name)
+    is_not_stored = _find_not_stored((header.properties or "").encode()) == b"1"
+    ids = [_unique_id_of(each) for each in properties]
+    found = state.idempotence.find_all(ids, name, else_new=is_not_stored)
     count = len(found[0])
     new = count - found[0].count(None)
     if new:
         origin = origin_of(header, session, header.sys_flag)
-        more = STORED + state.stored_properties
+        # A start takes the lowest number that it finds marked for the lowest that it knows.
+        more = state.stored_properties if is_not_stored else STORED + state.stored_properties
         is_plain = new == count and not _are_marked(properties)
         put = state.store.put_raw_batch(name, queue_id, body, more, origin) if is_plain else None
         if put is None:
