@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from cometmq.client._agreement import check_agreement, check_expressions
+from cometmq.client._connections import elapsed_ms
 from cometmq.client._core.identity import now_ms
 from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.process_queue import ProcessQueue
@@ -310,6 +311,7 @@ class GroupMember:
 
     def _begin(self, process_queue: ProcessQueue) -> None:
         fetching = self._owned[process_queue.queue] = Fetching(process_queue)
+        process_queue.committed_ms = elapsed_ms()
 
         async def fetch() -> None:
             while not process_queue.is_dropped:

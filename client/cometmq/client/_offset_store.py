@@ -11,10 +11,11 @@ import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from cometmq.client._connections import elapsed_ms
 from cometmq.client._core.checking import time_ms
 from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.queues import from_wire, to_wire
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from cometmq.client._parts import Parts
 
 _log = logging.getLogger("cometmq.client")
+
+AGAIN_MS: Final = 60_000
+"""After how long an unchanged offset is committed again: a broker that went down may have lost it,
+and one that was slow may have noted an older one last."""
 
 
 class GroupOffsets:
@@ -54,12 +59,22 @@ class GroupOffsets:
             self._parts.config.timeout,
             is_exact=isinstance(self._options.start, datetime),
         )
-        return await start_offset(self._parts, self._options, queue) if offset is None else offset
+        if offset:
+            return offset
+        if offset is None:
+            offset = await start_offset(self._parts, self._options, queue)
+        # Who gets the queue next must not begin later, even if nothing is settled until then. That
+        # is so after a 0, too: as soon as the first message is gone, brokers have no offset.
+        await self._parts.reading.commit(
+            queue, self._options.group, offset, self._parts.config.timeout
+        )
+        return offset
 
     async def commit(self, process_queue: ProcessQueue) -> None:
         """Commit the group's offset if it changed; after a failure, a later call tries again."""
         offset = process_queue.commit_offset
-        if offset == process_queue.committed:
+        asked_ms = elapsed_ms()
+        if offset == process_queue.committed and asked_ms - process_queue.committed_ms < AGAIN_MS:
             return
         timeout = self._parts.config.timeout
         try:
@@ -70,6 +85,7 @@ class GroupOffsets:
             _log.info("commit of %s: %s", process_queue.queue, error)
         else:
             process_queue.committed = offset
+            process_queue.committed_ms = asked_ms
 
     async def save(self) -> None:
         """Do nothing at the end of a round of commits."""

@@ -22,14 +22,15 @@ class ProcessQueue:
     """The state of one queue of a consumer, from its assignment until it is dropped."""
 
     __slots__ = (
-        "_unsettled", "committed", "fetched_ms", "is_busy", "is_dropped", "is_in_hand",
-        "is_parting", "next_offset", "queue", "settled_ms", "size",
+        "_unsettled", "committed", "committed_ms", "fetched_ms", "is_busy", "is_dropped",
+        "is_in_hand", "is_parting", "next_offset", "queue", "settled_ms", "size",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, next_offset: int) -> None:
         self.queue = queue
         self.next_offset = next_offset
         self.committed = next_offset
+        self.committed_ms = 0  # when, by the monotonic clock
         self.size = 0
         self.fetched_ms = 0  # when something was last fetched or settled, by the wall clock
         self.settled_ms = 0

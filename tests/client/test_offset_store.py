@@ -1,0 +1,74 @@
+"""Where members begin in a queue, and what they commit, tested without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cometmq.client import ClientConfig, Queue, UnreachableError
+from cometmq.client._core.process_queue import ProcessQueue
+from cometmq.client._offset_store import AGAIN_MS, GroupOffsets
+
+QUEUE = Queue("orders", "b", 0)
+END = 100
+
+
+class Broker:
+    """A broker that has an offset of the group, or none."""
+
+    def __init__(self, offset: int | None) -> None:
+        self.offset = offset
+        self.commits: list[int] = []
+        self.is_down = False
+
+    async def committed(self, *_: object, **__: object) -> int | None:
+        return self.offset
+
+    async def end_offset(self, *_: object) -> int:
+        return END
+
+    async def commit(self, _: Queue, __: str, offset: int, ___: float) -> None:
+        if self.is_down:
+            raise UnreachableError("no broker")
+        self.commits.append(offset)
+
+
+def offsets_of(broker: Broker) -> GroupOffsets:
+    parts = SimpleNamespace(config=ClientConfig(), reading=broker)
+    return GroupOffsets(cast("Any", parts), cast("Any", SimpleNamespace(group="g", start="last")))
+
+
+@pytest.mark.parametrize(("stored", "commits"), [(None, [END]), (0, [0]), (7, [])])
+def test_where_a_group_begins_is_committed(stored: int | None, commits: list[int]) -> None:
+    """Brokers say 0, too, while they have no offset: only as long as the first message is there."""
+    broker = Broker(stored)
+    assert asyncio.run(offsets_of(broker).first(QUEUE)) == (END if stored is None else stored)
+    assert broker.commits == commits
+
+
+def test_no_member_begins_where_the_next_one_would_not() -> None:
+    broker = Broker(None)
+    broker.is_down = True
+    with pytest.raises(UnreachableError):
+        asyncio.run(offsets_of(broker).first(QUEUE))
+
+
+def test_what_has_not_changed_is_committed_again_each_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that went down may have lost it."""
+    clock_ms = 1_000_000
+    monkeypatch.setattr("cometmq.client._offset_store.elapsed_ms", lambda: clock_ms)
+    broker = Broker(7)
+    offsets, process_queue = offsets_of(broker), ProcessQueue(QUEUE, 7)
+    process_queue.committed_ms = clock_ms
+    for passed_ms, commits in ((AGAIN_MS - 1, []), (1, [7]), (AGAIN_MS - 1, [7]), (1, [7, 7])):
+        clock_ms += passed_ms
+        asyncio.run(offsets.commit(process_queue))
+        assert broker.commits == commits
+    process_queue.next_offset = 9
+    asyncio.run(offsets.commit(process_queue))
+    assert broker.commits == [7, 7, 9]
