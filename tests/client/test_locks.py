@@ -14,6 +14,7 @@ from cometmq.client._core.routes import Route
 from cometmq.client._locks import RENEW_SECONDS, VALID_MS, QueueLocks
 
 if TYPE_CHECKING:
+    from cometmq.client._runtime import Link
     from cometmq.proto.command import Command
 
 ONE, TWO = Queue("orders", "b", 1), Queue("orders", "b", 2)
@@ -28,15 +29,16 @@ class Asked(QueueLocks):
         self.clock_ms = 1_000_000
         self.answer_takes_ms = 0
         self.meeting: asyncio.Barrier | None = None
+        self.link: Any = SimpleNamespace(closed_because=None)
 
-    async def _granted(self, broker: str, queues: list[Queue]) -> set[Queue]:
+    async def _granted(self, broker: str, queues: list[Queue]) -> tuple[Link | None, set[Queue]]:
         assert {queue.broker for queue in queues} == {broker}
         if self.meeting is not None:
             await self.meeting.wait()
         self.clock_ms += self.answer_takes_ms
         if self.grants is None:
             raise UnreachableError("no broker")
-        return self.grants & set(queues)
+        return self.link, self.grants & set(queues)
 
     async def _release_at(self, broker: str, queues: list[Queue]) -> None:
         """Succeed."""
@@ -64,6 +66,20 @@ def test_a_lock_counts_for_thirty_seconds_from_when_it_was_asked_for(locks: Aske
     asyncio.run(locks.renew())
     assert locks.holds(ONE)
     locks.clock_ms += 1
+    assert not locks.holds(ONE)
+
+
+def test_a_lock_ends_with_the_connection_over_which_it_was_confirmed(locks: Asked) -> None:
+    """The broker may be letting another in already."""
+    assert asyncio.run(locks.acquire(ONE))
+    locks.link.closed_because = "reset by the peer"
+    assert not locks.holds(ONE)
+    locks.link = SimpleNamespace(closed_because=None)
+    assert not locks.holds(ONE)
+    asyncio.run(locks.renew())
+    assert locks.holds(ONE)
+    locks.link = None  # It ended just after the answer.
+    asyncio.run(locks.renew())
     assert not locks.holds(ONE)
 
 

@@ -75,6 +75,7 @@ class GroupMember:
         self._filters = options.all_filters
         self._version = now_ms()
         self._owned: dict[Queue, Fetching] = {}
+        self._lost: dict[Queue, ProcessQueue] = {}
         self._short_of_bytes: set[Fetching] = set()
         self._tasks: list[BackgroundTask] = []
         self._is_wanted = anyio.Event()
@@ -168,13 +169,14 @@ class GroupMember:
         """Give up a queue whose lock is lost; the next share asks for it again."""
         if (fetching := self._owned.pop(process_queue.queue, None)) is not None:
             self._give_up(fetching)
+            self._lost[process_queue.queue] = fetching.process_queue
         self.share_soon()
 
     async def reset(self, offsets: Mapping[Queue, int]) -> None:
         """Move to the offsets that an operator has set for these queues."""
         for queue, offset in offsets.items():
-            fetching = self._owned.pop(queue, None)
-            if fetching is not None:
+            self._lost.pop(queue, None)
+            if (fetching := self._owned.pop(queue, None)) is not None:
                 self._give_up(fetching)
                 fetching.process_queue.next_offset = offset
                 await self._offsets.commit(fetching.process_queue)
@@ -236,8 +238,8 @@ class GroupMember:
         await self._commit(given_up)
         if self.locks is not None:
             # Also the locks of lost queues: if they were renewed, no other member could get them.
-            held = set(self.locks.of_topic(topic))
-            await self.locks.release(held - mine - self._owned.keys())
+            kept = mine | self._owned.keys()
+            await self.locks.release([q for q in self.locks.of_topic(topic) if q not in kept])
 
     async def _take_over(self, mine: set[Queue]) -> None:
         """Begin with the new queues; raise LockedError if another member still has a lock."""
@@ -256,7 +258,11 @@ class GroupMember:
                 continue
             if self._is_leaving:
                 return
-            self._begin(ProcessQueue(queue, offset))
+            process_queue = ProcessQueue(queue, offset)
+            lost = self._lost.pop(queue, None)
+            if lost is not None and lost.committed == offset:  # Nobody went on with it meanwhile.
+                process_queue.next_offset = lost.commit_offset
+            self._begin(process_queue)
         if refused is not None:
             raise refused
         if late:
@@ -368,8 +374,7 @@ class GroupMember:
                 return
         process_queue.next_offset = found.next_offset
         process_queue.fetched_ms = now_ms()
-        if found.messages:
-            self._delivery.add(found.messages)
+        self._delivery.add(found.messages)
 
     # Committing.
 

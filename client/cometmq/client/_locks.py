@@ -2,12 +2,15 @@
 
 A broker keeps a lock for 60 s. The member renews it every 20 s, and relies on it for 30 s after the
 broker last confirmed it. So a member that is cut off stops before the broker lets another in.
+
+A lock counts only while the connection lasts over which it was confirmed: with the connection,
+CometMQ's brokers let others in at once, and if the broker itself went down, so do Apache's.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from cometmq.client._core.queues import Queue
     from cometmq.client._parts import Parts
+    from cometmq.client._runtime import Link
 
 _log = logging.getLogger("cometmq.client")
 
@@ -41,62 +45,75 @@ class LockedError(ClientError):
     can_retry = True
 
 
+class _Lock(NamedTuple):
+    """A lock that is or was ours: since when, and over which connection; None if it is not sure."""
+
+    since_ms: int
+    link: Link | None
+
+
 class QueueLocks:
     """The locks of one member of a group."""
 
     def __init__(self, parts: Parts, group: str) -> None:
         self._parts = parts
         self._group = group
-        self._since_ms: dict[Queue, int] = {}
+        self._locks: dict[Queue, _Lock] = {}
 
     def holds(self, queue: Queue) -> bool:
         """Whether a queue is certainly ours at this moment."""
-        since_ms = self._since_ms.get(queue)
-        return since_ms is not None and elapsed_ms() - since_ms < VALID_MS
+        lock = self._locks.get(queue)
+        return (
+            lock is not None
+            and lock.link is not None
+            and lock.link.closed_because is None
+            and elapsed_ms() - lock.since_ms < VALID_MS
+        )
 
     def of_topic(self, topic: str) -> list[Queue]:
         """Return the queues of a topic whose locks are or were ours and were not given back."""
-        return [queue for queue in self._since_ms if queue.topic == topic]
+        return [queue for queue in self._locks if queue.topic == topic]
 
     async def acquire(self, queue: Queue) -> bool:
         """Ask for the lock of a queue; return False if another member has it."""
         asked_ms = elapsed_ms()
         # Without an answer it must still be given back, as it may have been granted.
-        self._since_ms[queue] = asked_ms - VALID_MS
-        if queue not in await self._granted(queue.broker, [queue]):
-            self._since_ms.pop(queue, None)
+        self._locks[queue] = _Lock(asked_ms, None)
+        link, granted = await self._granted(queue.broker, [queue])
+        if queue not in granted:
+            self._locks.pop(queue, None)
             return False
-        self._since_ms[queue] = asked_ms
+        self._locks[queue] = _Lock(asked_ms, link)
         return True
 
     async def renew(self) -> None:
         """Renew the locks that are ours, at all brokers at once: a slow one holds up no other."""
         async with anyio.create_task_group() as tasks:
-            for broker in {queue.broker for queue in self._since_ms}:
+            for broker in dict.fromkeys(queue.broker for queue in self._locks):
                 tasks.start_soon(self._renew_at, broker)
 
     async def _renew_at(self, broker: str) -> None:
-        queues = [queue for queue in self._since_ms if queue.broker == broker]
+        queues = [queue for queue in self._locks if queue.broker == broker]
         if not queues:
             return  # They were given back before this task began.
         asked_ms = elapsed_ms()
         try:
-            granted = await self._granted(broker, queues)
+            link, granted = await self._granted(broker, queues)
         except ClientError as error:
             _log.warning("locks of %s at %s: %s", self._group, broker, error)
             return
         # Locks given back meanwhile stay so: renewing one would keep out its next owner.
-        for queue in self._since_ms.keys() & set(queues):
+        for queue in self._locks.keys() & set(queues):
             if queue in granted:
-                self._since_ms[queue] = asked_ms
+                self._locks[queue] = _Lock(asked_ms, link)
             else:
-                del self._since_ms[queue]
+                del self._locks[queue]
 
     async def release(self, queues: Iterable[Queue]) -> None:
         """Give locks back, so that others need not wait for them to expire."""
         of_brokers: dict[str, list[Queue]] = {}
         for queue in queues:
-            if self._since_ms.pop(queue, None) is not None:
+            if self._locks.pop(queue, None) is not None:
                 of_brokers.setdefault(queue.broker, []).append(queue)
         async with anyio.create_task_group() as tasks:
             for broker, held in of_brokers.items():
@@ -104,7 +121,7 @@ class QueueLocks:
 
     async def release_all(self) -> None:
         """Give all locks back, even those that may not be ours."""
-        await self.release(tuple(self._since_ms))
+        await self.release(tuple(self._locks))
 
     async def _release_at(self, broker: str, queues: list[Queue]) -> None:
         try:
@@ -113,14 +130,14 @@ class QueueLocks:
             names = ", ".join(map(str, queues))
             _log.info("locks of %s: %s; they expire by themselves", names, error)
 
-    async def _granted(self, broker: str, queues: list[Queue]) -> set[Queue]:
-        """Ask for locks; return the queues whose locks were granted."""
+    async def _granted(self, broker: str, queues: list[Queue]) -> tuple[Link | None, set[Queue]]:
+        """Ask for locks; return those that were granted, and the connection if it still lasts."""
         address, response = await self._call(broker, RequestCode.LOCK_BATCH_MQ, queues)
         try:
             granted = LockedQueues.decode(response.body).lock_ok_mq_set
         except BodyError as error:
             raise ProtocolViolationError(response.code, str(error), address) from None
-        return set(map(from_wire, granted))
+        return self._parts.connections.open_link(address), set(map(from_wire, granted))
 
     async def _call(
         self, broker: str, code: RequestCode, queues: list[Queue]
