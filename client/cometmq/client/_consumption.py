@@ -131,6 +131,7 @@ class Consumption:
     async def drain(self, timeout: float | None) -> bool:
         """Wait for the messages in hand, commit and leave; return whether all were settled."""
         if self.state is State.ENDED:
+            await self._left.wait()
             return not self.delivery.in_hand
         self.member.stop_fetching()
         self.delivery.end()

@@ -77,7 +77,8 @@ class GroupMember:
         self._owned: dict[Queue, Fetching] = {}
         self._lost: dict[Queue, ProcessQueue] = {}
         self._short_of_bytes: set[Fetching] = set()
-        self._tasks: list[BackgroundTask] = []
+        self._sharing: BackgroundTask | None = None
+        self._upkeep: list[BackgroundTask] = []
         self._is_wanted = anyio.Event()
         self._going: anyio.Event = anyio.Event()  # set: not paused
         self._going.set()
@@ -103,24 +104,25 @@ class GroupMember:
         if self._is_leaving:
             return  # Stopped before it had begun.
         self._parts.membership.join(self._options.group, self.subscriptions)
-        self._tasks = [
-            self._parts.runtime.spawn(self._keep_share, f"share of {self._options.group}"),
-            self._parts.runtime.spawn(self._keep_committing, f"commits of {self._options.group}"),
-        ]
+        spawn, group = self._parts.runtime.spawn, self._options.group
+        self._sharing = spawn(self._keep_share, f"share of {group}")
+        self._upkeep = [spawn(self._keep_committing, f"commits of {group}")]
         if self.locks is not None:
-            self._tasks.append(self._parts.runtime.spawn(self._keep_locks, "locks"))
+            self._upkeep.append(spawn(self._keep_locks, "locks"))
 
     def stop_fetching(self) -> None:
-        """Take no more messages, and no more queues."""
+        """Take no more messages, and no more queues; those that are here stay until `leave`."""
         self._is_leaving = True  # A cancelled task may still run once more.
-        for task in self._tasks:
-            task.cancel()
+        if self._sharing is not None:
+            self._sharing.cancel()
         for fetching in self._owned.values():
             fetching.task.cancel()
 
     async def leave(self) -> None:
         """Commit what is settled and leave the group, so that others take the queues at once."""
         self.stop_fetching()
+        for task in self._upkeep:
+            task.cancel()
         owned, self._owned = self._owned, {}
         try:
             await self._commit(owned.values())
