@@ -66,6 +66,8 @@ _ANSWER_SECONDS: Final = 10.0
 _PULLED: Final = frozenset(map(int, PULLED_CODES))
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+_NOTHING: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+_BEING_REMOVED: Final = "MESSAGE_WAS_REMOVING"
 _NOT_SUPPORTED: Final = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 _OFFSET_MAX: Final = 2**63 - 1
 _PULL: Final = int(RequestCode.PULL_MESSAGE)
@@ -212,8 +214,7 @@ class Reading:
             self._suggested[queue] = said.suggest_which_broker_id
         elif self._suggested:
             self._suggested.pop(queue, None)
-        moved = response.code == _MOVED
-        return Pulled(messages, said.next_begin_offset, said.min_offset, said.max_offset, moved)
+        return _pulled(response, said, messages)
 
     def _may_ask_in_bulk(self, address: str, group: str) -> bool:
         """Whether a broker may be asked for more than `PULL_COUNT`.
@@ -256,8 +257,7 @@ class Reading:
         said, messages = self._read_pulled(
             queue, offset, address, response, BulkPullMessageResponse, filter, make
         )
-        moved = response.code == _MOVED
-        return Pulled(messages, said.next_begin_offset, said.min_offset, said.max_offset, moved)
+        return _pulled(response, said, messages)
 
     @property
     def _answer_seconds(self) -> float:
@@ -348,6 +348,20 @@ class Reading:
         if route is None:
             route = await self._routes.get(queue.topic, timeout=self._config.timeout)
         return route
+
+
+def _pulled(
+    response: Command, said: PullMessageResponse | BulkPullMessageResponse, messages: list[M]
+) -> Pulled[M]:
+    """Make the result of a pull.
+
+    While a file of the log is being removed, brokers go past its messages as past those that a
+    filter leaves out, and only the remark says why: these have expired, too.
+    """
+    to, code = said.next_begin_offset, response.code
+    if code == _NOTHING and response.remark == _BEING_REMOVED:
+        return Pulled(messages, to, to, said.max_offset, moved=True)
+    return Pulled(messages, to, said.min_offset, said.max_offset, code == _MOVED)
 
 
 def _about(queue: Queue, code: int, fields: Header) -> Command:
