@@ -11,7 +11,16 @@ from tests.client.relay import ANNOUNCED, Relay
 from tests.client.running import Servers, on_every_loop, play_on
 from tests.client.test_cancelled import at_each_await, is_cancelled_at
 from tests.client.test_consume import new_queue
-from tests.client.test_ordered import GROUP, in_order, nothing_more, owned, take, two_queues, until
+from tests.client.test_ordered import (
+    GROUP,
+    in_order,
+    join_in_vain,
+    nothing_more,
+    owned,
+    take,
+    two_queues,
+    until,
+)
 
 from cometmq.client import Client, ClientConfig, RefusedError
 from cometmq.client._consumption import LEAVE_SECONDS
@@ -58,7 +67,7 @@ def test_the_lock_of_a_queue_that_was_lost_is_not_kept_from_its_next_owner(
             await two_queues(mq)
             consumer, following = in_order(mq), in_order(other)
             await take(consumer, 2)
-            await nothing_more(following)  # It gets its half once a message is settled.
+            await join_in_vain(following)  # It gets its half once a message is settled.
             member = member_of(consumer)
             for process_queue in member.process_queues:
                 member.lose(process_queue)
