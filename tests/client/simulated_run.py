@@ -1,0 +1,90 @@
+"""Runs a scenario on a loop whose time passes only while every task waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import selectors
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import trio
+from tests.client.simulated_network import in_trio
+from trio.testing import MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+EPOCH: Final = 1_800_000_000.0
+
+
+class _Selector(selectors.SelectSelector):
+    """Instead of waiting, it moves its clock."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        assert timeout is not None, "everything waits for ever"
+        self.now += timeout
+        return []
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._jumping = _Selector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+class _Told(logging.Handler):
+    """What is logged, without the effort to format it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def run(
+    loop: str, seed: int, scenario: Callable[[], Awaitable[None]], runtime: Callable[[], Any]
+) -> list[str]:
+    """Run a scenario on asyncio or trio, with the simulated clock as that of the machine.
+
+    Clients get their runtimes from `runtime`. Return the warnings; none of them is of a bug.
+    """
+    told = _Told()
+    logger = logging.getLogger("cometmq")
+    random.seed(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logger, "handlers", [told])
+        patch.setattr(logger, "propagate", False)
+        patch.setattr("cometmq.client._life.local_address", lambda: "127.0.0.1")
+        patch.setattr("cometmq.client._life.current_runtime", runtime)
+        if loop == "trio":
+            trio.run(_timed, scenario, patch, clock=MockClock(autojump_threshold=0))
+        else:
+            _run_on_asyncio(scenario, patch)
+    bugs = [line for line in told.lines if "bug" in line]
+    assert not bugs, f"seed {seed}: {bugs[0]}"
+    return told.lines
+
+
+def _run_on_asyncio(scenario: Callable[[], Awaitable[None]], patch: pytest.MonkeyPatch) -> None:
+    failed: list[dict[str, Any]] = []
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        runner.get_loop().set_exception_handler(lambda _, context: failed.append(context))
+        runner.run(_timed(scenario, patch))
+    assert not failed, failed[0]
+
+
+async def _timed(scenario: Callable[[], Awaitable[None]], patch: pytest.MonkeyPatch) -> None:
+    clock = trio.current_time if in_trio() else asyncio.get_running_loop().time
+    patch.setattr(time, "monotonic_ns", lambda: int(clock() * 1e9))
+    patch.setattr(time, "time_ns", lambda: int((EPOCH + clock()) * 1e9))
+    await scenario()
