@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cometmq.pipeline.cluster import Bounds, Cluster, Queue, Survey
-from cometmq.pipeline.errors import BusyError, RefusedError
-from cometmq.pipeline.first_messages import Looked, begins_otherwise, look
+from cometmq.pipeline.errors import BusyError, ConnectionLostError, RefusedError
+from cometmq.pipeline.first_messages import Looked, begins_otherwise, look as looked_at, look_at_all
 from cometmq.pipeline.offsets import First
+from cometmq.pipeline.options import ReadOptions
 from cometmq.pipeline.wire import Settings
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Q0, Q1, Q2, OTHER = (*(Queue("T", "a", number) for number in range(3)), Queue("U", "a", 0))
 PART = ("T", "a")
+OPTIONS = ReadOptions(retries=2, retry_interval_ms=1)
 OTHERS = frozenset({PART})
 
 
@@ -46,6 +48,12 @@ class Answering(Cluster):
     def spans(self, queues: Sequence[Queue], addresses: Mapping[str, str]) -> dict[Queue, Bounds]:
         assert addresses == {"a": "127.0.0.1:2"}
         return dict.fromkeys(queues, Bounds(2, 9))
+
+
+def look(
+    cluster: Cluster, before: Mapping[Queue, First], found: Survey, news: Iterable[Queue]
+) -> Looked:
+    return looked_at(cluster, before, found, news, OPTIONS)
 
 
 def there(queues: Mapping[Queue, tuple[int, int]], slaves: set[str] | None = None) -> Survey:
@@ -154,3 +162,25 @@ def test_no_answer_says_nothing_but_to_who_asks_only_once() -> None:
     busy = Answering(found, BusyError("127.0.0.1:2", 2, "later"))
     with pytest.raises(BusyError):
         begins_otherwise(busy, Q0, First(5, 1000), found)
+
+
+def test_of_a_broker_that_is_busy_nothing_is_known_and_it_is_named() -> None:
+    """Its topic may be another one, of which nothing must be read before that is known."""
+    found = there({Q0: (5, 20)})
+    busy = Answering(found, BusyError("127.0.0.1:2", 2, "later"))
+    before = {Q0: First(5, 1000)}
+    assert look(busy, before, found, [Q0]) == Looked({}, frozenset(), frozenset({"a"}))
+    assert look(busy, before, found, []) == Looked({}, frozenset())
+    with pytest.raises(ConnectionLostError, match="broker a: did not say when its first messages"):
+        look_at_all(busy, before, found, [Q0], OPTIONS)
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_broker_that_is_away_at_the_second_question_is_named_too(is_missing: bool) -> None:
+    """As when the name server has just started again: whether the topic is another is not known."""
+    found = there({Q0: (0, 20)})
+    again = Survey(topics={"T"})
+    if is_missing:
+        again = replace(found, queues={}, missing={"a": ConnectionLostError("away")})
+    answering = Answering(again, {Q0: 2000})
+    assert look(answering, {Q0: First(0, 1000)}, found, [Q0]).silent == {"a"}

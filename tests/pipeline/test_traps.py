@@ -1073,10 +1073,16 @@ def test_a_batch_that_is_read_again_goes_on_without_a_broker_that_lost_its_topic
     with pytest.raises(ConnectionLostError, match="broker broker-b: no name server knows it"):
         reader(tables, "lacking").partitions(start, end)
 
+    names = frozenset(["broker-a", "broker-b"])
+
     def both(_: Asked) -> Brokers:
-        return Brokers(frozenset(["broker-a", "broker-b"]), frozenset())
+        return Brokers(names, frozenset())
+
+    def known(_: Asked) -> frozenset[str]:
+        return names
 
     monkeypatch.setattr(Asked, "brokers", both)
+    monkeypatch.setattr(Asked, "known", known)
     with pytest.raises(DataLossError, match="lacking/broker-b/0: messages from 3 to 7 were to be"):
         reader(tables, "lacking").partitions(start, end)
     going_on = reader(tables, "lacking", failOnDataLoss=False)

@@ -19,9 +19,10 @@ from cometmq.pipeline.errors import ConnectionLostError, OptionError, UntrustedE
 from cometmq.pipeline.nameservers import NameServers
 from cometmq.pipeline.routes import read_brokers, read_route
 from cometmq.pipeline.users_topics import OF_GROUPS, is_users
+from cometmq.pipeline.wire import SUCCESS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
     from cometmq.pipeline.routes import Brokers, Route
     from cometmq.pipeline.wire import Answer, Settings, Wire
@@ -103,7 +104,7 @@ class Cluster:
 
     def routes(self, topics: Sequence[str]) -> dict[str, Route]:
         """Return where topics are; topics that do not exist are left out."""
-        requests = [{"topic": topic, "acceptStandardJsonOnly": "true"} for topic in topics]
+        requests = _of_routes(topics)
         answers = self._ask_nameserver(GET_ROUTEINFO_BY_TOPIC, requests, TOPIC_NOT_EXIST)
         return {
             topic: read_route(json.loads(answer.body))
@@ -127,6 +128,26 @@ class Cluster:
                 self._servers.prefer(address)
                 found = more
         return found
+
+    def known(self) -> frozenset[str]:
+        """Return the brokers that the name server knows that is asked now."""
+        return read_brokers(self._ask_nameserver(GET_BROKER_CLUSTER_INFO)[0].body).names
+
+    def having(self, parts: Set[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Return which topics, each with its broker, the name servers know that are not asked."""
+        topics = sorted({topic for topic, _ in parts})
+        found: set[tuple[str, str]] = set()
+        for address in self._servers.others() if parts else ():
+            try:
+                answers = self.ask_all(address, GET_ROUTEINFO_BY_TOPIC, _of_routes(topics))
+            except (ConnectionLostError, UntrustedError):
+                self._servers.leave(address)
+                continue
+            for topic, answer in zip(topics, answers, strict=True):
+                if answer.code == SUCCESS:
+                    brokers = read_route(json.loads(answer.body)).addresses
+                    found.update((topic, broker) for broker in brokers)
+        return found & parts
 
     def require(self) -> None:
         """Raise a `ConnectionLostError` unless one of its brokers answers.
@@ -343,6 +364,10 @@ def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]
             Queue(queue["topic"], broker, int(queue["queueId"])),
             Bounds(int(status["minOffset"]), int(status["maxOffset"])),
         )
+
+
+def _of_routes(topics: Iterable[str]) -> list[dict[str, str]]:
+    return [{"topic": topic, "acceptStandardJsonOnly": "true"} for topic in topics]
 
 
 def _named(queue: Queue) -> dict[str, str]:

@@ -19,15 +19,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from cometmq.pipeline.errors import BusyError, ConnectionLostError, RefusedError
+from cometmq.pipeline.cluster import by_broker
+from cometmq.pipeline.errors import PASSING, BusyError, ConnectionLostError, RefusedError
 from cometmq.pipeline.offsets import First
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cometmq.pipeline.cluster import Cluster, Queue, Survey
+    from cometmq.pipeline.options import ReadOptions
 
     Part = tuple[str, str]
     """A topic on a broker."""
@@ -41,6 +44,8 @@ class Looked(NamedTuple):
     """The first messages of the queues that were looked at."""
     other: frozenset[Part]
     """Topics, each with its broker, that are not the ones that were read."""
+    silent: frozenset[str] = frozenset()
+    """Brokers that did not answer: their topics may be others, and must not be read."""
 
     def kept(self, before: Firsts) -> dict[Queue, First]:
         """Return what to note: what was seen now and, for the rest, what was noted before."""
@@ -49,17 +54,47 @@ class Looked(NamedTuple):
         return rest | dict(self.now)
 
 
-def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue]) -> Looked:
+def look(
+    cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue], options: ReadOptions
+) -> Looked:
     """Look at one queue of each topic and broker that has new messages.
 
-    If nobody answers, nothing is known, and the next batch asks again.
+    Of a broker that refuses, nothing is known, and the next batch asks again.
     """
-    news = list(news)
+    each = [
+        _of_broker(cluster, before, found, queues, options) for queues in by_broker(news).values()
+    ]
+    return Looked(
+        {queue: first for looked in each for queue, first in looked.now.items()},
+        frozenset().union(*(looked.other for looked in each)),
+        frozenset().union(*(looked.silent for looked in each)),
+    )
+
+
+def look_at_all(
+    cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue], options: ReadOptions
+) -> Looked:
+    """Do the same for a caller that does not ask again: raise an error if a broker is silent."""
+    looked = look(cluster, before, found, news, options)
+    if looked.silent:
+        raise ConnectionLostError(
+            f"broker {min(looked.silent)}: did not say when its first messages were stored, by"
+            " which recreated topics are known; start again when it answers"
+        )
+    return looked
+
+
+def _of_broker(
+    cluster: Cluster, before: Firsts, found: Survey, news: Sequence[Queue], options: ReadOptions
+) -> Looked:
+    looked = Looked({}, frozenset())
     try:
-        found = _with_noted(cluster, before, found, news)
-        looked = compare(cluster, before, found, news)
-    except (ConnectionLostError, RefusedError):
-        looked = Looked({}, frozenset())
+        found = options.retried(partial(_with_noted, cluster, before, found, news))
+        looked = options.retried(partial(compare, cluster, before, found, news))
+    except PASSING:
+        return Looked({}, frozenset(), frozenset({news[0].broker}))
+    except RefusedError:
+        pass
     now = {**_expired(before, found, news), **looked.now}
     return Looked(now, looked.other | _emptied(before, found, news))
 
@@ -73,6 +108,10 @@ def compare(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queu
     again = found
     if doubtful:
         again = cluster.bounds(sorted({queue.topic for queue in doubtful}))
+        for broker in sorted({queue.broker for queue in doubtful}):
+            if broker in again.missing or broker not in again.addresses:
+                away = ConnectionLostError(f"broker {broker}: no name server knows it now")
+                raise again.missing.get(broker, away)
         again = _with_noted(cluster, before, again, doubtful)
     for queue in doubtful:
         # It may have expired between the two answers, so that the time is the next message's.
@@ -123,9 +162,11 @@ def _chosen(before: Firsts, found: Survey, news: Iterable[Queue]) -> list[Queue]
     """Return, for each part, the queue that was noted and the lowest one that has messages.
 
     The lowest is noted from then on: a topic that is recreated with fewer queues still has it. A
-    slave is not asked, as it may still have messages that its master does not have, or the reverse.
+    slave is not asked about a topic of which a message was noted, as it may still have messages
+    that its master does not have, or the reverse.
     """
-    parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
+    parts = {part_of(queue) for queue in news}
+    parts -= {part_of(queue) for queue in before if queue.broker in found.slaves}
     noted: set[Queue] = set()
     lowest: dict[Part, Queue] = {}
     for queue in sorted(found.queues):

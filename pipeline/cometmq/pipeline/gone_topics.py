@@ -1,15 +1,69 @@
-"""Topics that a stream has read and that no longer exist, and how each is reported."""
+"""Topics that a stream has read and that no longer exist: how that is known, and reported."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from cometmq.pipeline.first_messages import part_of
 
-    from cometmq.pipeline.cluster import Bounds, Queue, Survey
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cometmq.pipeline.cluster import Bounds, Cluster, Queue, Survey
+    from cometmq.pipeline.first_messages import Part
     from cometmq.pipeline.offsets import StreamOffset
     from cometmq.pipeline.options import ReadOptions
+
+
+def away(
+    cluster: Cluster, options: ReadOptions, before: StreamOffset, found: Survey
+) -> frozenset[str]:
+    """Return the brokers that were read and that no name server knows now.
+
+    They may come back, as when a name server has just started and learns of brokers one by one.
+    """
+    absent = {queue.broker for queue in before.queues} - found.addresses.keys()
+    if not absent and found.topics.issuperset(queue.topic for queue in before.queues):
+        return frozenset()
+    return frozenset(absent - options.retried(cluster.brokers).names)
+
+
+def away_for_certain(
+    cluster: Cluster,
+    options: ReadOptions,
+    before: StreamOffset,
+    survey: Callable[[], Survey],
+    *,
+    is_repeated: bool,
+) -> tuple[Survey, frozenset[str]]:
+    """Return a survey and these brokers, for a caller to whom what is not there is lost.
+
+    A broker that registers between two requests seems to have lost topics. So these are asked for
+    again. They are lost only if the broker was known before and after that, also by the name server
+    that answered last, and if no other name server knows that it has them. If a batch is repeated,
+    the same is true of a broker that has lost a topic which others still have.
+    """
+    parts = {part_of(queue) for queue in before.queues}
+
+    def absent(found: Survey) -> set[Part]:
+        return {
+            (topic, broker)
+            for topic, broker in parts
+            if topic not in found.topics or (is_repeated and broker not in found.addresses)
+        }
+
+    found = survey()
+    if not absent(found) and {broker for _, broker in parts} <= found.addresses.keys():
+        return found, frozenset()
+    known = options.retried(cluster.brokers).names
+    elsewhere: set[Part] = set()
+    if any(broker in known for _, broker in absent(found)):
+        found = survey()
+        known &= options.retried(cluster.known)
+        elsewhere = cluster.having(absent(found))
+    return found, frozenset(
+        {each[1] for each in parts if each in elsewhere or each[1] not in known}
+    )
 
 
 def gone_topics(

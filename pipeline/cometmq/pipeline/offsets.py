@@ -103,6 +103,8 @@ def read_stream_offset(said: Mapping[str, Any]) -> StreamOffset:
 def ranges(start: StreamOffset, end: StreamOffset) -> dict[Queue, Bounds]:
     """Return the ranges between two positions of a stream; omit empty ones."""
     found: dict[Queue, Bounds] = {}
+    if end.is_initial:  # A first batch without messages; if it is repeated, `start` may be another.
+        return found
     for queue, until in end.queues.items():
         first = end.begins.get(queue, start.queues.get(queue, until))
         if first < until:

@@ -20,6 +20,7 @@ import json
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -30,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from cometmq.pipeline import batch_ends, bounds, first_messages, gone_topics
+from cometmq.pipeline import batch_ends, bounds, first_messages, gone_topics, repeated_batch
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
 from cometmq.pipeline.filter_check import require_filter
@@ -101,14 +102,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 bounds.require_topics(found, self.options)
                 hidden = self.options.retried(lambda: unread(self._cluster, found.topics))
-                there = replace(found, queues={**hidden, **found.queues})
+                # A broker may have registered between the two requests.
+                known = {each: at for each, at in hidden.items() if each.broker in found.addresses}
+                there = replace(found, queues={**known, **found.queues})
                 starts = bounds.starts(self._cluster, self.options, there, LATEST)
             except (OptionError, DataLossError) as error:
                 self._no_beginning = error
                 return StreamOffset({}, is_initial=True).document()
             if absent := self.options.absent_queues:
                 starts.update(read_stream_offset({"queues": json.loads(absent)}).queues)
-            now = first_messages.look(self._cluster, {}, found, found.queues).now
+            now = first_messages.look_at_all(
+                self._cluster, {}, there, there.queues, self.options
+            ).now
             self._initial = StreamOffset(starts, is_initial=True, firsts=now).document()
         return self._initial
 
@@ -136,7 +141,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._require_filter(found)
         self._tell_group(before, found)
         looked = self._looked(before, found)
-        self._has_looked = True
+        self._has_looked = self._has_looked or not looked.silent
         gone = gone_topics.gone_topics(self.options, before, found, away)
         begins, lost = self._begins(before, found, looked.other, gone)
         self._tell_unread(before, found, looked.other, away)
@@ -182,6 +187,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"broker {', '.join(sorted(absent))}: no name server knows it, but a batch is to be"
                 " read from it; start it, and then the query again"
             )
+        if self._seen is not None:
+            repeated_batch.require_whole(wanted, self._seen)
         size_max = self.options.target_bytes_per_task
         pieces = measured(self._cluster, wanted, self._addresses, size_max)
         tasks = plan(pieces, self._addresses, self.options)
@@ -195,32 +202,22 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[Queue, Bounds]:
         """Return what is left of a batch that an earlier run had planned.
 
-        Since then its topic may have been deleted and recreated: the same offsets then hold other
-        messages, which are read from the start when the stream looks again. The filter may also
-        have changed.
+        The filter may also have changed.
         """
-        found, away = self._surveyed(planned)
-        if not {queue.broker for queue in wanted} <= found.addresses.keys() | away:
-            found = self._survey(whole=False)  # It may have registered between the two requests.
+
+        def look() -> tuple[Survey, frozenset[str]]:
+            looked = self._surveyed(planned)
+            if silent := looked[0].missing.keys() & {queue.broker for queue in wanted}:
+                raise looked[0].missing[min(silent)]  # It may have recreated the topic, too.
+            return looked
+
+        found, away = self.options.retried(look)
         self._require_filter(found)
-        gone = {queue.topic for queue in wanted if self.options.reads(queue.topic)} - found.topics
-        gone -= {queue.topic for queue in wanted if queue.broker in away}
-        if found.missing:  # Not certain while brokers are missing.
-            gone.clear()
-        there = [queue for queue in wanted if queue in found.queues]
-        other = first_messages.look(self._cluster, planned.firsts, found, there).other
-        lacking = gone_topics.lacking(wanted, found, away)
-        lost = [gone_topics.why_gone(self.options, topic) for topic in sorted(gone)]
-        lost += [gone_topics.made_anew(*part) for part in sorted(other)]
-        lost += lacking.values()
+        left, lost = repeated_batch.left_of(
+            self._cluster, self.options, wanted, planned.firsts, found, away
+        )
         self._tell_loss(lost)
-        return {
-            queue: each
-            for queue, each in wanted.items()
-            if queue.topic not in gone
-            and first_messages.part_of(queue) not in other
-            and queue not in lacking
-        }
+        return left
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what a task reads."""
@@ -237,22 +234,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen
 
     def _surveyed(self, before: StreamOffset) -> tuple[Survey, frozenset[str]]:
-        """Return the survey, and which brokers were read that no name server knows now.
-
-        They may come back, as when a name server has just started and learns of brokers one by one.
-        A broker that registers between two requests seems to have lost topics, so these are asked
-        for again.
-        """
-        found = self._survey(whole=False)
-        read = {queue.broker for queue in before.queues}
-        gone = {queue.topic for queue in before.queues} - found.topics
-        if not gone and read <= found.addresses.keys():
-            return found, frozenset()
-        known = self.options.retried(self._cluster.brokers).names
+        """Return the survey, and which brokers were read that no name server knows now."""
+        survey = partial(self._survey, whole=False)
         # Later on, a topic that is not lost is only told as lost, and read on when it is there.
-        if gone and (self.options.fail_on_data_loss or not self._has_looked):
-            found = self._survey(whole=False)
-        return found, frozenset(read - found.addresses.keys() - known)
+        if self._has_looked and not self.options.fail_on_data_loss:
+            found = survey()
+            return found, gone_topics.away(self._cluster, self.options, before, found)
+        is_repeated = not self._has_looked
+        return gone_topics.away_for_certain(
+            self._cluster, self.options, before, survey, is_repeated=is_repeated
+        )
 
     def _require_filter(self, found: Survey) -> None:
         """Refuse a filter that a broker refuses; each broker is asked once, as it never changes."""
@@ -273,7 +264,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # to be noted; after a start, so may a queue with as many.
             if not self._has_looked or there.end != before.queues.get(queue, there.first)
         ]
-        return first_messages.look(self._cluster, before.firsts, found, news)
+        looked = first_messages.look(self._cluster, before.firsts, found, news, self.options)
+        error = ConnectionLostError("did not say when its first messages were stored")
+        found.missing |= dict.fromkeys(looked.silent, error)
+        for queue in [queue for queue in found.queues if queue.broker in looked.silent]:
+            del found.queues[queue]
+        self._tell("broker ", [f"{each}: {error}; its queues wait" for each in looked.silent])
+        return looked
 
     def _begins(
         self, before: StreamOffset, found: Survey, other: frozenset[Part], gone: frozenset[str]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cometmq.pipeline import first_messages
 from cometmq.pipeline.cluster import Queue
 from cometmq.pipeline.jobs.hidden_queues import look
-from cometmq.pipeline.jobs.streams import there_now
+from cometmq.pipeline.jobs.streams import source_options, there_now
 from cometmq.pipeline.offsets import First, read_stream_offset
+from cometmq.pipeline.options import read_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,8 @@ def made_anew(settings: StreamSettings, said: dict[str, Any]) -> frozenset[Part]
     """
     cluster, found = there_now(settings)
     firsts = read_stream_offset(said).firsts
-    return first_messages.look(cluster, firsts, found, found.queues).other
+    options = read_options(source_options(settings))
+    return first_messages.look_at_all(cluster, firsts, found, found.queues, options).other
 
 
 class GoingOn(NamedTuple):
