@@ -51,6 +51,31 @@ def test_an_old_route_does_while_no_name_server_answers(loop: str, tmp_path: Pat
     play_on(loop, tmp_path, scenario)
 
 
+def test_a_topic_whose_route_is_refused_keeps_no_other_old() -> None:
+    class Refusing(Scripted):
+        refuses = False
+
+        def _usual(self, request: Command) -> Command | None:
+            if self.refuses and request.read(GetRouteInfoByTopic).topic == "first":
+                return request.answer(ResponseCode.SYSTEM_ERROR, remark="cannot say")
+            return super()._usual(request)
+
+    scripted = Refusing(lambda _: None)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            routes = mq._open_parts().routes  # pyright: ignore[reportPrivateUsage]  # To look at it.
+            for topic in ("first", "second"):
+                await mq.queues(topic)
+            known = routes.known("second")
+            scripted.refuses = True
+            await routes.refresh(timeout=5)
+            assert routes.known("second") is not known
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
 @on_every_loop
 def test_a_silent_name_server_takes_its_share_of_the_time_only(
     loop: str, monkeypatch: pytest.MonkeyPatch

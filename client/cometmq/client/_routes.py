@@ -15,6 +15,7 @@ from cometmq.client.errors import (
     DeadlineError,
     NotFoundError,
     ProtocolViolationError,
+    RefusedError,
     refusal,
 )
 from cometmq.proto.bodies import TopicRouteData
@@ -135,12 +136,14 @@ class Routes:
         return await self.get_to_send(topic, timeout=timeout)
 
     async def refresh(self, *, timeout: float) -> None:
-        """Fetch all cached routes again."""
+        """Fetch all cached routes again; one that is refused holds up no other."""
         for topic in self.topics():
             try:
                 self._keep(read_route(topic, await self.fetch(topic, timeout)))
             except NotFoundError:
                 _log.debug("topic %s has no route at the moment", topic)
+            except RefusedError as error:
+                _log.warning("route of topic %s: %s", topic, error)
 
     async def _load_once(self, topic: str, timeout: float, *, guesses: bool) -> None:
         """Load a route into the tables, or wait for another task that does."""
