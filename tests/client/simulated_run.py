@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import selectors
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,14 +42,16 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Told(logging.Handler):
-    """What is logged, without the effort to format it."""
+    """What this thread logs, without the effort to format it."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []
+        self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        if record.thread == self._thread:
+            self.lines.append(record.getMessage())
 
 
 def run(
@@ -84,7 +87,16 @@ def _run_on_asyncio(scenario: Callable[[], Awaitable[None]], patch: pytest.Monke
 
 
 async def _timed(scenario: Callable[[], Awaitable[None]], patch: pytest.MonkeyPatch) -> None:
+    """Run a scenario with the loop's clock in this thread; those of other tests keep theirs."""
     clock = trio.current_time if in_trio() else asyncio.get_running_loop().time
-    patch.setattr(time, "monotonic_ns", lambda: int(clock() * 1e9))
-    patch.setattr(time, "time_ns", lambda: int((EPOCH + clock()) * 1e9))
+    thread, monotonic_ns, time_ns = threading.get_ident(), time.monotonic_ns, time.time_ns
+
+    def jumping_monotonic_ns() -> int:
+        return int(clock() * 1e9) if threading.get_ident() == thread else monotonic_ns()
+
+    def jumping_time_ns() -> int:
+        return int((EPOCH + clock()) * 1e9) if threading.get_ident() == thread else time_ns()
+
+    patch.setattr(time, "monotonic_ns", jumping_monotonic_ns)
+    patch.setattr(time, "time_ns", jumping_time_ns)
     await scenario()

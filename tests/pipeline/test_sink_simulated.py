@@ -6,7 +6,6 @@ broker's memory of what it was sent is the real one.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
 from itertools import chain
@@ -192,7 +191,7 @@ def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities, "STRETCH", STRETCH)
     monkeypatch.setattr(stored, "_ASKED_OF", 8)
     monkeypatch.setattr(wire, "keep", nothing)
-    monkeypatch.setattr(time, "sleep", nothing)
+    monkeypatch.setattr("cometmq.pipeline.retrying.time", SimpleNamespace(sleep=nothing))
 
 
 def test_each_row_is_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,4 +235,4 @@ def simulate(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "connect", connect)
     monkeypatch.setattr(lanes, "_WRITE_SIZE", choose(1, 5) * FRAME.size)
     monkeypatch.setattr(sending, "_HELD_MAX", choose(1, 20_000))
-    monkeypatch.setattr("secrets.randbelow", choose)
+    monkeypatch.setattr(sending, "secrets", SimpleNamespace(randbelow=choose))
