@@ -5,15 +5,15 @@ Whatever happens, messages come in order, each once, and none is left out withou
 
 from __future__ import annotations
 
-import time
 from itertools import chain, repeat
 from random import Random
 from struct import Struct
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
-from cometmq.pipeline import fetching, wire
+from cometmq.pipeline import fetching, retrying, wire
 from cometmq.pipeline.cluster import Queue
 from cometmq.pipeline.errors import ConnectionLostError, PipelineError
 from cometmq.pipeline.fetching import BULK_PULL_MESSAGE, NOT_SUPPORTED, Pulling, chunks
@@ -187,7 +187,9 @@ def simulate(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(wire, "keep", nothing)
     monkeypatch.setattr(fetching, "tell", tell)
     monkeypatch.setattr(fetching, "without_bulk", set[str]())
-    monkeypatch.setattr(time, "sleep", nothing)
+    quick = SimpleNamespace(sleep=nothing)  # Other threads of the process may sleep, too.
+    monkeypatch.setattr(fetching, "time", quick)
+    monkeypatch.setattr(retrying, "time", quick)
     return told
 
 

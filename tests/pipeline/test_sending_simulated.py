@@ -5,14 +5,14 @@ Whatever happens, each message is stored that `finish` says is, and in order whe
 
 from __future__ import annotations
 
-import time
 from random import Random
 from struct import Struct
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cometmq.pipeline import wire
+from cometmq.pipeline import retrying, wire
 from cometmq.pipeline.errors import BusyError, ConnectionLostError, PipelineError
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2, Lane, Request, Sending
 from cometmq.pipeline.wire import Answer, Settings
@@ -113,7 +113,7 @@ def send(seed: int, monkeypatch: pytest.MonkeyPatch, *, in_order: bool) -> str:
 
     monkeypatch.setattr(wire, "connect", connect)
     monkeypatch.setattr(wire, "keep", nothing)
-    monkeypatch.setattr(time, "sleep", nothing)
+    monkeypatch.setattr(retrying, "time", SimpleNamespace(sleep=nothing))
     monkeypatch.setattr("cometmq.pipeline.lanes._WRITE_SIZE", choose(1, 30) * FRAME.size)
     how = Sending(Settings(), retries=choose(2, 5), max_in_flight=choose(9), in_order=in_order)
     lane = Lane("127.0.0.1:1", how)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from tests.pipeline.remembering_broker import FRAME, TOPIC, Broker, Peer
 
 from cometmq.broker import idempotence
-from cometmq.pipeline import identities, lanes, sending, stored, wire
+from cometmq.pipeline import identities, lanes, retrying, sending, stored, wire
 from cometmq.pipeline.errors import ConnectionLostError, PipelineError
 from cometmq.pipeline.lanes import Sending
 from cometmq.pipeline.messages import Forming
@@ -191,7 +191,8 @@ def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities, "STRETCH", STRETCH)
     monkeypatch.setattr(stored, "_ASKED_OF", 8)
     monkeypatch.setattr(wire, "keep", nothing)
-    monkeypatch.setattr("cometmq.pipeline.retrying.time", SimpleNamespace(sleep=nothing))
+    # Only there: other threads of the process may sleep, too.
+    monkeypatch.setattr(retrying, "time", SimpleNamespace(sleep=nothing))
 
 
 def test_each_row_is_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
