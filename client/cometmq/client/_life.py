@@ -11,7 +11,7 @@ import anyio
 from cometmq.client._connections import Connections
 from cometmq.client._core.checking import check_seconds
 from cometmq.client._core.identity import Identity
-from cometmq.client._core.names import in_namespace
+from cometmq.client._core.names import TEMPLATE, in_namespace
 from cometmq.client._membership import Membership
 from cometmq.client._nameservers import NameServers, parse_nameservers
 from cometmq.client._parcels import Packing
@@ -232,3 +232,26 @@ class Life:
         while True:
             await anyio.sleep(self.config.heartbeat_interval)
             await self._parts.membership.beat(self._parts.connections)
+            if self._transaction_check is not None:
+                await self._meet_brokers()
+
+    async def _meet_brokers(self) -> None:
+        """Connect to each broker that may have a question about a transaction.
+
+        It may have been restarted since, or an earlier process of this program sent it there. The
+        template's route has all brokers that create topics.
+        """
+        parts = self._parts
+        try:
+            await parts.routes.get(TEMPLATE, timeout=self.config.timeout)
+        except ClientError as error:
+            _log.debug("route of %s: %s", TEMPLATE, error)
+        async with anyio.create_task_group() as meeting:
+            for address in parts.routes.masters():
+                meeting.start_soon(self._meet, address)
+
+    async def _meet(self, address: str) -> None:
+        try:
+            await self._parts.connections.to(address)
+        except ClientError as error:
+            _log.debug("%s", error)

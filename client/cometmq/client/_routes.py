@@ -97,6 +97,15 @@ class Routes:
             for address in addresses.values()
         }
 
+    def masters(self) -> set[str]:
+        """Return the addresses of the brokers to which messages of cached routes can be sent."""
+        found = (
+            entry.route.master_of(broker)
+            for entry in self._entries.values()
+            for broker in entry.route.addresses
+        )
+        return {address for address in found if address is not None}
+
     def doubt(self, topic: str) -> None:
         """Have a route fetched again that failed, or was a guess that has proved right.
 

@@ -232,9 +232,12 @@ class TransactionVerbs(ReadVerbs):
             mq.on_transaction_check(check)
 
         It is called for messages of all clients of the same `producer_group`, including undecided
-        ones of this client. With "unknown", the broker asks again later.
+        ones of this client, and of processes that have ended. From now on, the client stays
+        connected to all brokers. With "unknown", the broker asks again later.
         """
         self._check_here()
+        if self._transaction_check is None:
+            self._parts.runtime.spawn(self._meet_brokers, "brokers that ask")
         self._transaction_check = check
 
     def _asked_about_transaction(self, request: Command, peer: Peer) -> None:
