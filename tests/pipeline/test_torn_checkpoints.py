@@ -10,7 +10,7 @@ import pytest
 from cometmq.pipeline.errors import DamagedFileError
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Run
-from cometmq.pipeline.jobs.torn_checkpoints import begins_anew, last_done, mend
+from cometmq.pipeline.jobs.torn_checkpoints import begins_anew, last_done, mend, next_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -186,7 +186,7 @@ def test_a_stream_that_would_begin_later_than_it_had_is_refused(
     [
         (("0 1", "0 1"), 1, 1),
         (("0 1", "0 1-"), 0, 0),
-        (("0 1", "0-"), -1, -1),
+        (("0 1", "0-"), 0, 0),
         (("0 1-", "0"), 0, 0),
         (("", ""), -1, -1),
         (("0 1 2-", "0 1 2"), None, 1),
@@ -211,7 +211,13 @@ def test_who_only_looks_knows_what_would_be_done_and_removes_nothing(
 
 @pytest.mark.parametrize(
     ("notes", "stream", "anew"),
-    [(("0-", ""), b"", True), (("0", ""), b"", False), (("", ""), b"{}", False)],
+    [
+        (("0-", ""), b"", True),
+        (("0", ""), b"\0\0", True),
+        (("0", "0"), b"", False),
+        (("0 1", ""), b"", False),
+        (("", ""), b"{}", False),
+    ],
 )
 def test_who_only_looks_knows_whether_the_stream_begins_anew(
     tmp_path: Path, notes: tuple[str, str], stream: bytes, anew: bool
@@ -220,3 +226,32 @@ def test_who_only_looks_knows_whether_the_stream_begins_anew(
     (tmp_path / "metadata").write_bytes(stream)
     assert begins_anew(checkpoint) == anew
     assert (tmp_path / "metadata").exists()
+    mended(checkpoint)
+    assert (tmp_path / "metadata").exists() is not anew
+    assert not (anew and checkpoint.names("offsets"))
+
+
+@pytest.mark.parametrize("kind", ["offsets", "commits"])
+def test_a_checksum_without_its_note_goes_for_spark_would_not_write_that_note(
+    tmp_path: Path, kind: str
+) -> None:
+    checkpoint = Checkpoint(tmp_path, "0 1", "0")
+    (tmp_path / kind / ".2.crc").touch()
+    (tmp_path / kind / ".2.0a1b.tmp").touch()
+    assert mended(checkpoint) == []
+    assert not (tmp_path / kind / ".2.crc").exists()
+    assert (tmp_path / kind / ".2.0a1b.tmp").exists()
+    assert checkpoint.left == ("0 1", "0")
+
+
+@pytest.mark.parametrize(
+    ("ends", "done", "first"),
+    [("", "", 0), ("0", "", 0), ("0", "0", 1), ("0 1", "", 1), ("0 1 2", "0", 2)],
+)
+def test_a_batch_behind_which_another_has_begun_is_done(
+    tmp_path: Path, ends: str, done: str, first: int
+) -> None:
+    """A power cut may have taken the note that it is."""
+    checkpoint = Checkpoint(tmp_path, ends, done)
+    assert next_batch(checkpoint) == first
+    assert last_done(checkpoint) == first - 1

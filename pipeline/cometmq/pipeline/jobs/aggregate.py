@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs import aggregations
 from cometmq.pipeline.jobs.aggregate_settings import TIME, AggregateSettings
-from cometmq.pipeline.jobs.checkpoint_owners import refuse_others
+from cometmq.pipeline.jobs.checkpoint_owners import refuse_others, was_started
 from cometmq.pipeline.jobs.folders import Folder, last_batch, refuse_batches
 from cometmq.pipeline.jobs.hidden_queues import tell_of_unread
 from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
@@ -47,12 +47,12 @@ from cometmq.pipeline.jobs.streams import (
     counted,
     last_begun,
     look_for_topics,
-    next_batch,
     query_id,
     read_stream,
     run_batches,
     would_read,
 )
+from cometmq.pipeline.jobs.torn_checkpoints import next_batch
 from cometmq.pipeline.spark_settings import interval_seconds, spelled_out
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings)
             return report
+        if was_started(checkpoint) and not next_batch(checkpoint):
+            checkpoint.remove(_STATE)  # A power cut may have torn it, and nothing is reckoned yet.
         report.details["late_rows"] = report.details["windows"] = 0
         if settings.schema:
             report.details["misfits"] = 0

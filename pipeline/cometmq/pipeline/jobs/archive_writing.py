@@ -18,8 +18,8 @@ from cometmq.pipeline.jobs.archive_files import MANIFESTS, PARTS
 from cometmq.pipeline.jobs.archive_kinds import KINDS, PARQUET, format_of
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.streams import ONCE, next_batch, query_id, source_end, source_options
-from cometmq.pipeline.jobs.torn_checkpoints import ENDS
+from cometmq.pipeline.jobs.streams import ONCE, query_id, source_end, source_options
+from cometmq.pipeline.jobs.torn_checkpoints import ENDS, next_batch
 from cometmq.pipeline.offsets import document_of, read_stream_offset
 from cometmq.pipeline.options import EARLIEST, read_options
 

@@ -24,6 +24,11 @@ def has_begun(offsets: Iterable[str]) -> bool:
     return any(name.isdigit() for name in offsets)
 
 
+def was_started(checkpoint: Folder) -> bool:
+    """Whether a job's stream was started on it, even if it has no batch."""
+    return checkpoint.exists(_BEGUN_BY)
+
+
 def refuse_others(checkpoint: Folder, report: Report) -> None:
     """Refuse a checkpoint of another job, and to begin one where results are."""
     if not has_begun(checkpoint.names(ENDS)):

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.pipeline.errors import PipelineError
-from cometmq.pipeline.jobs.streams import next_batch, source_end, source_options, there_now
+from cometmq.pipeline.jobs.streams import source_end, source_options, there_now
+from cometmq.pipeline.jobs.torn_checkpoints import next_batch
 from cometmq.pipeline.offsets import read_stream_offset
 from cometmq.pipeline.options import read_options
 

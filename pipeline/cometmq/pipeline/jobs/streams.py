@@ -17,7 +17,6 @@ from cometmq.pipeline.jobs.job import check_settings, setting
 from cometmq.pipeline.jobs.local_paths import local_path
 from cometmq.pipeline.jobs.option_words import OPTIONS, in_words_of_the_command
 from cometmq.pipeline.jobs.torn_checkpoints import (
-    DONE,
     ENDS,
     LOST,
     STREAM,
@@ -27,6 +26,7 @@ from cometmq.pipeline.jobs.torn_checkpoints import (
     kept_state,
     last_done,
     mend,
+    next_batch,
     numbers,
 )
 from cometmq.pipeline.jobs.writable import looked_at
@@ -267,11 +267,6 @@ def there_now(settings: StreamSettings) -> tuple[Cluster, Survey]:
     options = read_options(source_options(settings))
     cluster = options.cluster()
     return cluster, bounds.survey(cluster, options, whole=False)
-
-
-def next_batch(checkpoint: Folder) -> int:
-    """Return the number of the first batch of a stream that is not done."""
-    return max(numbers(checkpoint, DONE), default=-1) + 1
 
 
 def last_begun(checkpoint: Folder) -> int:

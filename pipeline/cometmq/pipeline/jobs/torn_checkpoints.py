@@ -53,9 +53,9 @@ def keep(checkpoint: Folder, batch_id: int) -> None:
     A batch that an archive has is not written again: if its end were forgotten, it could end later
     the next time, and the messages in between would be in no batch.
     """
-    checkpoint.sync(ENDS, str(batch_id))
     if not batch_id:
         keep_stream(checkpoint)
+    checkpoint.sync(ENDS, str(batch_id))
     keep_done(checkpoint, batch_id - 1)
 
 
@@ -101,6 +101,7 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
             _remove(note)
     for note in emptied:
         run.tell(warning=f"{note} is empty, as after a power cut; {noted.what_follows()}")
+    _remove_checksums(noted)
     if not noted.notes():
         # A temporary note, cut off by a full disk or a kill: Spark would never begin a stream.
         for half in Path(root, ENDS).glob(".*"):
@@ -109,6 +110,15 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
     if not noted.notes() and stream.exists() and _is_empty(stream):
         _remove(stream)
         run.tell(warning=f"{stream} is empty, as after a power cut; the stream starts over")
+
+
+def _remove_checksums(noted: _Noted) -> None:
+    """Remove checksums of lost notes: Spark would not write these notes again."""
+    for kind, there in ((ENDS, noted.ends), (DONE, noted.done)):
+        for checksum in Path(noted.root, kind).glob(".*.crc"):
+            number = checksum.name[1:-4]
+            if number.isdigit() and int(number) not in there:
+                checksum.unlink()
 
 
 def _remove_halves(checkpoint: Folder) -> None:
@@ -125,12 +135,22 @@ def last_done(checkpoint: Folder, *, repeats: bool = False, from_start: bool = T
     Nothing is removed. What `mend` refuses is refused here, too.
     """
     if (root := checkpoint.local_path) is None:
-        done = numbers(checkpoint, DONE)
-    else:
-        noted = _noted(checkpoint, Path(root))
-        noted.mend(repeats=repeats, from_start=from_start)
-        done = noted.done
-    return max(done, default=-1)
+        return next_batch(checkpoint) - 1
+    noted = _noted(checkpoint, Path(root))
+    noted.mend(repeats=repeats, from_start=from_start)
+    return noted.last_done
+
+
+def next_batch(checkpoint: Folder) -> int:
+    """Return the number of the first batch of a stream that is not done.
+
+    A batch is also done if the next one has begun: a power cut may have taken the note.
+    """
+    return _last_done(numbers(checkpoint, ENDS), numbers(checkpoint, DONE)) + 1
+
+
+def _last_done(ends: list[int], done: list[int]) -> int:
+    return max(max(done, default=-1), max(ends, default=0) - 1)
 
 
 def begins_anew(checkpoint: Folder) -> bool:
@@ -178,14 +198,25 @@ class _Noted:
         return emptied
 
     def drop_empty(self) -> list[Path]:
-        """Discount the last empty notes (an end only if its batch is not done); return them."""
+        """Discount the last empty notes (an end only if its batch is not done); return them.
+
+        Without the stream's id, its first batch has not begun, whatever notes its end.
+        """
         dropped: list[Path] = []
         while self.done and _is_empty(self._note(DONE, self.done[-1])):
             dropped.append(self._note(DONE, self.done.pop()))
         while self.ends and self.ends[-1] not in self.done and _is_empty(self._last_end):
             dropped.append(self._last_end)
             self.ends.pop()
+        stream = self.root / STREAM
+        if self.ends == [0] and not self.done and stream.exists() and _is_empty(stream):
+            self.ends.pop()
         return dropped
+
+    @property
+    def last_done(self) -> int:
+        """The last batch that is done, whether or not that is noted; -1 without one."""
+        return _last_done(self.ends, self.done)
 
     def lost_end(self) -> Path | None:
         """Return a missing end that Spark reads, or of a batch that is done.
