@@ -29,8 +29,11 @@ from cometmq.proto.commands import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
+from cometmq.proto.commands.bulk import BulkPullMessage
 from cometmq.proto.commands.consumer import ResetOffset
 from cometmq.proto.commands.group import CloneGroupOffset, QueryCorrectionOffset
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.tables import CONSUMER_OFFSETS, TableFile
 
 
 @pytest.fixture(params=[True], ids=["server-side"])
@@ -114,17 +117,51 @@ def test_a_queue_that_there_is_not_cannot_be_reset(wired: Wired, peer: WiredPeer
     assert "2 queues" in (answer.remark or "")
 
 
-def test_a_reset_is_told_with_the_next_pull_and_only_once(wired: Wired, peer: WiredPeer) -> None:
+def test_a_reset_is_told_until_a_pull_from_there(wired: Wired, peer: WiredPeer) -> None:
     commit(wired, peer, 9)
     reset(wired, peer, 0, queue_id=0, offset=2)
     answer = wired.ask(peer, pull_request("T", 9, sys_flag=5, commit_offset=9))
     assert (answer.code, answer.remark) == (21, "OFFSET_RESET")
     assert answer.read(PullMessageResponse).next_begin_offset == 2
     assert committed(wired, peer) == 2
+    assert wired.ask(peer, pull_request("T", 9)).code == 21, "the answer may have been lost"
     assert wired.ask(peer, pull_request("T", 2)).code == 0
+    assert wired.ask(peer, pull_request("T", 9)).code == 0
 
 
-def test_what_is_committed_before_a_reset_is_told_does_not_count(
+def test_who_is_already_where_the_group_is_reset_to_is_told_as_well(
+    wired: Wired, peer: WiredPeer
+) -> None:
+    """The messages before that may still be in hand, and are not to be committed one by one."""
+    reset(wired, peer, 0, queue_id=0, offset=9)
+    assert wired.ask(peer, pull_request("T", 9)).code == 21
+    assert commit(wired, peer, 5).remark is not None
+    assert wired.ask(peer, pull_request("T", 9)).code == 0
+
+
+def test_a_reset_is_in_the_file_before_its_answer(wired: Wired, peer: WiredPeer) -> None:
+    commit(wired, peer, 9)
+    reset(wired, peer, 0, queue_id=0, offset=2)
+    state = wired.broker.state
+    file = TableFile(RealFileSystem(), f"{state.config.store_path}/config", CONSUMER_OFFSETS)
+    kept = {int(key): value for key, value in file.load().tree["offsetTable"]["T@g"].items()}
+    assert kept == {0: 2}
+
+
+def test_a_pull_in_bulk_ends_a_reset_but_is_not_told(wired: Wired, peer: WiredPeer) -> None:
+    def pull_in_bulk(offset: int) -> int:
+        header = BulkPullMessage("g", "T", 0, offset, offset + 1, 1 << 20)
+        return wired.ask(peer, Command.request(Code.BULK_PULL_MESSAGE, header)).code
+
+    reset(wired, peer, 0, queue_id=0, offset=2)
+    assert pull_in_bulk(2) == pull_in_bulk(9) == 0
+    assert commit(wired, peer, 5).remark is not None
+    assert wired.ask(peer, pull_request("T", 9)).code == 21
+    assert pull_in_bulk(2) == 0
+    assert commit(wired, peer, 5).remark is None
+
+
+def test_what_is_committed_before_a_pull_from_there_does_not_count(
     wired: Wired, peer: WiredPeer
 ) -> None:
     reset(wired, peer, 0, queue_id=0, offset=2)
@@ -132,6 +169,8 @@ def test_what_is_committed_before_a_reset_is_told_does_not_count(
     assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
     assert committed(wired, peer) == 2
     wired.ask(peer, pull_request("T", 9))
+    assert commit(wired, peer, 9).remark is not None, "sent before the answer came"
+    wired.ask(peer, pull_request("T", 2))
     assert commit(wired, peer, 3).remark is None
     assert committed(wired, peer) == 3
 

@@ -3,9 +3,10 @@
 Commits change memory only: as with Apache, the file is written every `save_interval_ms` and at the
 end. So after a kill the groups get the messages of the last few seconds again.
 
-An operator's reset is pending until a pull of the queue has been answered with it. Until then,
-commits by the group's members are from before the reset and are ignored. Pending resets and the
-offsets up to which queues were pulled do not survive the process.
+An operator's reset is pending until the group, told of it, pulls the queue from there: the answer
+that tells of it may be lost, or come to a member that has just lost the queue. Until then, commits
+by the group's members are from before the reset and are ignored. The offset of a reset is saved at
+once. That it is pending, and up to where queues were pulled, does not survive the process.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class ConsumerOffsets:
         )
         self.resets: dict[tuple[str, str, int], int] = {}
         """Pending resets by group, topic and queue; usually there are none."""
+        self._told: set[tuple[str, str, int]] = set()  # Of these, a pull was told.
         self._on_unsaved = on_unsaved
         self._offsets_max = config.offsets_max
         self._count = 0
@@ -133,14 +135,30 @@ class ConsumerOffsets:
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Have a group continue at another offset, from its next pull on."""
         key = (group, topic, queue_id)
-        self.resets.pop(key, None)
+        self._forget_reset(key)
         self.commit(group, topic, queue_id, offset)
         if queue_id in self.of(group, topic):
             self.resets[key] = offset
+            self.flush()
+            self._on_unsaved()
 
-    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return a pending reset, which the caller passes on: it is no longer pending."""
-        return self.resets.pop((group, topic, queue_id), None)
+    def take_reset(self, group: str, topic: str, queue_id: int, asked: int) -> int | None:
+        """Return where a pull from an offset is told to continue instead, because of a reset."""
+        self.end_reset(group, topic, queue_id, asked)
+        key = (group, topic, queue_id)
+        if (offset := self.resets.get(key)) is not None:
+            self._told.add(key)
+        return offset
+
+    def end_reset(self, group: str, topic: str, queue_id: int, asked: int) -> None:
+        """End a reset if this is a pull from where one was told to continue."""
+        key = (group, topic, queue_id)
+        if key in self._told and self.resets.get(key) == asked:
+            self._forget_reset(key)
+
+    def _forget_reset(self, key: tuple[str, str, int]) -> None:
+        self.resets.pop(key, None)
+        self._told.discard(key)
 
     def copy(self, source: str, target: str, topic: str) -> None:
         """Replace the offsets of one group in a topic by those of another."""
@@ -184,7 +202,7 @@ class ConsumerOffsets:
             if not names:
                 table.pop(first, None)
         for queue_id in queues:
-            self.resets.pop((group, topic, queue_id), None)
+            self._forget_reset((group, topic, queue_id))
         self._changed.discard((group, topic))
         self.file.discard(SECTION, f"{topic}@{group}")
         self._on_unsaved()

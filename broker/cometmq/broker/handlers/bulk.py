@@ -104,12 +104,19 @@ def get_queue_ranges(request: Command, session: Session) -> Command | Later:
 
 
 def bulk_pull_message(request: Command, session: Session) -> Command | Later:
-    """31002: messages of a range of a queue, as many as fit; never held."""
+    """31002: messages of a range of a queue, as many as fit; never held.
+
+    It is not told of resets: many ranges may be read at once, each from its own place.
+    """
     header = request.read(BulkPullMessage)
     state = session.state
     topic = _topic(header.topic, state)
     _check_queue(header.queue_id, topic)
     _check_group(header, state)
+    if state.offsets.resets:
+        state.offsets.end_reset(
+            header.consumer_group, header.topic, header.queue_id, header.queue_offset
+        )
     wanted = _wanted(header, state)
     reader = state.store.reader.in_bulk
     end = min(header.end_offset, state.store.max_offset(header.topic, header.queue_id))

@@ -136,7 +136,7 @@ def _reset_here(request: Command, header: ResetOffset, session: Session) -> Comm
     if header.queue_id >= 0 and header.offset not in (None, -1):
         queue_id = header.queue_id
 
-        def assign(_: Fetched) -> Command:
+        def assign(_: Fetched) -> Command | Later:
             offset = _checked(header.topic, queue_id, header.offset or 0, state)
             return _assign(request, header, {queue_id: offset}, session)
 
@@ -166,7 +166,7 @@ def _checked(topic: str, queue_id: int, offset: int, state: State) -> int:
 
 def _assign(
     request: Command, header: ResetOffset, offsets: Mapping[int, int], session: Session
-) -> Command:
+) -> Command | Later:
     state = session.state
     for queue_id, offset in offsets.items():
         state.offsets.reset(header.group, header.topic, queue_id, offset)
@@ -178,10 +178,9 @@ def _assign(
         dict(offsets),
         session.peer.host,
     )
-    return request.answer(
-        ResponseCode.SUCCESS,
-        body=ResetOffsets(offset_table=_table(header, offsets, state)).encode(),
-    )
+    body = ResetOffsets(offset_table=_table(header, offsets, state)).encode()
+    response = request.answer(ResponseCode.SUCCESS, body=body)
+    return state.changes.answer(session.peer, request, response, state.offsets.file)
 
 
 def _reset_at_clients(request: Command, header: ResetOffset, session: Session) -> Command | Later:
@@ -269,7 +268,7 @@ def _search(
     session: Session,
     header: ResetOffset,
     queue_ids: Iterable[int],
-    then: Callable[[Mapping[int, int]], Command],
+    then: Callable[[Mapping[int, int]], Command | Later],
 ) -> Command | Later:
     """Find the offsets for a time in these queues, and answer with what `then` makes of them.
 
@@ -279,7 +278,7 @@ def _search(
     topic, timestamp = header.topic, header.timestamp
     is_all = header.queue_id < 0
 
-    def look(fetched: Fetched) -> Command | Sequence[Cold]:
+    def look(fetched: Fetched) -> Command | Sequence[Cold] | Later:
         found: dict[int, int] = {}
         cold: list[Cold] = []
         for queue_id in queue_ids:

@@ -207,7 +207,9 @@ class _Pull:
     def _reset(self) -> Command | None:
         """Tell the group to continue at another offset, if an operator has reset it."""
         header, state = self._header, self._session.state
-        offset = state.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        offset = state.offsets.take_reset(
+            header.consumer_group, header.topic, header.queue_id, header.queue_offset
+        )
         if offset is None:
             return None
         ends = (
