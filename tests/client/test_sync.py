@@ -384,3 +384,13 @@ def test_a_message_of_a_closed_client_is_refused_with_an_error_of_the_tree(tmp_p
                 verb()
 
     play(tmp_path, scenario)
+
+
+def test_a_verb_raises_what_keeps_the_client_from_opening(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("none")
+    mq = SyncClient("127.0.0.1:22001", ClientConfig(tls=True, tls_ca=str(authority)))
+    for _ in range(2):
+        with pytest.raises(UsageError, match="no PEM certificates"):
+            mq.send("orders", b"x")
+    mq.close()

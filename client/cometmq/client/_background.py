@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.client.errors import ClosedError, OutcomeUnknownError, UsageError
@@ -33,13 +33,13 @@ class Background:
         self._lock = threading.Lock()  # Guards whether the loop still accepts work.
         self._is_over = False
         self._stop = asyncio.Event()
-        self._opened: asyncio.Future[None] = self.loop.create_future()
+        self._opened: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="cometmq", daemon=True)
 
     def start(self) -> None:
-        """Start the thread and wait until the client is open."""
+        """Start the thread and wait until the client is open; raise what keeps it from that."""
         self._thread.start()
-        self.run(self._wait_until_open())
+        self._opened.result()
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the loop and return its result."""
@@ -78,9 +78,6 @@ class Background:
                 raise ClosedError("the client is closed: make another one")
             return submit()
 
-    async def _wait_until_open(self) -> None:
-        await self._opened
-
     def _work(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             runner.run(self._live())
@@ -90,6 +87,10 @@ class Background:
             async with self.client:
                 self._opened.set_result(None)
                 await self._stop.wait()
+        except BaseException as error:
+            if self._opened.done():
+                raise
+            self._opened.set_exception(error)
         finally:
             with self._lock:
                 self._is_over = True
