@@ -29,14 +29,21 @@ NAMESERVER: Final = "127.0.0.1:9876"
 class Cluster:
     """Some brokers and a name server."""
 
-    def __init__(self, network: Network, names: list[str], *, is_apache: bool) -> None:
+    def __init__(
+        self,
+        network: Network,
+        names: list[str],
+        *,
+        is_apache: bool,
+        kind: type[Broker] = Broker,
+    ) -> None:
         self.network = network
         self.is_apache = is_apache
         self.published: dict[str, tuple[QueueData, ...]] = {}
         self.addresses: dict[str, str] = {}
         self.number = 0
         self.listener = Listener()
-        self.brokers = {name: Broker(self, name, at) for at, name in enumerate(names)}
+        self.brokers = {name: kind(self, name, at) for at, name in enumerate(names)}
         self.nameserver = NameServer(self)
         network.servers[NAMESERVER] = self.nameserver
         self.publish()

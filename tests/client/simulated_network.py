@@ -90,6 +90,9 @@ class Network:
         self.machines: dict[str, Machine] = {}
         self.cut: set[tuple[str, str]] = set()
         """Names of hosts and addresses between which nothing passes."""
+        self.in_order: set[int] = {RequestCode.UNLOCK_BATCH_MQ}
+        """What is not handled late: it would end a later lock, and nobody could tell."""
+
         self.counts: Counter[str] = Counter()
         self.tasks: TaskGroup
         self.stuck: list[tuple[tuple[str, str], Callable[[], None]]] = []
@@ -257,8 +260,8 @@ class Link:
 
     def _send(self, request: Command, respond: Callable[[Command], None]) -> None:
         fate = self.network.fate()
-        if fate == "late handling" and request.code == RequestCode.UNLOCK_BATCH_MQ:
-            fate = "no answer"  # Handled after a later lock, it would end that: nobody can tell.
+        if fate == "late handling" and request.code in self.network.in_order:
+            fate = "no answer"
         if fate:
             self.disturbed()
         answer = partial(self._answer, fate, respond)

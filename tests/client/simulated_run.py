@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import selectors
 import threading
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 EPOCH: Final = 1_800_000_000.0
+
+
+def seeds_of(count: int) -> range:
+    """Return the seeds to play; `SIMULATED_SEEDS=1000..9000` in the environment names others."""
+    first, _, end = os.environ.get("SIMULATED_SEEDS", f"0..{count}").partition("..")
+    return range(int(first), int(end))
 
 
 class _Selector(selectors.SelectSelector):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import pytest
 from tests.client.consuming import take
 from tests.client.running import Servers, play_on
 
-from cometmq.client import Client, ClientConfig, UsageError
+from cometmq.client import Client, ClientConfig, Queue, UsageError
+from cometmq.client._offset_store import BroadcastOffsets
 from cometmq.client.config import local_address
 
 JAVAS = """{
@@ -185,3 +188,60 @@ def test_offsets_are_where_javas_client_has_them_unless_told_otherwise(
     play_on("asyncio", tmp_path, scenario)
     folder = tmp_path / ".rocketmq_offsets" / f"{local_address()}@DEFAULT" / "screens"
     assert (folder / "offsets.json").exists()
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_who_is_killed_before_the_first_commit_begins_no_later(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(broadcast_folder=str(tmp_path / "offsets"))
+        async with Client(servers.nameserver, config) as mq:
+            await mq.admin.create_topic("prices", queues=1)
+            await mq.send_batch("prices", [b"one", b"two"])
+            queue = (await mq.queues("prices"))[0]
+            async with mq.consume("prices", group="screens", broadcast=True) as consumer:
+                while queue not in consumer.queues:  # noqa: ASYNC110  # Nobody tells.
+                    await anyio.sleep(0.005)
+                await mq.send("prices", b"three")
+                async with await anext(consumer):
+                    (file,) = (tmp_path / "offsets").rglob("offsets.json")
+                    assert ":2}" in file.read_text(), "it would begin behind this one if killed now"
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_two_writes_at_once_leave_a_whole_file_with_the_newest_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a consumer ends while the write of its last commit is still under way."""
+    identity = SimpleNamespace(broadcast_id="me")
+    config = ClientConfig(broadcast_folder=str(tmp_path))
+    parts = SimpleNamespace(config=config, identity=identity)
+    options = SimpleNamespace(group="screens")
+    offsets = BroadcastOffsets(cast("Any", parts), cast("Any", options))
+    begun, go_on = threading.Event(), threading.Event()
+    fsync = os.fsync
+
+    def slow_fsync(number: int) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+        fsync(number)
+
+    monkeypatch.setattr("cometmq.client._offset_store.os", SimpleNamespace(fsync=slow_fsync))
+    queue = Queue("prices", "broker-a", 0)
+
+    async def scenario() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(offsets.move, queue, 10)
+            await anyio.to_thread.run_sync(begun.wait)
+            tasks.start_soon(offsets.move, queue, 11)
+            for _ in range(100):
+                await anyio.sleep(0.001)
+            go_on.set()
+
+    anyio.run(scenario)
+    (file,) = tmp_path.rglob("offsets.json")
+    assert file.read_text().endswith(":11}}")
+    (backup,) = tmp_path.rglob("offsets.json.bak")
+    assert backup.read_text().endswith(":10}}")
+    assert not [*tmp_path.rglob("*.tmp")]

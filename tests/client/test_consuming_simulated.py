@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import pytest
+from tests.client.simulated_broker import Broker
 from tests.client.simulated_cluster import NAMESERVER, TOPIC, Cluster, Listener
 from tests.client.simulated_network import Machine, Network, now, runtime_of
 from tests.client.simulated_run import run
@@ -20,6 +21,8 @@ from tests.client.simulated_trouble import Trouble
 from cometmq.client import Client, ClientConfig, ClientError, Queue
 
 if TYPE_CHECKING:
+    from tests.client.simulated_trouble import Disaster
+
     from cometmq.client import Consumer, Message
 
 GROUP: Final = "billing"
@@ -220,6 +223,8 @@ class Member:
 class World:
     """One history."""
 
+    broker_kind = Broker
+
     def __init__(self, seed: int, *, is_ordered: bool) -> None:
         self.network = Network(seed, (0.0, 0.0, 0.01, 0.05)[seed % 4])
         self.case = f"seed {seed}"
@@ -227,6 +232,7 @@ class World:
         self.choose = self.random.choice
         self.is_ordered = is_ordered
         self.is_troubled = True
+        self.is_apache = self.random.random() < 0.5
         self.start = self.choose(("first", "last"))
         self.is_filtered = self.random.random() < 0.3
         self.options: dict[str, Any] = {
@@ -248,7 +254,7 @@ class World:
     async def play(self) -> None:
         """Live through trouble, and then wait until all is well."""
         names = ["a", "b"][: self.random.randrange(1, 3)]
-        self.cluster = Cluster(self.network, names, is_apache=self.random.random() < 0.5)
+        self.cluster = Cluster(self.network, names, is_apache=self.is_apache, kind=self.broker_kind)
         self.cluster.listener = self.watching
         trouble = Trouble(self.network, self.cluster)
         async with anyio.create_task_group() as self.network.tasks:
@@ -258,8 +264,7 @@ class World:
                 await self._join()
                 if self.start == "last":
                     await anyio.sleep(2)  # Those that begin at once may disagree where that is.
-            more = (self._join, self._leave, self._kill, self._pause, self._restart)
-            await trouble.befall(self._disasters, TROUBLE_SECONDS, more)
+            await trouble.befall(self._disasters, TROUBLE_SECONDS, self.disasters())
             await anyio.sleep(TROUBLE_SECONDS / 5)
             self.is_troubled = False
             await trouble.end()
@@ -267,6 +272,10 @@ class World:
             for member in self.members:
                 await member.leave()
             self.network.tasks.cancel_scope.cancel()
+
+    def disasters(self) -> tuple[Disaster, ...]:
+        """Return what members do, besides what befalls brokers and the network."""
+        return self._join, self._leave, self._kill, self._pause, self._restart
 
     def _make_queues(self) -> None:
         for broker in self.cluster.brokers.values():

@@ -445,6 +445,7 @@ def test_offsets_that_cannot_be_written_to_their_file_do_not_keep_a_consumer_fro
             async with consumer:
                 for _ in range(6):
                     (await anext(consumer)).ack()
+                folder.rename(tmp_path / "away")
                 folder.write_text("in the way")
             mq.consume("orders", group=GROUP)  # The group is free again.
 

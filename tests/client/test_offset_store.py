@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.client import ClientConfig, Queue, UnreachableError
 from cometmq.client._core.process_queue import ProcessQueue
-from cometmq.client._offset_store import AGAIN_MS, GroupOffsets
+from cometmq.client._offset_store import AGAIN_MS, GroupOffsets, Places
 
 QUEUE = Queue("orders", "b", 0)
 END = 100
@@ -72,3 +72,46 @@ def test_what_has_not_changed_is_committed_again_each_minute(
     process_queue.next_offset = 9
     asyncio.run(offsets.commit(process_queue))
     assert broker.commits == [7, 7, 9]
+
+
+def moved(broker: Broker, at: int, to: int) -> Places:
+    """A member that was told to move its queue while the broker was away."""
+    places = Places(offsets_of(broker))
+    process_queue = ProcessQueue(QUEUE, at)
+    broker.is_down = True
+    asyncio.run(places.move({QUEUE: to}, {QUEUE: process_queue}))
+    broker.is_down = False
+    return places
+
+
+def test_where_an_operator_wants_it_is_committed_when_the_broker_is_back() -> None:
+    broker = Broker(7)
+    places = moved(broker, at=7, to=3)
+    assert asyncio.run(places.first(QUEUE)) == 3
+    assert broker.commits == [3]
+    assert asyncio.run(places.first(QUEUE)) == 7, "it began there, and went on"
+
+
+def test_a_queue_with_which_another_member_went_on_meanwhile_is_not_moved() -> None:
+    broker = Broker(50)
+    assert asyncio.run(moved(broker, at=7, to=3).first(QUEUE)) == 50
+    assert not broker.commits
+
+
+def test_a_queue_that_another_member_gets_is_not_moved_when_it_comes_back() -> None:
+    broker = Broker(7)
+    places = moved(broker, at=7, to=3)
+    places.keep("orders", ())
+    assert asyncio.run(places.first(QUEUE)) == 7
+    assert not broker.commits
+
+
+def test_a_reset_that_comes_while_a_member_asks_where_to_begin_counts() -> None:
+    class Late(Broker):
+        async def committed(self, *_: object, **__: object) -> int | None:
+            await places.move({QUEUE: 3}, {})
+            return self.offset
+
+    broker = Late(7)
+    places = Places(offsets_of(broker))
+    assert asyncio.run(places.first(QUEUE)) == 3

@@ -22,15 +22,10 @@ from cometmq.client._core.process_queue import ProcessQueue
 from cometmq.client._core.rebalance import share
 from cometmq.client._fetching import Fetching
 from cometmq.client._locks import RENEW_SECONDS, LockedError, QueueLocks
-from cometmq.client._membership import consumer_data
-from cometmq.client._offset_store import BroadcastOffsets, GroupOffsets
+from cometmq.client._membership import ask_for_members, consumer_data
+from cometmq.client._offset_store import BroadcastOffsets, GroupOffsets, Places
 from cometmq.client._reading import tell_moved
-from cometmq.client.errors import BusyError, ClientError, NotFoundError, RefusedError, refusal
-from cometmq.proto.bodies import ConsumerList
-from cometmq.proto.codes import RequestCode, ResponseCode
-from cometmq.proto.command import Command
-from cometmq.proto.commands import GetConsumerListByGroup
-from cometmq.proto.errors import BodyError
+from cometmq.client.errors import BusyError, ClientError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -85,11 +80,9 @@ class GroupMember:
         self._is_leaving = False
         self.locks = QueueLocks(parts, options.group) if options.is_ordered else None
         self._complaints: dict[str, str] = {}
-        self._offsets = (
-            BroadcastOffsets(parts, options)
-            if options.is_broadcast
-            else GroupOffsets(parts, options)
-        )
+        kind = BroadcastOffsets if options.is_broadcast else GroupOffsets
+        self._offsets = kind(parts, options)
+        self._places = Places(self._offsets)
 
     @property
     def queues(self) -> list[Queue]:
@@ -176,12 +169,13 @@ class GroupMember:
 
     async def reset(self, offsets: Mapping[Queue, int]) -> None:
         """Move to the offsets that an operator has set for these queues."""
-        for queue, offset in offsets.items():
+        had: dict[Queue, ProcessQueue] = {}
+        for queue in offsets:
             self._lost.pop(queue, None)
             if (fetching := self._owned.pop(queue, None)) is not None:
                 self._give_up(fetching)
-                fetching.process_queue.next_offset = offset
-                await self._offsets.commit(fetching.process_queue)
+                had[queue] = fetching.process_queue
+        await self._places.move(offsets, had)
         self.share_soon()
 
     def _reset_soon(self, queue: Queue, offset: int) -> None:
@@ -216,7 +210,7 @@ class GroupMember:
         if self._options.is_broadcast:
             mine = set(route.to_read)
         else:
-            members = await self._members(route)
+            members = await ask_for_members(self._parts, self._options.group, route)
             own_id = self._parts.identity.client_id
             mine = set(share(own_id, members, route.to_read, self._options.strategy))
         await self._part_with_others(topic, mine)
@@ -224,6 +218,8 @@ class GroupMember:
 
     async def _part_with_others(self, topic: str, mine: set[Queue]) -> None:
         """Give up the queues of a topic that belong to other members now, and their locks."""
+        in_hand = {each for each in self._places.wanted if self._delivery.holds(each)}
+        self._places.keep(topic, mine | in_hand)
         given_up: list[Fetching] = []
         for queue in [each for each in self._owned if each.topic == topic]:
             fetching = self._owned[queue]
@@ -240,7 +236,7 @@ class GroupMember:
         await self._commit(given_up)
         if self.locks is not None:
             # Also the locks of lost queues: if they were renewed, no other member could get them.
-            kept = mine | self._owned.keys()
+            kept = mine | in_hand | self._owned.keys()
             await self.locks.release([q for q in self.locks.of_topic(topic) if q not in kept])
 
     async def _take_over(self, mine: set[Queue]) -> None:
@@ -254,7 +250,7 @@ class GroupMember:
                 ):
                     late.append(queue)
                     continue
-                offset = await self._offsets.first(queue)
+                offset = await self._places.first(queue)
             except RefusedError as error:  # It may be of this queue only, if it is damaged.
                 refused = error
                 continue
@@ -281,26 +277,6 @@ class GroupMember:
             elif not self._parts.membership.has_told(link, self._options.group):
                 await self._parts.membership.greet(link, address)
 
-    async def _members(self, route: Route) -> tuple[str, ...]:
-        """Ask the brokers of the topic for the group's members, until one answers."""
-        problem: ClientError | None = None
-        timeout, asked = self._parts.config.timeout, GetConsumerListByGroup(self._options.group)
-        for address in route.one_of_each():
-            request = Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, asked)
-            try:
-                response = await self._parts.connections.call(address, request, timeout=timeout)
-                if response.code != ResponseCode.SUCCESS:
-                    raise refusal(response.code, response.remark, address)
-                return ConsumerList.decode(response.body).consumer_id_list
-            except ClientError as error:
-                self._parts.membership.tell_again(address)
-                problem = error
-            except BodyError as error:
-                problem = refusal(ResponseCode.SYSTEM_ERROR, str(error), address)
-        raise problem or NotFoundError(
-            ResponseCode.TOPIC_NOT_EXIST, f"topic {route.topic!r} has no broker", "its route"
-        )
-
     def _give_up(self, fetching: Fetching) -> None:
         self._delivery.drop(fetching.process_queue)
         self._short_of_bytes.discard(fetching)
@@ -310,10 +286,14 @@ class GroupMember:
         assert self.locks is not None
         while True:
             await anyio.sleep(RENEW_SECONDS)
+            self._lose_unlocked(self.locks)  # Even if the lock is free again: who had it meanwhile?
             await self.locks.renew()
-            for fetching in tuple(self._owned.values()):
-                if not self.locks.holds(fetching.process_queue.queue):
-                    self.lose(fetching.process_queue)
+            self._lose_unlocked(self.locks)
+
+    def _lose_unlocked(self, locks: QueueLocks) -> None:
+        for process_queue in self.process_queues:
+            if not locks.holds(process_queue.queue):
+                self.lose(process_queue)
 
     # Fetching.
 
@@ -352,7 +332,6 @@ class GroupMember:
 
     async def _fetch(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
-        make = self._make
         asked = process_queue.next_offset
         found = await self._parts.reading.pull(
             queue,
@@ -362,7 +341,7 @@ class GroupMember:
             filter=None,
             check=self._filters[queue.topic],
             wait=HOLD_SECONDS,
-            make=lambda stored, queue: make(stored, queue, process_queue),
+            make=lambda stored, queue: self._make(stored, queue, process_queue),
             version=self._version,
         )
         if process_queue.is_dropped:
@@ -371,7 +350,8 @@ class GroupMember:
             self._complaints.pop(str(queue), None)
         if found.moved:
             tell_moved(queue, asked, found)
-            if process_queue and found.next_offset < asked:  # Messages here will come again.
+            # Messages here come again, or an operator wants them skipped; none of them has expired.
+            if process_queue and (found.next_offset < asked or found.first_offset <= asked):
                 self._reset_soon(queue, found.next_offset)
                 return
         process_queue.next_offset = found.next_offset

@@ -5,11 +5,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client.errors import ClientError, ConnectionEndedError, DeadlineError, refusal
+from cometmq.client.errors import (
+    ClientError,
+    ConnectionEndedError,
+    DeadlineError,
+    NotFoundError,
+    refusal,
+)
 from cometmq.net import AnswerTimeoutError, ConnectionLostError
 from cometmq.proto.bodies import (
     ConsumeFromWhere,
     ConsumerData,
+    ConsumerList,
     ConsumeType,
     HeartbeatData,
     MessageModel,
@@ -17,8 +24,8 @@ from cometmq.proto.bodies import (
 )
 from cometmq.proto.codes import Language, RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.proto.commands import UnregisterClient
-from cometmq.proto.errors import LocalProtocolError
+from cometmq.proto.commands import GetConsumerListByGroup, UnregisterClient
+from cometmq.proto.errors import BodyError, LocalProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
     from cometmq.client._connections import Connections
     from cometmq.client._core.identity import Identity
     from cometmq.client._core.options import ConsumeOptions
+    from cometmq.client._core.routes import Route
+    from cometmq.client._parts import Parts
     from cometmq.client._runtime import Link
     from cometmq.client.config import ClientConfig
 
@@ -49,6 +58,27 @@ def consumer_data(options: ConsumeOptions, version: int) -> ConsumerData:
         subscription_data_set=tuple(
             each.subscription(topic, version) for topic, each in options.all_filters.items()
         ),
+    )
+
+
+async def ask_for_members(parts: Parts, group: str, route: Route) -> tuple[str, ...]:
+    """Ask the brokers of a topic for the members of a group, until one answers."""
+    problem: ClientError | None = None
+    timeout, asked = parts.config.timeout, GetConsumerListByGroup(group)
+    for address in route.one_of_each():
+        request = Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, asked)
+        try:
+            response = await parts.connections.call(address, request, timeout=timeout)
+            if response.code != ResponseCode.SUCCESS:
+                raise refusal(response.code, response.remark, address)
+            return ConsumerList.decode(response.body).consumer_id_list
+        except ClientError as error:
+            parts.membership.tell_again(address)
+            problem = error
+        except BodyError as error:
+            problem = refusal(ResponseCode.SYSTEM_ERROR, str(error), address)
+    raise problem or NotFoundError(
+        ResponseCode.TOPIC_NOT_EXIST, f"topic {route.topic!r} has no broker", "its route"
     )
 
 

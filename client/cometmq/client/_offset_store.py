@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,8 @@ from cometmq.proto.bodies import ResetOffsets
 from cometmq.proto.errors import BodyError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from cometmq.client._core.options import ConsumeOptions
     from cometmq.client._core.process_queue import ProcessQueue
     from cometmq.client._core.queues import Queue
@@ -87,6 +90,11 @@ class GroupOffsets:
             process_queue.committed = offset
             process_queue.committed_ms = asked_ms
 
+    async def move(self, queue: Queue, offset: int) -> None:
+        """Commit where an operator has moved the group; raise a ClientError if that fails."""
+        timeout = self._parts.config.timeout
+        await self._parts.reading.commit(queue, self._options.group, offset, timeout)
+
     async def save(self) -> None:
         """Do nothing at the end of a round of commits."""
 
@@ -102,6 +110,7 @@ class BroadcastOffsets:
         self._backup = self._path.with_suffix(".json.bak")
         self._offsets: dict[Queue, int] = {}
         self._is_changed = False
+        self._writing = threading.Lock()
 
     async def load(self) -> None:
         """Read the file, if any; an unreadable one is an error: see `GroupOffsets.first`."""
@@ -114,30 +123,45 @@ class BroadcastOffsets:
             ) from error
 
     async def first(self, queue: Queue) -> int:
-        """Return where to begin in a queue."""
+        """Return where to begin in a queue.
+
+        That is saved before a message of it is handed out, as who comes back after a crash must not
+        begin later.
+        """
         offset = self._offsets.get(queue)
-        return await start_offset(self._parts, self._options, queue) if offset is None else offset
+        if offset is None:
+            offset = await start_offset(self._parts, self._options, queue)
+            await self.move(queue, offset)
+        return offset
 
     async def commit(self, process_queue: ProcessQueue) -> None:
         """Note this consumer's offset in a queue."""
-        offset = process_queue.commit_offset
-        if self._offsets.get(process_queue.queue) != offset:
-            self._offsets[process_queue.queue] = offset
-            self._is_changed = True
+        self._note(process_queue.queue, process_queue.commit_offset)
+
+    async def move(self, queue: Queue, offset: int) -> None:
+        """Save another offset of a queue."""
+        self._note(queue, offset)
+        await self.save()
 
     async def save(self) -> None:
         """Write the file if anything changed."""
         if self._is_changed:
             self._is_changed = False
-            table = {to_wire(queue): offset for queue, offset in self._offsets.items()}
-            data = ResetOffsets(offset_table=table).encode()
             try:
-                await anyio.to_thread.run_sync(self._write, data)
+                await anyio.to_thread.run_sync(self._write)
             except OSError as error:
                 self._is_changed = True
                 _log.warning(
                     "%s: the offsets cannot be written: %s; trying again", self._path, error
                 )
+            except BaseException:  # It may not have begun.
+                self._is_changed = True
+                raise
+
+    def _note(self, queue: Queue, offset: int) -> None:
+        if self._offsets.get(queue) != offset:
+            self._offsets[queue] = offset
+            self._is_changed = True
 
     def _read(self) -> dict[Queue, int]:
         for path in (self._path, self._backup):
@@ -151,7 +175,12 @@ class BroadcastOffsets:
             return {from_wire(queue): offset for queue, offset in table.items()}
         return {}
 
-    def _write(self, data: bytes) -> None:
+    def _write(self) -> None:
+        with self._writing:  # A write whose task was cancelled goes on beside the next one.
+            table = {to_wire(queue): offset for queue, offset in dict(self._offsets).items()}
+            self._replace(ResetOffsets(offset_table=table).encode())
+
+    def _replace(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(".json.tmp")
         with new.open("wb") as file:
@@ -161,6 +190,53 @@ class BroadcastOffsets:
         with suppress(FileNotFoundError):  # Java also keeps the previous file: see `_read`.
             self._path.replace(self._backup)
         new.replace(self._path)
+
+
+class Places:
+    """Where a member begins in its queues: where its group is, or where an operator wants it."""
+
+    def __init__(self, offsets: GroupOffsets | BroadcastOffsets) -> None:
+        self._offsets = offsets
+        self.wanted: dict[Queue, int] = {}
+        """Where an operator wants it, until the member begins there or another gets the queue."""
+
+        self._ours: dict[Queue, range] = {}  # what the member may have committed there before that
+        self._beginning: Queue | None = None
+
+    async def first(self, queue: Queue) -> int:
+        """Return where to begin in a queue."""
+        self._beginning = queue
+        try:
+            offset = await self._offsets.first(queue)
+            if offset not in self._ours.get(queue, (offset,)):
+                self.wanted.pop(queue, None)  # It is there, or another member went on meanwhile.
+            while (wanted := self.wanted.get(queue)) is not None:
+                await self._offsets.move(queue, wanted)
+                offset = wanted
+                if self.wanted.get(queue) == wanted:
+                    del self.wanted[queue]
+            self._ours.pop(queue, None)
+        finally:
+            self._beginning = None
+        return offset
+
+    async def move(self, offsets: Mapping[Queue, int], had: Mapping[Queue, ProcessQueue]) -> None:
+        """Have these queues, of those that the member had or just begins with, begin elsewhere."""
+        for queue, process_queue in had.items():
+            self._ours[queue] = range(process_queue.committed, process_queue.commit_offset + 1)
+        ours = [queue for queue in offsets if queue in had or queue == self._beginning]
+        for queue in ours:
+            self.wanted[queue] = offsets[queue]
+        for queue in ours:
+            try:  # At once, as another member may get the queue.
+                await self._offsets.move(queue, offsets[queue])
+            except ClientError as error:
+                _log.info("reset of %s: %s; trying again", queue, error)
+
+    def keep(self, topic: str, mine: Collection[Queue]) -> None:
+        """Forget the queues of a topic that belong to other members now."""
+        for queue in [each for each in self.wanted if each.topic == topic and each not in mine]:
+            del self.wanted[queue]
 
 
 async def start_offset(parts: Parts, options: ConsumeOptions, queue: Queue) -> int:
