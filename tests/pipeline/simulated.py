@@ -5,9 +5,11 @@ It takes the place of `wire`, so no socket is opened, and time passes only when 
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+import pytest
 from tests.pipeline.simulated_servers import BUSY, ERROR, Broker, Life, NameServer, Topic
 
 from cometmq.pipeline.cluster import GET_EARLIEST_MSG_STORETIME, Queue
@@ -296,3 +298,15 @@ class World:
             server.is_silent = server.is_deaf = False
             server.known.clear()
         self.announce()
+
+
+def of_all(seeds: range, read: Callable[[int, pytest.MonkeyPatch], Counter[str]]) -> Counter[str]:
+    """Return how often reading ended how, with these seeds."""
+    ends: Counter[str] = Counter()
+    for seed in seeds:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            try:
+                ends += read(seed, monkeypatch)
+            except AssertionError as error:
+                raise AssertionError(f"seed {seed}: {error}") from error
+    return ends

@@ -1,4 +1,4 @@
-"""Streams and batch reads, while a simulated cluster and Spark do what they may do.
+"""Streams, while a simulated cluster and Spark do what they may do.
 
 Whatever happens, each message is read once, those of a queue in order, or is told as lost.
 """
@@ -14,26 +14,17 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from tests.pipeline.simulated import World
+from tests.pipeline.simulated import World, of_all
 from tests.pipeline.simulated_query import (
-    BODY,
     KilledError,
     Query,
-    chosen_options,
     forget,
-    rows_of,
     simulate,
-    span_of,
-    start_of,
 )
 
 from cometmq.pipeline.errors import DataLossError, OptionError, PipelineError
-from cometmq.pipeline.options import read_options
-from cometmq.pipeline.source import TopicReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.pipeline.simulated_servers import Life
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -41,18 +32,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 SEEDS: Final = 100
 LAST: Final = 4
 """How often a query is started at the end, when all servers are there."""
-
-
-def of_all(seeds: range, read: Callable[[int, pytest.MonkeyPatch], Counter[str]]) -> Counter[str]:
-    """Return how often reading ended how, with these seeds."""
-    ends: Counter[str] = Counter()
-    for seed in seeds:
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            try:
-                ends += read(seed, monkeypatch)
-            except AssertionError as error:
-                raise AssertionError(f"seed {seed}: {error}") from error
-    return ends
 
 
 @pytest.mark.parametrize("block", range(3))
@@ -148,53 +127,3 @@ def tells(text: str, life: Life) -> bool:
         f"queue {life.queue}: messages",
     )
     return any(each in text for each in said)
-
-
-def test_a_batch_has_what_is_there_between_its_ends() -> None:
-    ends = of_all(range(4 * SEEDS), once)
-    assert ends.keys() >= {"done", "ConnectionLostError", "DataLossError", "RefusedError"}
-    assert ends["done"] > 2 * SEEDS, ends
-    assert ends["read"] > 10 * SEEDS, ends
-
-
-def once(seed: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Read once, while messages come and expire; return how that ended."""
-    random.seed(seed)
-    world = World(seed)
-    told = simulate(world, monkeypatch)
-    world.small = (world.send, world.send, world.expire)
-    options = chosen_options(world)
-    stored = [at for each in world.lives for at in each.stored]
-    if stored and world.random.random() < 0.3:
-        options["endingTimestamp"] = str(world.random.choice(stored))
-    before = {each.number: span_of(world, each) for each in world.lives}
-    try:
-        reader = TopicReader(read_options(options), BODY)
-        tasks = [each.value for each in reader.partitions()]
-        after = {each.number: span_of(world, each) for each in world.lives}
-        rows = rows_of(world, tasks, reader.executing.how)
-    except PipelineError as error:
-        if isinstance(error, DataLossError) and options["failOnDataLoss"] == "false":
-            raise AssertionError(error) from error
-        return Counter([type(error).__name__])
-    reads = read_options(options).reads
-    for life in world.lives:
-        got = [offset for number, offset in rows if number == life.number]
-        edges = [before[life.number], after[life.number]]
-        starts = [start_of(world, options, life.queue, each) for each in edges]
-        stops = [end_of(options, each) for each in edges]
-        case = f"{life}: {got}, but from {starts} to {stops}"
-        assert got == sorted({*got}), case
-        assert all(min(starts) <= each < max(stops) for each in got), case
-        missing = {*range(max(starts), min(stops))} - {*got} if reads(life.queue.topic) else ()
-        if missing:
-            assert options["failOnDataLoss"] == "false", case
-            assert max(missing) < life.first, case
-            assert any(f"data loss: queue {life.queue}: " in each for each in told.texts), case
-    return Counter({"done": 1, "read": len(rows)})
-
-
-def end_of(options: dict[str, str], span: tuple[int, int, list[int]]) -> int:
-    first, end, stored = span
-    until = options.get("endingTimestamp")
-    return min(max(sum(at < int(until) for at in stored), first), end) if until else end
