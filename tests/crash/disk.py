@@ -524,6 +524,11 @@ class SimulatedFileSystem:
         self._disk.total = total
 
     @property
+    def used(self) -> int:
+        """How many bytes of it are taken."""
+        return self._disk.used
+
+    @property
     def read_only(self) -> bool:
         """Whether every change is refused with EROFS."""
         return self._disk.read_only

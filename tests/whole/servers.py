@@ -28,7 +28,7 @@ from cometmq.net import Peers
 from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pytest
     from tests.whole.pipes import Network
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cometmq.net import LoopPeer
     from cometmq.store.config import Flush
 
-NAMESERVER: Final = Host("10.0.0.2", 9876)
+NAMESERVERS: Final = (Host("10.0.0.2", 9876), Host("10.0.0.3", 9876))
 
 compiler.load()  # Otherwise a thread would answer the first expression.
 
@@ -44,9 +44,9 @@ compiler.load()  # Otherwise a thread would answer the first expression.
 class Services:
     """What a process does when it is due, until it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: list[str]) -> None:
         self._tasks: list[asyncio.Task[None]] = []
-        self.failed: list[BaseException] = []
+        self._failed = failed
 
     def every(self, seconds: float, do: Callable[[], object]) -> None:
         """Do something again and again."""
@@ -65,7 +65,7 @@ class Services:
             try:
                 await work
             except Exception as error:
-                self.failed.append(error)
+                self._failed.append(repr(error))
                 raise
 
         self._tasks.append(asyncio.get_running_loop().create_task(run()))
@@ -79,11 +79,15 @@ class Services:
 class NameServerHost:
     """A machine with a name server, which remembers nothing when it is started again."""
 
-    def __init__(self, network: Network) -> None:
-        self.name = "names"
+    def __init__(self, network: Network, address: Host) -> None:
+        self.name = f"names-{address.address}"
+        self.address = str(address)
+        self.is_up = False
+        self.failed: list[str] = []
+        """What went wrong in it."""
         self._network = network
         self._peers: Peers
-        self._services = Services()
+        self._services: Services
 
     def start(self) -> None:
         """Start the name server."""
@@ -92,14 +96,16 @@ class NameServerHost:
         connections = Connections(server)
         loop = asyncio.get_running_loop()
         self._peers = Peers(connections, call_soon=loop.call_soon, now_ms=elapsed_ms())
-        self._services = Services()
+        self._services = Services(self.failed)
         self._services.every(1.0, lambda: self._peers.tick(elapsed_ms()))
         self._services.every(config.scan_interval_ms / 1000, connections.tick)
-        self._network.listening[str(NAMESERVER)] = (self.name, self._peers)
+        self._network.listening[self.address] = (self.name, self._peers)
+        self.is_up = True
 
     def kill(self) -> None:
         """End it."""
-        del self._network.listening[str(NAMESERVER)]
+        self.is_up = False
+        del self._network.listening[self.address]
         self._services.end()
         self._network.die(self._peers)
 
@@ -107,7 +113,9 @@ class NameServerHost:
 class BrokerHost:
     """A machine with a disk and a broker, which is started, stopped, killed, or loses its power."""
 
-    def __init__(self, network: Network, number: int, flush: Flush) -> None:
+    def __init__(
+        self, network: Network, number: int, flush: Flush, nameservers: Sequence[Host]
+    ) -> None:
         self.name = f"broker-{number}"
         self.address = Host("10.0.1.1", 10911 + 100 * number)
         self.is_up = False
@@ -119,28 +127,28 @@ class BrokerHost:
             listen_port=self.address.port,
             store_path="/store",
             store=replace(STORE, flush=flush),
-            nameservers=str(NAMESERVER),
+            nameservers=";".join(map(str, nameservers)),
             broker_name=self.name,
             transaction_check_interval_ms=6_000,
             transaction_timeout_ms=6_000,
         )
+        self.failed: list[str] = []
+        """What went wrong in it."""
+        self.gave_up: Callable[[], None] = lambda: None
+        """Called when the broker ends because its disk has failed."""
+        self._nameservers = nameservers
         self._network = network
-        self._services = Services()
+        self._services: Services
         self._peers: Peers
         self._is_syncing = self._is_saving = False
         self._registered: list[registration.NameServer] = []
         self._registration: Registration
 
-    @property
-    def failed(self) -> list[BaseException]:
-        """What its services have failed with."""
-        return self._services.failed
-
     def start(self) -> None:
         """Start the broker on what is on the disk."""
         loop = asyncio.get_running_loop()
         self.disk.now_ms = now_ms()
-        self._services = services = Services()
+        self._services = services = Services(self.failed)
         self._is_syncing = self._is_saving = False
         self._registered = []  # The broker's own topics come before it is known.
         broker = self.broker = Broker(
@@ -211,7 +219,7 @@ class BrokerHost:
         made = self._registration = Registration(
             self._config,
             broker.state.topics,
-            (NAMESERVER,),
+            self._nameservers,
             address=self.address,
             call_soon=asyncio.get_running_loop().call_soon,
             alive_ms=elapsed_ms(),
@@ -219,28 +227,26 @@ class BrokerHost:
             on_told=lambda: broker.told(made.told_version),
         )
         self._registered = made.servers
-        server = made.servers[0]
         _HOSTS[id(made.peers)] = (self._network, self.name, made)
+        for server in made.servers:
+            self._services.start(self._keep_registered(server))
+
+    async def _keep_registered(self, server: registration.NameServer) -> None:
         woken = asyncio.Event()
         server.wake = woken.set
-
-        async def keep() -> None:
-            renewed = -1e9
-            while True:
-                if elapsed_ms() - renewed >= self._config.register_interval_ms:
-                    server.renew()
-                    renewed = elapsed_ms()
-                await server.tell()
-                if server.has_failed:
-                    await asyncio.sleep(2)
-                    continue
-                left = renewed + self._config.register_interval_ms - elapsed_ms()
-                if not server.is_behind:
-                    woken.clear()
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(woken.wait(), max(left, 1) / 1000)
-
-        self._services.start(keep())
+        interval_ms = self._config.register_interval_ms
+        renewal_ms = 0
+        while True:
+            if elapsed_ms() >= renewal_ms:
+                server.renew()
+                renewal_ms = elapsed_ms() + interval_ms
+            await server.tell()
+            if server.has_failed:
+                await asyncio.sleep(2)
+            elif not server.is_behind:
+                woken.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), max(renewal_ms - elapsed_ms(), 1) / 1000)
 
     def _topic_changed(self, topic: str) -> None:
         for server in self._registered:
@@ -250,6 +256,10 @@ class BrokerHost:
         while True:
             self.disk.now_ms = now_ms()
             more = self.broker.store.tick(now_ms())
+            if self.broker.store.failure is not None:
+                self.broker.synced()
+                asyncio.get_running_loop().call_soon(self.gave_up)
+                return
             self._sync_soon()
             await asyncio.sleep(0.005 if more else 0.05)
 
@@ -291,8 +301,12 @@ class BrokerHost:
         for table in self.broker.tables:
             while table.is_changed:
                 version, snapshot = table.begin_save()
-                table.write(snapshot)
-                self.broker.saved(table, version)
+                try:
+                    table.write(snapshot)
+                except OSError:  # It is full.
+                    await asyncio.sleep(1)
+                else:
+                    self.broker.saved(table, version)
         self._peers.turn.end()
 
 

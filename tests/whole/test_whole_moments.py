@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from tests.client.simulated_run import run
 from tests.whole.pipes import Network
-from tests.whole.servers import NAMESERVER, BrokerHost, NameServerHost, piped
+from tests.whole.servers import NAMESERVERS, BrokerHost, NameServerHost, piped
 
 from cometmq.client import Client, ClientConfig, ClientError
 from cometmq.store.config import Flush
@@ -31,12 +31,12 @@ class Whole:
 
     def client(self, name: str) -> Client:
         """Make a client of a program with transactions."""
-        return Client(str(NAMESERVER), ClientConfig(instance=name, producer_group="shop"))
+        return Client(str(NAMESERVERS[0]), ClientConfig(instance=name, producer_group="shop"))
 
     async def start(self) -> None:
         """Start the servers, and create the topic."""
-        NameServerHost(self.network).start()
-        self.broker = BrokerHost(self.network, 0, Flush.SYNC)
+        NameServerHost(self.network, NAMESERVERS[0]).start()
+        self.broker = BrokerHost(self.network, 0, Flush.SYNC, NAMESERVERS[:1])
         self.broker.start()
         await asyncio.sleep(0.5)
         async with self.client("admin") as mq:
