@@ -9,15 +9,18 @@ import random
 import selectors
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
 import trio
-from tests.client.simulated_network import in_trio
+from tests.client.simulated_network import in_trio, runtime_of
 from trio.testing import MockClock
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Awaitable, Callable
+
+    from tests.client.simulated_network import Machine, Network
 
 EPOCH: Final = 1_800_000_000.0
 
@@ -107,3 +110,24 @@ async def _timed(scenario: Callable[[], Awaitable[None]], patch: pytest.MonkeyPa
     patch.setattr(time, "monotonic_ns", jumping_monotonic_ns)
     patch.setattr(time, "time_ns", jumping_time_ns)
     await scenario()
+
+
+class History(Protocol):
+    """What a seed makes happen between clients and servers."""
+
+    network: Network
+    problems: list[str]
+
+    async def play(self) -> None:
+        """Let it happen."""
+        ...
+
+
+def played(history: History, seed: int, loop: str, opening: Callable[[], Machine]) -> Counter[str]:
+    """Play a history, check that nothing went wrong in it, and return what happened.
+
+    `opening` returns the machine on which a client is opened at the moment.
+    """
+    run(loop, seed, history.play, lambda: runtime_of(history.network, opening()))
+    assert not history.problems, f"seed {seed}: {history.problems[0]}"
+    return history.network.counts

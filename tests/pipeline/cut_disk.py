@@ -72,9 +72,9 @@ class CutDisk:
         self._make(root, after, chosen)
         shutil.rmtree(self._root)
         after.rename(self._root)
-        self.all_synced()
+        self._all_synced()
 
-    def all_synced(self) -> None:
+    def _all_synced(self) -> None:
         """Take all for synced, as it is after half a minute."""
         self._look()
         for path in (self._root, *self._root.rglob("*")):

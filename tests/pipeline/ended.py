@@ -6,7 +6,6 @@ not divided into steps; what a power cut leaves of it is (`CutDisk`).
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -94,28 +93,24 @@ class Lives:
         monkeypatch.setattr(Folder, "__init__", stepping)
         monkeypatch.setattr(durable, "fsync", self._process.fsync)
 
-    def live(self, works: Sequence[Callable[[], object]]) -> Counter[str]:
-        """Have some of these jobs work until they are done or ended; return how many were which."""
-        ends: Counter[str] = Counter()
+    def live(self, works: Sequence[Callable[[], object]]) -> None:
+        """Have some of these jobs work until they are done or ended."""
         for _ in range(self.random.randrange(1, 6)):
             work = self.random.choice(works)
             self._process.left = self.random.randrange(_STEPS_MAX)
             self.told.append(f"{work.__name__} of {self._process.left} steps")
-            ends[self._end_of(work)] += 1
+            self._do(work)
             self._process.left = -1
             if self.random.random() < _CUT:
                 self.told.append("power cut")
                 self._disk.cut()
-        return ends
 
-    def _end_of(self, work: Callable[[], object]) -> str:
+    def _do(self, work: Callable[[], object]) -> None:
         try:
             work()
         except Exception as error:
             if EndedError.__name__ not in f"{error!r} {error.__cause__!r}":
                 raise
-            return "ended"
-        return "done"
 
     def run(self) -> Run:
         """Return a run whose news are told with a failure."""

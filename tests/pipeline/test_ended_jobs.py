@@ -1,18 +1,17 @@
 """Jobs that are ended at any step, with or without a power cut, and then start again.
 
-`ENDED_JOBS=100:200 pytest tests/pipeline/test_ended_jobs.py` tries these seeds.
+`SIMULATED_SEEDS=100..200 pytest tests/pipeline/test_ended_jobs.py` tries these seeds.
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from tests.client.simulated_run import seeds_of
 from tests.pipeline.ended import Lives
 
 from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
-SEEDS: Final = range(*map(int, os.environ.get("ENDED_JOBS", "0:1").split(":")))
 _NUMBER: Final = "cast(cast(body AS string) AS bigint)"
 _WINDOW: Final = 3
 """How many messages a window has."""
@@ -213,7 +211,7 @@ class Mirrored(Jobs):
         assert self.tables.bodies(f"copy-{self.topic}") == self.numbers()
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=seeds_of(1))
 def lives(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Lives]:
@@ -225,15 +223,14 @@ def lives(
     lives.close()
 
 
-def _lived(jobs: Archived | Counted | Mirrored, *works: Callable[[], object]) -> Counter[str]:
+def _lived(jobs: Archived | Counted | Mirrored, *works: Callable[[], object]) -> None:
     jobs.send()
     try:
-        ends = jobs.lives.live(jobs.sending(*works))
+        jobs.lives.live(jobs.sending(*works))
         jobs.check()
     except Exception as error:
         error.add_note("; ".join(jobs.lives.told))
         raise
-    return ends
 
 
 def test_each_message_is_in_an_archive_once(lives: Lives, tables: Tables) -> None:

@@ -88,15 +88,6 @@ class Routes:
         """Return the topics whose routes are cached."""
         return list(self._entries)
 
-    def addresses(self) -> set[str]:
-        """Return all broker addresses in the cached routes."""
-        return {
-            address
-            for entry in self._entries.values()
-            for addresses in entry.route.addresses.values()
-            for address in addresses.values()
-        }
-
     def masters(self) -> set[str]:
         """Return the addresses of the brokers to which messages of cached routes can be sent."""
         found = (
