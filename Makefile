@@ -10,10 +10,11 @@ ROUNDS ?= 30
 TESTS ?= tests
 # With 1, as in CI, what failed is tried once more, alone: so one late answer of another program on a
 # busy machine does not hide what the rest has to say. Who works on the code wants to see it fail.
+# A second argument of `tests` is for that second run alone: what it covers comes on top, not anew.
 RERUN ?= 0
 # Names of what failed or was skipped come last.
 PYTEST := $(BIN)/pytest -q -rfEs
-again = $(if $(filter 1,$(RERUN)),|| { echo "=== RERUN of what failed"; $(PYTEST) --last-failed --last-failed-no-failures=none $(1); })
+again = $(if $(filter 1,$(RERUN)),|| { echo "=== RERUN of what failed"; $(PYTEST) --last-failed --last-failed-no-failures=none $(1) $(2); })
 tests = $(PYTEST) $(1) $(again)
 # On all cores, a file on one of them: what a module sets up is set up once.
 WORKERS ?= auto
@@ -125,7 +126,7 @@ endif
 
 .PHONY: coverage
 coverage: install ## Fail under 98 % branch coverage of proto.
-	$(call tests-on-all-cores,-m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98)
+	$(call tests-on-all-cores,-m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98,--cov-append)
 
 .PHONY: check
 check: lint types test ## Format, lint, layering, types, tidy and tests: what CI runs.

@@ -490,14 +490,14 @@ def test_two_rows_of_one_message_are_told_however_many_are_between_them() -> Non
 
 
 def test_one_row_of_many_that_is_there_twice_costs_little() -> None:
-    """If brokers store both, each record batch may have one: here 20,000 rows of one stretch."""
-    count = 20_000
+    """If brokers store both, each record batch may have one: here 100,000 rows of one stretch."""
+    count = 100_000
     places = [pa.array(["S"] * count), pa.array(["b"] * count), pa.array([0] * count, pa.int32())]
     places += [pa.array([7] * count, pa.int64())]
     times = pa.array([1000 * min(each, count - 2) for each in range(count)], pa.int64())
     began = time.process_time()
     assert CoordinateIds("sink").of(places, "T", times).twins is not None
-    assert time.process_time() - began < 1  # It used to take four seconds.
+    assert time.process_time() - began < 20  # It used to take a hundred seconds.
 
 
 @pytest.mark.parametrize("count", [10, 100_000])

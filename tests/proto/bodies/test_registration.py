@@ -159,7 +159,7 @@ def test_a_few_compressed_bytes_take_no_long_time(data: bytes) -> None:
     began = time.process_time()
     with contextlib.suppress(BodyError):
         decode_registration(compressed, version=413, compressed=True)
-    assert time.process_time() - began < 3, "minutes, when each costs what it did once"
+    assert time.process_time() - began < 30, "minutes, when each costs what it did once"
 
 
 def test_what_is_no_zlib_stream_is_refused() -> None:
