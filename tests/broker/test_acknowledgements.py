@@ -14,7 +14,7 @@ from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 from cometmq.broker.acknowledgements import TELLING_PATIENCE_MS
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.commands import SendMessageRefusal, SendMessageResponse
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.store.config import Flush
 
@@ -194,8 +194,12 @@ def test_a_sync_that_fails_refuses_those_who_wait_and_all_that_come(tmp_path: Pa
     disk.hook = refuse
     wired.sync()
     disk.hook = None
-    assert [a.code for a in wired.answers(peer)] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    [refused] = wired.answers(peer)
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert refused.read(SendMessageRefusal).may_be_stored, "it is written"
     wired.give(peer, wired.frame(peer, send_request(TOPIC, b"y")))
-    assert [a.code for a in wired.answers(peer)] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    [refused] = wired.answers(peer)
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert not refused.read(SendMessageRefusal).may_be_stored, "it is not even written"
     assert wired.broker.store.failure is not None
     wired.close()

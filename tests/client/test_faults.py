@@ -33,7 +33,7 @@ from cometmq.proto import Connection
 from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.commands import SendMessageRefusal, SendMessageResponse
 from cometmq.proto.connection import NEED_DATA
 
 if TYPE_CHECKING:
@@ -420,6 +420,24 @@ def test_a_refusal_after_an_attempt_without_an_answer_leaves_it_unknown() -> Non
             with pytest.raises(OutcomeUnknownError, match="may be stored") as unknown:
                 await mq.send("orders", b"x")
         assert isinstance(unknown.value.__cause__, RefusedError)
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_refusal_says_whether_the_message_may_be_stored(is_written: bool) -> None:
+    fields = SendMessageRefusal(may_be_stored=is_written or None)
+    scripted = Scripted(
+        lambda r: r.answer(ResponseCode.SERVICE_NOT_AVAILABLE, fields, remark="a sync failed")
+    )
+
+    async def scenario() -> None:
+        async with Client(scripted.address, replace(EAGER, idempotent=False)) as mq:
+            with pytest.raises(OutcomeUnknownError if is_written else BusyError) as refused:
+                await mq.send("orders", b"x", timeout=1)
+        assert "a sync failed" in str(refused.value)
+        assert ("may be stored" in str(refused.value)) == is_written
 
     with scripted.serve():
         on_loop("asyncio", scenario)

@@ -20,7 +20,7 @@ from cometmq.client import Client, ClientConfig, DeadlineError, NetworkError, Qu
 from cometmq.net.loop import connect
 from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
 from cometmq.proto.codes import RequestCode, ResponseCode
-from cometmq.proto.commands import SendMessageResponse, SendMessageV2
+from cometmq.proto.commands import SendMessageRefusal, SendMessageResponse, SendMessageV2
 from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.properties import decode_properties
 
@@ -91,8 +91,9 @@ def test_a_send_that_fails_at_a_broker_goes_to_another_one(fault: str) -> None:
         on_loop("asyncio", scenario)
 
 
-def test_a_send_whose_answer_is_lost_goes_to_the_same_queue_again() -> None:
-    """Only that broker knows whether it already has the message."""
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_send_of_unknown_outcome_goes_to_the_same_queue_again(is_answered: bool) -> None:
+    """Only that broker knows whether it already has the message; maybe after its next start."""
     places: dict[str, list[tuple[str, int]]] = {}
 
     def taker(broker: str) -> Callable[[Command], Command | None]:
@@ -101,6 +102,9 @@ def test_a_send_whose_answer_is_lost_goes_to_the_same_queue_again() -> None:
             properties = decode_properties((header.properties or "").encode())
             tried = places.setdefault(properties["UNIQ_KEY"], [])
             tried.append((broker, header.queue_id))
+            if len(tried) < 3 and is_answered:
+                written = SendMessageRefusal(may_be_stored=True)
+                return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, written, remark="sync")
             if len(tried) < 3:
                 return None  # The broker hangs up.
             said = SendMessageResponse("00", header.queue_id, 0)

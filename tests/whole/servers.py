@@ -68,7 +68,9 @@ class Services:
                 self._failed.append(repr(error))
                 raise
 
-        self._tasks.append(asyncio.get_running_loop().create_task(run()))
+        task = asyncio.get_running_loop().create_task(run())
+        task.add_done_callback(lambda _: work.close())  # If it ends before it has begun.
+        self._tasks.append(task)
 
     def end(self) -> None:
         """End everything."""
@@ -151,18 +153,22 @@ class BrokerHost:
         self._services = services = Services(self.failed)
         self._is_syncing = self._is_saving = False
         self._registered = []  # The broker's own topics come before it is known.
-        broker = self.broker = Broker(
-            self._config,
-            self.disk,
-            address=self.address,
-            call_soon_threadsafe=loop.call_soon,
-            topic_changed=self._topic_changed,
-            unsaved=self._save_soon,
-            store_changed=lambda: None,
-            now_ms=now_ms,
-            elapsed_ms=elapsed_ms,
-            threads=False,
-        )
+        try:
+            broker = self.broker = Broker(
+                self._config,
+                self.disk,
+                address=self.address,
+                call_soon_threadsafe=loop.call_soon,
+                topic_changed=self._topic_changed,
+                unsaved=self._save_soon,
+                store_changed=lambda: None,
+                now_ms=now_ms,
+                elapsed_ms=elapsed_ms,
+                threads=False,
+            )
+        except BaseException:
+            services.end()
+            raise
         finish = broker.end_turn
 
         def end_turn() -> None:

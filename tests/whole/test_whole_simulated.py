@@ -297,8 +297,7 @@ class World:
                     self.problems.append(f"{body!r}: at {receipt} there is {found!r}")
             count = Counter(body for each in there.values() for body in each.values())
             twice = [body for body, times in count.items() if times > 1]
-            # Sends that a failed sync refuses may be stored, and go to another broker.
-            if twice and not (self.cuts or self.counts["gave up"]):
+            if twice and not self.cuts:
                 self.problems.append(f"stored more than once: {twice}")
         for host in self.brokers:
             self.problems += host.failed

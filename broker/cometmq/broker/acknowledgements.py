@@ -12,7 +12,8 @@ Nearly all sends are answered with a frame that is already encoded. These frames
 connection, so that each costs only a place in a list, and a turn's frames leave with one call.
 
 If the write is refused, exactly the sends of that turn are refused. If a sync fails, no further
-send is reported safe: all waiting sends are refused, and the process has to stop.
+send is reported safe: all waiting sends are refused, and the process has to stop. What is refused
+then is written, and the next start may find it, so these refusals say `mayBeStored`.
 """
 
 from __future__ import annotations
@@ -220,7 +221,7 @@ class Acknowledgements:
             failed = SyncFailedError(f"a sync failed: {self._store.failure}")
             while groups:
                 group = groups.popleft()
-                self._refuse(group.sends, group.frames, failed)
+                self._refuse(group.sends, group.frames, failed, may_be_stored=True)
             return
         saved_version = self._topics.saved_version
         while groups:
@@ -278,8 +279,15 @@ class Acknowledgements:
             else:
                 yield sent
 
-    def _refuse(self, sends: Sequence[Sent], frames: Frames, error: PutRefusedError) -> None:
-        refusal = put_refusal(error, self.config)
+    def _refuse(
+        self,
+        sends: Sequence[Sent],
+        frames: Frames,
+        error: PutRefusedError,
+        *,
+        may_be_stored: bool = False,
+    ) -> None:
+        refusal = put_refusal(error, self.config, may_be_stored=may_be_stored)
         code, fields, remark = int(refusal.code), refusal.fields, refusal.remark
         refused = self._traffic.refused
         for peer, request, response in sends:

@@ -253,7 +253,10 @@ class Broker:
         self.store.configure(replace(config.store, store_host=state.store_host))
 
     def close(self, now_ms: int) -> bool:
-        """Close the store and return whether the shutdown was clean. Waits for the disk."""
+        """Close the store and return whether the shutdown was clean. Waits for the disk.
+
+        A table that the disk has no room for is left as it was last saved, and an error logged.
+        """
         self.state.cold_reads.close()
         self.store.finish_log()
         self.state.broadcasts.scan(self.state.elapsed_ms())
@@ -261,8 +264,12 @@ class Broker:
         for table in self.tables:
             if table.is_changed:
                 version, snapshot = table.begin_save()
-                table.write(snapshot)
-                table.saved(version)
+                try:
+                    table.write(snapshot)
+                except OSError as error:
+                    log.error("%s is not saved, its last changes are lost: %s", table.name, error)
+                else:
+                    table.saved(version)
         return self.store.close(now_ms)
 
     @property

@@ -44,9 +44,15 @@ def refuse(
     return request.answer(error.code, error.fields, remark=error.remark[:REMARK_LENGTH_MAX])
 
 
-def send_refusal(config: BrokerConfig, code: ResponseCode, remark: str) -> RequestError:
+def send_refusal(
+    config: BrokerConfig, code: ResponseCode, remark: str, *, may_be_stored: bool = False
+) -> RequestError:
     """Refuse a send; like any answer to a send, it carries the region and the trace switch."""
-    fields = SendMessageRefusal(region_id=config.region_id, trace_on=config.trace_on)
+    fields = SendMessageRefusal(
+        region_id=config.region_id,
+        trace_on=config.trace_on,
+        may_be_stored=may_be_stored or None,
+    )
     return RequestError(code, remark, fields)
 
 
@@ -57,8 +63,10 @@ def _files_refusal(error: StoreFilesError | OSError) -> RequestError:
     return RequestError(ResponseCode.SYSTEM_ERROR, text)
 
 
-def put_refusal(error: PutRefusedError, config: BrokerConfig) -> RequestError:
-    """Refuse a send that the store has refused."""
+def put_refusal(
+    error: PutRefusedError, config: BrokerConfig, *, may_be_stored: bool = False
+) -> RequestError:
+    """Refuse a send that the store has refused, or that it has written and cannot sync."""
     if error.code is ResponseCode.MESSAGE_ILLEGAL:
         remark = (
             "the message is illegal, maybe msg body or properties length not matched. msg body"
@@ -68,7 +76,7 @@ def put_refusal(error: PutRefusedError, config: BrokerConfig) -> RequestError:
         remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error}"
     else:
         remark = f"service not available now. {error}"
-    return send_refusal(config, error.code, remark)
+    return send_refusal(config, error.code, remark, may_be_stored=may_be_stored)
 
 
 def read_failed(request: Command, error: OSError) -> Command:

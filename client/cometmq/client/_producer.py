@@ -29,7 +29,12 @@ from cometmq.client.errors import (
 from cometmq.proto import property_names as names
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.proto.commands import STORED_CODES, SendMessageResponse, SendMessageV2
+from cometmq.proto.commands import (
+    STORED_CODES,
+    SendMessageRefusal,
+    SendMessageResponse,
+    SendMessageV2,
+)
 from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.version import version_name, version_ordinal
 
@@ -250,7 +255,7 @@ class Producer:
         now = elapsed_ms()
         self._selection.note(target.broker, now - began_ms, now)
         if response.code not in _STORED:
-            raise refusal(response.code, response.remark, address)
+            raise _refused(response, address)
         if route.is_guess:
             self._routes.doubt(route.topic)
         try:
@@ -312,6 +317,20 @@ def _told(error: ClientError, *, may_be_done: bool) -> ClientError:
     unknown = OutcomeUnknownError(
         f"one attempt got no answer, then: {error}; the message may be stored"
     )
+    unknown.__cause__ = error
+    return unknown
+
+
+def _refused(response: Command, address: str) -> ClientError:
+    """Make the error for a send that a broker refuses, maybe after it has written the message."""
+    error = refusal(response.code, response.remark, address)
+    try:
+        may_be_done = response.read(SendMessageRefusal).may_be_stored
+    except RemoteProtocolError:
+        may_be_done = None
+    if not may_be_done:
+        return error
+    unknown = OutcomeUnknownError(f"{error}; the message may be stored")
     unknown.__cause__ = error
     return unknown
 

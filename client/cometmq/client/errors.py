@@ -8,7 +8,7 @@
     │   └── SettledError       this message is acknowledged, or given back, already
     ├── NetworkError           nobody's: it may work in a moment
     │   ├── UnreachableError   no connection could be made, so nothing was sent
-    │   └── OutcomeUnknownError    no answer came, and it may have been done
+    │   └── OutcomeUnknownError    it may have been done: no answer came, or none that tells
     │       ├── ConnectionEndedError   the connection ended before the answer
     │       └── DeadlineError          the timeout passed before the answer
     └── RefusedError           theirs: the server said no; `code`, `remark` and `address` say why
@@ -97,7 +97,11 @@ class UnreachableError(NetworkError):
 
 
 class OutcomeUnknownError(NetworkError):
-    """No answer came. The request may have been carried out, so a retry may do it twice."""
+    """The request may have been carried out, so a retry may do it twice.
+
+    No answer came; or the broker's disk failed after the message was written, so that the broker
+    itself does not know.
+    """
 
 
 class ConnectionEndedError(OutcomeUnknownError):

@@ -82,7 +82,8 @@ class SendBatchOnceResponse(Header):
 class SendMessageRefusal(Header):
     """The fields in the answer to a refused send.
 
-    A reply that could not be handed over may still be stored: the last three fields say where.
+    A reply that could not be handed over may still be stored: the three fields after the second say
+    where.
     """
 
     region_id: str | None = wire("MSG_REGION", default=None)
@@ -90,6 +91,7 @@ class SendMessageRefusal(Header):
     msg_id: str | None = None
     queue_id: I32 | None = None
     queue_offset: I64 | None = None
+    may_be_stored: bool | None = None  # True: it is written, and nobody knows if it is on the disk.
 
 
 class ConsumerSendMsgBack(Header):
