@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.whole.test_whole_simulated import World
 
 TOPIC: Final = "orders"
+GROUPS: Final = ("anyhow", "in-order")
 TROUBLE_SECONDS: Final = 90.0
 
 
@@ -34,7 +35,8 @@ class Disasters:
         """Have disasters happen, each of which ends by itself."""
         kinds = (
             self.restart, self.restart, self.break_, self.break_, self.part, self.slow,
-            self.forget_names, self.fill, self.fail_a_sync, self.grow,
+            self.forget_names, self.fill, self.fail_a_sync, self.grow, self.reset,
+            self.world.spare.recreate,
         )  # fmt: skip
         running: list[asyncio.Task[None]] = []
         for at in sorted(self.world.random.uniform(2, TROUBLE_SECONDS) for _ in range(self._times)):
@@ -134,6 +136,18 @@ class Disasters:
                 await mq.admin.create_topic(TOPIC, queues=self.world.queues)
             except ClientError:
                 self.world.counts["not grown"] += 1
+
+    async def reset(self) -> None:
+        """Have a group read everything again."""
+        group = self.world.choose(GROUPS)
+        async with self.world.client("operator") as mq:
+            try:
+                await mq.admin.reset_offsets(group, TOPIC, "first")
+            except ClientError:
+                self.world.counts["not reset"] += 1
+            else:
+                self.world.tell(f"{group} is reset")
+                self.world.counts["reset"] += 1
 
     async def break_(self) -> None:
         """Break connections."""

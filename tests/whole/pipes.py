@@ -71,6 +71,8 @@ class Network:
     ) -> LoopPeer:
         """Connect a host to an address."""
         address = str(to)
+        if life in self.dead:
+            raise ConnectError(f"{address}: this process has ended")
         there = self.listening.get(address)
         if there is None:
             await asyncio.sleep(self.latency())

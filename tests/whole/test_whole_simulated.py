@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from tests.client.simulated_network import now
 from tests.client.simulated_run import run, seeds_of
-from tests.whole.disasters import TOPIC, Disasters
+from tests.whole.disasters import GROUPS, TOPIC, Disasters
 from tests.whole.pipes import Network
+from tests.whole.recreated import Recreated
 from tests.whole.servers import NAMESERVERS, BrokerHost, NameServerHost, piped
 
 from cometmq.client import Client, ClientConfig, ClientError, Queue
 from cometmq.store.config import Flush
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from cometmq.client import Consumer, Message, Receipt, ReceivedMessage
 
-GROUPS: Final = ("anyhow", "in-order")
 PATIENCE_SECONDS: Final = 400.0
 RETRIES: Final = 3
 UNSYNCED_SECONDS: Final = 12.0
@@ -54,6 +54,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.receipts: dict[bytes, Receipt] = {}
         self.tried: set[bytes] = set()
+        self.in_batches: set[bytes] = set()
         self.due: dict[bytes, float] = {}
         self.decided: dict[bytes, str] = {}
         """What a transaction's program has decided, before the brokers are told."""
@@ -71,6 +72,7 @@ class World:
         self._tasks: list[asyncio.Task[None]] = []
         self._members = 0
         self._sending = 2
+        self.spare = Recreated(self)
         self.disasters = Disasters(self)
 
     def tell(self, text: str) -> None:
@@ -89,6 +91,7 @@ class World:
         await asyncio.sleep(0.5)
         async with self.client("admin") as mq:
             await mq.admin.create_topic(TOPIC, queues=self.queues)
+            await self.spare.create(mq)
         for group in GROUPS:
             for _ in range(self.choose((1, 2, 3))):
                 self.start(self.consume(group))
@@ -98,8 +101,10 @@ class World:
         self.is_troubled = False
         while self._sending:  # noqa: ASYNC110  # Nobody tells.
             await asyncio.sleep(1)
+        self.spare.is_sending = False
         await self.recover()
         await self.check()
+        await self.spare.end()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -130,7 +135,9 @@ class World:
                 sent += 1
                 self.tried.add(body)
                 began = now()
-                kind = self.choose((self.send, self.send, self.send_late, self.send_decided))
+                kind = self.choose(
+                    (self.send, self.send, self.send_many, self.send_late, self.send_decided)
+                )
                 try:
                     await kind(mq, body)
                 except ClientError as error:
@@ -145,6 +152,23 @@ class World:
         """Send one message, in the order of its producer."""
         key = self.choose((None, "all"))
         self.receipts[body] = await mq.send(TOPIC, body, sharding_key=key, timeout=5.0)
+
+    async def send_many(self, mq: Client, body: bytes) -> None:
+        """Send a batch, in which a message may be stored twice if an answer is lost."""
+        bodies = [b"%s.%d" % (body, number) for number in range(self.choose((1, 3, 40)))]
+        self.tried.update(bodies)
+        self.in_batches.update(bodies)
+        began = now()
+        receipts: Sequence[Receipt] = ()
+        try:
+            receipts = await mq.send_batch(TOPIC, bodies, timeout=5.0)
+        except ClientError as error:
+            receipts = error.stored
+            raise
+        finally:
+            for each, receipt in zip(bodies, receipts, strict=False):
+                self.receipts[each] = receipt
+                self.sent_at[each] = began, now()
 
     async def send_late(self, mq: Client, body: bytes) -> None:
         """Send one that comes later."""
@@ -178,7 +202,9 @@ class World:
         while True:
             self._members += 1
             name = f"member-{self._members}"
-            async with self.client(name) as mq:
+            client = self.client(name)
+            process = self.opening[1]
+            async with client as mq:
                 consumer = mq.consume(
                     TOPIC,
                     group=group,
@@ -190,7 +216,12 @@ class World:
                 life = asyncio.create_task(self._live(consumer, partial(self.handle, group)))
                 seconds = self.random.uniform(5, 200) if self.is_troubled else 1e9
                 await asyncio.wait({life}, timeout=seconds)
-                if not life.done():
+                if not life.done() and self.choose((True, False)):
+                    self.counts["member killed"] += 1
+                    self.network.die(process)
+                    life.cancel()
+                    await asyncio.wait({life})
+                elif not life.done():
                     await consumer.drain(timeout=self.choose((0.1, 10)))
                     await life
 
@@ -260,7 +291,10 @@ class World:
 
     def is_safe(self, body: bytes) -> bool:
         """Whether no power cut may have taken it."""
-        began, ended = self.sent_at[body]
+        return self.is_synced(*self.sent_at[body])
+
+    def is_synced(self, began: float, ended: float) -> bool:
+        """Whether no power cut may have taken what was done then."""
         return not any(began <= cut <= ended + UNSYNCED_SECONDS for cut in self.cuts)
 
     async def read_dead_letters(self) -> None:
@@ -296,7 +330,7 @@ class World:
                 if found != body and receipt.is_durable and self.is_safe(body):
                     self.problems.append(f"{body!r}: at {receipt} there is {found!r}")
             count = Counter(body for each in there.values() for body in each.values())
-            twice = [body for body, times in count.items() if times > 1]
+            twice = [b for b, times in count.items() if times > 1 and b not in self.in_batches]
             if twice and not self.cuts:
                 self.problems.append(f"stored more than once: {twice}")
         for host in self.brokers:

@@ -7,11 +7,14 @@ An operator's reset is pending until the group, told of it, pulls the queue from
 that tells of it may be lost, or come to a member that has just lost the queue. Until then, commits
 by the group's members are from before the reset and are ignored. The offset of a reset is saved at
 once. That it is pending, and up to where queues were pulled, does not survive the process.
+
+A topic that is deleted may be created again while members still have their places in it, which are
+then those of other messages. So to each group this is a reset to the begin, pending for a while.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.broker.errors import LimitError
 from cometmq.broker.saved_table import SavedTable
@@ -20,10 +23,13 @@ from cometmq.store.table_contents import SECTION, consumer_offsets
 from cometmq.store.tables import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.store.disk.filesystem import FileSystem
+
+DELETION_PENDING_MS: Final = 600_000
+"""For how long a group is told that a topic was deleted since it read there."""
 
 
 class ConsumerOffsets:
@@ -39,6 +45,8 @@ class ConsumerOffsets:
         self.resets: dict[tuple[str, str, int], int] = {}
         """Pending resets by group, topic and queue; usually there are none."""
         self._told: set[tuple[str, str, int]] = set()  # Of these, a pull was told.
+        self._deleted: dict[tuple[str, str], int] = {}
+        """By group and topic: until when resets are pending because the topic was deleted."""
         self._on_unsaved = on_unsaved
         self._offsets_max = config.offsets_max
         self._count = 0
@@ -136,6 +144,7 @@ class ConsumerOffsets:
         """Have a group continue at another offset, from its next pull on."""
         key = (group, topic, queue_id)
         self._forget_reset(key)
+        self._deleted.pop((group, topic), None)  # What an operator wants does not expire.
         self.commit(group, topic, queue_id, offset)
         if queue_id in self.of(group, topic):
             self.resets[key] = offset
@@ -160,6 +169,16 @@ class ConsumerOffsets:
         self.resets.pop(key, None)
         self._told.discard(key)
 
+    def _forget_resets(self, group: str, topic: str) -> None:
+        self._deleted.pop((group, topic), None)
+        for key in [key for key in self.resets if key[:2] == (group, topic)]:
+            self._forget_reset(key)
+
+    def expire(self, elapsed_ms: int) -> None:
+        """Give up resets of topics that were deleted long ago: whoever was there has gone on."""
+        for group, topic in [each for each, until in self._deleted.items() if until <= elapsed_ms]:
+            self._forget_resets(group, topic)
+
     def copy(self, source: str, target: str, topic: str) -> None:
         """Replace the offsets of one group in a topic by those of another."""
         offsets = dict(self.of(source, topic))
@@ -168,29 +187,40 @@ class ConsumerOffsets:
             for queue_id, offset in offsets.items():
                 self.commit(target, topic, queue_id, offset)
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic."""
+    def topic_deleted(
+        self, topic: str, queue_count: int, members_of: Collection[str], elapsed_ms: int
+    ) -> None:
+        """Forget all offsets of a topic, and have its groups begin anew in its queues.
+
+        These are the groups with offsets there, and those that have members.
+        """
         groups = {
             key[0] for table in (self._offsets, self._pulled) for key in table if key[1] == topic
         }
         for group in groups:
             self._forget(group, topic)
+        for group in filter(_is_group, groups.union(members_of)):
+            self._deleted[group, topic] = elapsed_ms + DELETION_PENDING_MS
+            for queue_id in range(queue_count):
+                self.resets[group, topic, queue_id] = 0
 
     def forget_group(self, group: str) -> None:
         """Forget all offsets of a group."""
-        topics = {*self.topics_of(group), *(key[1] for key in self._pulled if key[0] == group)}
+        topics = {key[1] for key in (*self._pulled, *self._deleted) if key[0] == group}
+        topics.update(self.topics_of(group))
         for topic in topics:
             self._forget(group, topic)
 
     def _add(self, group: str, topic: str, queues: dict[int, int]) -> dict[int, int]:
         self._offsets[group, topic] = queues
         self._count += len(queues)
-        if "@" not in group:  # `g@broadcast` is not a group: Apache only keeps offsets under it.
+        if _is_group(group):
             self._topics.setdefault(group, {})[topic] = None
             self._groups.setdefault(topic, {})[group] = None
         return queues
 
     def _forget(self, group: str, topic: str) -> None:
+        self._forget_resets(group, topic)
         self._pulled_count -= len(self._pulled.pop((group, topic), ()))
         queues = self._offsets.pop((group, topic), None)
         if queues is None:
@@ -201,8 +231,6 @@ class ConsumerOffsets:
             names.pop(second, None)
             if not names:
                 table.pop(first, None)
-        for queue_id in queues:
-            self._forget_reset((group, topic, queue_id))
         self._changed.discard((group, topic))
         self.file.discard(SECTION, f"{topic}@{group}")
         self._on_unsaved()
@@ -213,3 +241,8 @@ class ConsumerOffsets:
             queues: dict[int, Any] = self._offsets.get((group, topic), {})
             self.file.put(SECTION, f"{topic}@{group}", dict(queues))
         self._changed.clear()
+
+
+def _is_group(name: str) -> bool:
+    """Whether it is one: under `g@broadcast` Apache only keeps offsets."""
+    return "@" not in name

@@ -162,15 +162,25 @@ def delete_topic(request: Command, session: Session) -> Command | Later:
     for group in state.offsets.groups_of(name):
         names += [each for each in pop_retry_topics(name, group) if state.topics.find(each)]
     now_ms = state.now_ms()
-    for each in names:
+    counts = {each: _queue_count(each, state) for each in names}
+    for each, count in counts.items():
         state.topics.discard(each, now_ms)
-        state.offsets.forget_topic(each)
+        groups = set(state.consumers.groups_of(each)) - state.consumers.broadcasting
+        state.offsets.topic_deleted(each, count, groups, state.elapsed_ms())
         state.broadcasts.forget_topic(each)
     _delete_queues(names, state)
+    for each, count in counts.items():
+        for queue_id in range(count):
+            state.long_polling.arrived(each, queue_id)  # These pulls wait at places that are gone.
     log.info("topic %s is deleted by %s", name, session.peer.host)
     response = request.answer(ResponseCode.SUCCESS)
     tables = (state.topics.file, state.offsets.file)
     return state.changes.answer(session.peer, request, response, *tables)
+
+
+def _queue_count(name: str, state: State) -> int:
+    topic = state.topics.find(name)
+    return 0 if topic is None else max(topic.read_queue_count, topic.config.write_queue_nums)
 
 
 def _delete_queues(names: list[str], state: State) -> None:
