@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 from tests.interop.apache_java import class_path, required
-from tests.interop.target import Target, running_target
+from tests.interop.target import ON_APACHE, Target, running_target
 from tests.interop.test_clients import JAVA, RELEASE
 
 from cometmq.client import ClientConfig, SyncClient
@@ -160,3 +160,22 @@ def send(sender: SyncClient, word: str, count: int) -> list[str]:
     for number, body in enumerate(bodies):
         sender.send("Mixed", body.encode(), queue=queues[number % len(queues)])
     return bodies
+
+
+@pytest.mark.skipif(ON_APACHE, reason="members of Apache's brokers miss messages then")
+def test_a_java_member_misses_nothing_of_a_topic_that_is_recreated(target: Target) -> None:
+    """It knows nothing of this, and holds on to its places in the topic that was deleted."""
+    path = class_path(RELEASE, JAVA / "pom.xml")
+    seen = Seen()
+    with SyncClient(target.nameserver, ClientConfig(timeout=15)) as mq:
+        mq.admin.create_topic("Recreated", queues=2)
+        with JavaMember(path, target, "Recreated", "recreated", seen):
+            seen.wait(lambda: seen.java_owns == 2)
+            for number in range(10):
+                mq.send("Recreated", b"old-%d" % number)
+            seen.wait(lambda: len(seen.bodies) == 10)
+            mq.admin.delete_topic("Recreated")
+            mq.admin.create_topic("Recreated", queues=2)
+            for number in range(6):
+                mq.send("Recreated", b"new-%d" % number)
+            seen.wait(lambda: len(seen.bodies) == 16)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "spare"
 GROUP: Final = "spares"
+QUEUES: Final = 4
+"""As many as a send creates that comes before it is created again: with fewer, some are not read."""
 AHEAD_SECONDS: Final = 12.0
 """After a power cut without sync flush, a group may be ahead of its queues for so long."""
 
@@ -43,7 +45,7 @@ class Recreated:
 
     async def create(self, mq: Client) -> None:
         """Create it, and begin to use it."""
-        await mq.admin.create_topic(TOPIC, queues=2)
+        await mq.admin.create_topic(TOPIC, queues=QUEUES)
         self._world.start(self._produce())
         self._world.start(self._consume())
 
@@ -66,7 +68,7 @@ class Recreated:
     async def _create_again(self, mq: Client) -> None:
         while True:
             try:
-                await mq.admin.create_topic(TOPIC, queues=2)
+                await mq.admin.create_topic(TOPIC, queues=QUEUES)
                 return
             except ClientError:
                 await asyncio.sleep(1)
