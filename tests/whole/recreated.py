@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TOPIC: Final = "spare"
 GROUP: Final = "spares"
 QUEUES: Final = 4
-"""As many as a send creates that comes before it is created again: with fewer, some are not read."""
+"""As many as a send makes that comes before it is created again: with fewer, some are unread."""
 AHEAD_SECONDS: Final = 12.0
 """After a power cut without sync flush, a group may be ahead of its queues for so long."""
 
