@@ -14,7 +14,7 @@ then those of other messages. So to each group this is a reset to the begin, pen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.broker.errors import LimitError
 from cometmq.broker.saved_table import SavedTable
@@ -32,6 +32,12 @@ DELETION_PENDING_MS: Final = 600_000
 """For how long a group is told that a topic was deleted since it read there."""
 
 
+class _Deletion(NamedTuple):
+    until_ms: int
+    """Until when groups are told of it."""
+    queue_count: int
+
+
 class ConsumerOffsets:
     """The offsets of all groups."""
 
@@ -45,8 +51,8 @@ class ConsumerOffsets:
         self.resets: dict[tuple[str, str, int], int] = {}
         """Pending resets by group, topic and queue; usually there are none."""
         self._told: set[tuple[str, str, int]] = set()  # Of these, a pull was told.
-        self._deleted: dict[tuple[str, str], int] = {}
-        """By group and topic: until when resets are pending because the topic was deleted."""
+        self._deleted: dict[tuple[str, str], _Deletion] = {}
+        """By group and topic: resets that are pending because the topic was deleted."""
         self._on_unsaved = on_unsaved
         self._offsets_max = config.offsets_max
         self._count = 0
@@ -169,15 +175,16 @@ class ConsumerOffsets:
         self.resets.pop(key, None)
         self._told.discard(key)
 
-    def _forget_resets(self, group: str, topic: str) -> None:
-        self._deleted.pop((group, topic), None)
-        for key in [key for key in self.resets if key[:2] == (group, topic)]:
-            self._forget_reset(key)
+    def _forget_deletion(self, group: str, topic: str) -> None:
+        deletion = self._deleted.pop((group, topic), None)
+        for queue_id in range(0 if deletion is None else deletion.queue_count):
+            self._forget_reset((group, topic, queue_id))
 
     def expire(self, elapsed_ms: int) -> None:
         """Give up resets of topics that were deleted long ago: whoever was there has gone on."""
-        for group, topic in [each for each, until in self._deleted.items() if until <= elapsed_ms]:
-            self._forget_resets(group, topic)
+        old = [key for key, deletion in self._deleted.items() if deletion.until_ms <= elapsed_ms]
+        for key in old:
+            self._forget_deletion(*key)
 
     def copy(self, source: str, target: str, topic: str) -> None:
         """Replace the offsets of one group in a topic by those of another."""
@@ -188,19 +195,22 @@ class ConsumerOffsets:
                 self.commit(target, topic, queue_id, offset)
 
     def topic_deleted(
-        self, topic: str, queue_count: int, members_of: Collection[str], elapsed_ms: int
+        self, topic: str, queue_count: int, subscribers: Collection[str], elapsed_ms: int
     ) -> None:
         """Forget all offsets of a topic, and have its groups begin anew in its queues.
 
-        These are the groups with offsets there, and those that have members.
+        These are the groups that have read there, and the subscribers, which may yet have begun at
+        the end.
         """
         groups = {
             key[0] for table in (self._offsets, self._pulled) for key in table if key[1] == topic
         }
         for group in groups:
             self._forget(group, topic)
-        for group in filter(_is_group, groups.union(members_of)):
-            self._deleted[group, topic] = elapsed_ms + DELETION_PENDING_MS
+        deletion = _Deletion(elapsed_ms + DELETION_PENDING_MS, queue_count)
+        for group in filter(_is_group, groups.union(subscribers)):
+            self._forget_deletion(group, topic)
+            self._deleted[group, topic] = deletion
             for queue_id in range(queue_count):
                 self.resets[group, topic, queue_id] = 0
 
@@ -220,7 +230,7 @@ class ConsumerOffsets:
         return queues
 
     def _forget(self, group: str, topic: str) -> None:
-        self._forget_resets(group, topic)
+        self._forget_deletion(group, topic)
         self._pulled_count -= len(self._pulled.pop((group, topic), ()))
         queues = self._offsets.pop((group, topic), None)
         if queues is None:
@@ -231,6 +241,8 @@ class ConsumerOffsets:
             names.pop(second, None)
             if not names:
                 table.pop(first, None)
+        for queue_id in queues:
+            self._forget_reset((group, topic, queue_id))
         self._changed.discard((group, topic))
         self.file.discard(SECTION, f"{topic}@{group}")
         self._on_unsaved()
