@@ -77,6 +77,8 @@ class World:
         self.lives: list[Life] = []
         self.is_quiet = True
         """Whether nothing happens by itself."""
+        self.keeps_first = False
+        """Whether a queue that loses its end keeps its first message."""
         self.busy_with: set[int] = set()
         """Codes of requests for which all are too busy."""
         self.small: Sequence[Callable[[], None]] = (
@@ -223,6 +225,24 @@ class World:
         if lives:
             life = self.random.choice(lives)
             life.first = min(life.first + self.random.randrange(1, 6), len(life.stored))
+
+    def lose_end(self) -> None:
+        """Have a queue end earlier, as on a master that was restored, or a promoted slave.
+
+        What is stored from then on has the offsets of what was lost.
+        """
+        lives = [
+            each
+            for each in self.lives
+            if each.died is None
+            and len(each.stored) > each.first + self.keeps_first
+            and self.brokers[each.queue.broker].lag is None
+        ]
+        if lives:
+            life = self.random.choice(lives)
+            least = life.first + self.keeps_first
+            del life.stored[self.random.randrange(least, len(life.stored)) :]
+            life.ends_lost += 1
 
     def move(self) -> None:
         """Have a server go away, or come back."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.simulated import PATTERN
-from tests.pipeline.simulated_servers import RECORD
+from tests.pipeline.simulated_rows import rows_of
 
 from cometmq.pipeline import (
     bounds,
@@ -28,8 +28,6 @@ from cometmq.pipeline import (
     stream_source,
     wire,
 )
-from cometmq.pipeline.errors import PASSING
-from cometmq.pipeline.fetching import chunks
 from cometmq.pipeline.losses import Losses
 from cometmq.pipeline.offsets import ranges, read_stream_offset
 from cometmq.pipeline.options import read_options
@@ -44,13 +42,11 @@ if TYPE_CHECKING:
     from tests.pipeline.simulated_servers import Life
 
     from cometmq.pipeline.cluster import Queue
-    from cometmq.pipeline.fetching import Pulling
     from cometmq.pipeline.losses import Listener
     from cometmq.pipeline.offsets import StreamOffset
     from cometmq.pipeline.planning import Range
 
 BODY: Final = StructType([StructField("body", BinaryType())])
-_ATTEMPTS: Final = 3
 Span = tuple[int, int, list[int]]
 """The first and the end offset of a queue, and when its messages were stored."""
 
@@ -171,28 +167,6 @@ def start_of(world: World, options: Mapping[str, str], queue: Queue, span: Span)
     return min(max(at, first), end)
 
 
-def rows_of(world: World, tasks: Sequence[Sequence[Range]], how: Pulling) -> list[tuple[int, int]]:
-    """Return the messages that tasks read, each in several attempts: by life and offset, sorted."""
-    rows: list[tuple[int, int]] = []
-    for task in world.random.sample(tasks, len(tasks)):
-        for attempt in range(_ATTEMPTS):
-            try:
-                read = [
-                    (life, offset)
-                    for chunk in chunks(task, how)
-                    for offset, life in RECORD.iter_unpack(chunk.data)
-                    if chunk.first <= offset < chunk.end
-                ]
-            except PASSING:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                world.waits()
-            else:
-                rows += read
-                break
-    return sorted(rows)
-
-
 class Query:
     """A streaming query: its options, its checkpoint, and what was seen of it."""
 
@@ -239,7 +213,9 @@ class Query:
     def _run(self, reader: TopicStreamReader, triggers: int, *, available_now: bool) -> None:
         if available_now:
             reader.prepareForTriggerAvailableNow()
-            self._until = {each.number: len(each.stored) for each in self.world.lives}
+            self._until = {
+                each.number: len(each.stored) for each in self.world.lives if not each.ends_lost
+            }
         limit = reader.getDefaultReadLimit()
         if self.committed < len(self.offsets):
             self.ends["repeated"] += 1
@@ -294,7 +270,7 @@ class Query:
                     start_of(self.world, self.options, life.queue, each[life.number])
                     for each in (before, after)
                 ]
-                if not self.world.has_slaves:
+                if not self.world.has_slaves and not life.ends_lost:
                     assert min(edges) <= at <= max(edges), f"{life} begins at {at}, not in {edges}"
                 life.known_from = life.reached = at
 
@@ -322,10 +298,14 @@ class Query:
             self._disturb()
             losses = parts[0][1] if parts else None
             rows = rows_of(self.world, tasks, replace(reader.executing.how, losses=losses))
+            self.write(rows)
         self._may_die()
         self._commit(rows)
         self.committed += 1
         self._may_die()
+
+    def write(self, rows: list[tuple[int, int]]) -> None:
+        """Do with the rows of a batch what the query is for."""
 
     def _disturb(self) -> None:
         """Delete a topic that may just be read; it is not made anew before the batch is done."""
@@ -357,10 +337,26 @@ class Query:
             if life.known_from is None:
                 life.known_from = life.reached = offset
                 assert offset <= life.first, f"{life} begins at {offset}"
-            assert offset >= life.reached, f"{offset} of {life} is read twice"
+            if offset < life.reached:
+                self._go_back(life, offset)
             assert offset < self._until.get(number, offset + 1), f"{life}: {offset} is too late"
             self.pass_over(life, offset)
             life.reached = offset + 1
+
+    def _go_back(self, life: Life, offset: int) -> None:
+        """Check that a queue is read again: from its beginning, as it lost the end of its log.
+
+        If one lost all, with its first message, its topic seems to be another, with all queues.
+        """
+        case = f"{offset} of {life} is read twice"
+        assert offset <= life.first, case
+        topic, broker, _ = life.queue
+        of_part = [each for each in self.world.lives if each.queue[:2] == life.queue[:2]]
+        said = [f"queue {life.queue}: was read up to"] if life.ends_lost else []
+        if any(each.ends_lost for each in of_part) and not self.world.keeps_first:
+            said.append(f"topic {topic} of broker {broker} was deleted and recreated")
+        assert any(text in each for text in said for each in self.told.texts), case
+        life.reached = offset
 
     def pass_over(self, life: Life, offset: int) -> None:
         """Check that messages of a queue may be left out up to an offset."""
@@ -371,6 +367,12 @@ class Query:
             if offset <= life.first:
                 life.skipped += offset - life.reached
             else:
-                fewer = [each for each in self.told.texts if each.endswith("fewer queues now")]
+                ended = f"{hidden} were to be read, but it has those"
+                fewer = [
+                    each
+                    for each in self.told.texts
+                    if each.endswith("fewer queues now")
+                    or (life.ends_lost and each.startswith(ended))
+                ]
                 assert any(each.startswith(hidden) for each in fewer), case
             life.reached = offset

@@ -21,11 +21,11 @@ from tests.pipeline.simulated import World, of_all
 from tests.pipeline.simulated_query import (
     BODY,
     chosen_options,
-    rows_of,
     simulate,
     span_of,
     start_of,
 )
+from tests.pipeline.simulated_rows import rows_of
 
 from cometmq.pipeline.errors import DataLossError, PipelineError
 from cometmq.pipeline.options import read_options

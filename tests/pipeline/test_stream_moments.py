@@ -14,7 +14,8 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.pipeline.simulated import World
-from tests.pipeline.simulated_query import BODY, Told, rows_of, simulate
+from tests.pipeline.simulated_query import BODY, Told, simulate
+from tests.pipeline.simulated_rows import rows_of
 from tests.pipeline.simulated_servers import Registration
 
 from cometmq.pipeline import gone_topics, nameservers, stream_source
