@@ -125,6 +125,7 @@ def test_apache_writes_the_checksum_of_a_record_as_we_do(java: Java) -> None:
 def test_apache_reads_any_properties_as_we_do(java: Java) -> None:
     random_of = random.Random(1)
     pieces = [b"a", b"b", b"\x01", b"\x01", b"\x02", b"\xff", "é".encode(), "😀".encode()]
+    pieces += [b"\xed", b"\xa0", b"\x80"]  # Halves of surrogate pairs.
     samples = [b"".join(random_of.choices(pieces, k=random_of.randrange(12))) for _ in range(3000)]
     for raw, answer in zip(samples, java("properties", samples), strict=True):
         assert answer == packed_properties(raw)

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from cometmq.proto.java import TAGS_CACHED_SIZE_MAX, cached_tags_code, string_hash, tags_code
+from cometmq.proto.java import (
+    TAGS_CACHED_SIZE_MAX,
+    cached_tags_code,
+    string_hash,
+    tags_code,
+    text_of,
+)
+from cometmq.proto.properties import decode_properties
 
 SURROGATES = st.text(st.characters(exclude_categories=()), max_size=200)
 
@@ -61,3 +68,24 @@ def test_long_tags_hash_alike_without_the_cache() -> None:
 
 def test_tags_that_are_not_utf_8_hash_as_java_reads_them() -> None:
     assert tags_code(b"\xff") == 0xFFFD
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"plain \xc3\xbc \xf0\x9f\x98\x80", "plain ü 😀"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"\xe2\x82|\xc3", "\ufffd|\ufffd"),
+        # Halves of surrogate pairs, whole and cut.
+        (b"\xed\xa0\xbd", "\ufffd"),
+        (b"a\xed\xa0\xbd\xed\xb8\x80b", "a\ufffd\ufffdb"),
+        (b"\xed\xac", "\ufffd"),
+        (b"\xed\xa0\xc1", "\ufffd\ufffd"),
+        (b"\xed\xa0\xf5\xa0", "\ufffd\ufffd\ufffd"),
+        (b"\xed\x9f\xbf\xed", "\ud7ff\ufffd"),
+    ],
+)
+def test_text_that_is_no_utf_8_reads_as_in_java(raw: bytes, text: str) -> None:
+    assert text_of(raw) == text
+    assert tags_code(raw) == string_hash(text)
+    assert decode_properties(b"TAGS\x01%b\x02" % raw) == {"TAGS": text}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 names = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"MY_UNIQ_KEY", b"XKEYS", b""])
 values = st.sampled_from(
-    [b"", b"a", b"a b", b" a  b ", b" ", b"UNIQ_KEY\x01x", "标 签".encode(), b"\xff"]
+    [b"", b"a", b"a b", b" a  b ", b" ", b"UNIQ_KEY\x01x", "标 签".encode(), b"\xff", b"\xed\xa0"]
 ) | st.binary(max_size=20)
 raw_properties = (
     st.lists(st.tuples(names, values)).map(
@@ -54,6 +54,11 @@ def test_a_query_asks_for_the_key_as_it_was_indexed() -> None:
 def test_hashes_are_javas_made_positive() -> None:
     hashes, _ = record_hashes([b"TopicTest"], [b"KEYS\x01KEY1\x02"])
     assert hashes.tolist() == [1656969516]
+
+
+def test_half_a_surrogate_pair_is_one_character_as_in_java() -> None:
+    hashes, _ = record_hashes([b"T"], [b"KEYS\x01a\xed\xa0\xbd\x02TAGS\x01\xed\xb8\x80\x02"])
+    assert hashes.tolist() == [positive_hash(string_hash(k)) for k in ("T#a\ufffd", "T#T#\ufffd")]
 
 
 def test_the_hash_that_has_no_absolute_value_is_zero() -> None:

@@ -12,6 +12,7 @@ from cometmq.client._core.queues import Queue
 from cometmq.proto import property_names as names
 from cometmq.proto.batch import unwrap_batch
 from cometmq.proto.codes import ResponseCode
+from cometmq.proto.java import text_of
 from cometmq.proto.properties import decode_properties, find_property
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class ReceivedMessage:
 
     def _find(self, name: str) -> str | None:
         raw = find_property(self._properties, name.encode())
-        return None if raw is None else raw.decode("utf-8", "replace")
+        return None if raw is None else text_of(raw)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.topic!r}, {self.queue}, {self.offset}>"

@@ -1,7 +1,8 @@
-"""Java's hash of a string, on which the wire relies, and the tag code, which uses it."""
+"""How Java reads and hashes text, on which the wire and the files of a store rely."""
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import lru_cache
 from operator import mul
@@ -16,6 +17,22 @@ _UTF_16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 TAGS_CACHED_SIZE_MAX: Final = 64
 """Longer tags are hashed each time, so that a peer cannot fill the cache with large ones."""
+
+
+_HALF_OF_A_PAIR: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+"""What would be a surrogate, which UTF-8 must not hold, or the first two bytes of one."""
+
+
+def text_of(raw: bytes) -> str:
+    """Return UTF-8 as a `String`: what is no UTF-8 reads as U+FFFD, so this never fails.
+
+    Of half a surrogate pair Java makes one such character, where Python makes one of each byte; of
+    everything else both make the same.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return _HALF_OF_A_PAIR.sub(b"\xff", raw).decode("utf-8", "replace")
 
 
 def string_hash(text: str) -> int:
@@ -44,7 +61,7 @@ def tags_code(tags: bytes) -> int:
 
 
 def _tags_code(tags: bytes) -> int:
-    return string_hash(tags.decode("utf-8", "replace"))
+    return string_hash(text_of(tags))
 
 
 cached_tags_code = lru_cache(maxsize=4096)(_tags_code)

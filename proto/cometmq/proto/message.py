@@ -18,6 +18,7 @@ from cometmq.proto.checksum import crc31
 from cometmq.proto.compression import decompress
 from cometmq.proto.errors import MessageError
 from cometmq.proto.host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, Host, unpack_host
+from cometmq.proto.java import text_of
 from cometmq.proto.message_id import encode_offset_id
 from cometmq.proto.properties import (
     PROPERTIES_SIZE_MAX,
@@ -208,7 +209,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
         try:
             return tags.decode()  # Without arguments it is faster.
         except UnicodeDecodeError:
-            return tags.decode("utf-8", "replace")
+            return text_of(tags)
 
     @property
     def keys(self) -> list[str]:
@@ -216,7 +217,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
         raw = _find_keys(self.properties_raw)
         if raw is None:
             return []
-        return [key for key in raw.decode("utf-8", "replace").split(" ") if key]
+        return [key for key in text_of(raw).split(" ") if key]
 
     @property
     def is_inner_batch(self) -> bool:
@@ -227,7 +228,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     def unique_id(self) -> str | None:
         """The id that its producer gave it, if it did."""
         raw = _find_unique_id(self.properties_raw)
-        return None if raw is None else raw.decode("utf-8", "replace")
+        return None if raw is None else text_of(raw)
 
     @property
     def offset_id(self) -> str:
@@ -252,7 +253,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     def find(self, name: str) -> str | None:
         """Return one property without decoding the others."""
         raw = find_property(self.properties_raw, name.encode())
-        return None if raw is None else raw.decode("utf-8", "replace")
+        return None if raw is None else text_of(raw)
 
     def is_body_intact(self) -> bool:
         """Return whether the body has the checksum that was stored with it."""

@@ -3,7 +3,7 @@ r"""The properties of a message: a string map in one line of bytes.
 `name 0x01 value 0x02`, repeated, in UTF-8, at most 32767 bytes. Reading is as lenient as Apache's:
 a pair counts if it has a 0x01 with something on either side (a value may contain more 0x01), the
 last 0x02 may be missing, of two pairs with one name the later counts, and bytes that are not UTF-8
-read as U+FFFD. So reading never fails. Writing is strict.
+read as U+FFFD (`java.text_of`). So reading never fails. Writing is strict.
 
 A record and a `BatchItem` have the bytes, `encode_properties(...)`. A SEND_MESSAGE_V2
 (`SendMessageV2.properties`) carries the same as a string in its header,
@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.errors import LocalProtocolError
+from cometmq.proto.java import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,7 +56,7 @@ def _separator_in(properties: Mapping[str, str | None]) -> str:
 def decode_properties(raw: bytes) -> dict[str, str]:
     """Return all properties as Apache's clients read them."""
     properties: dict[str, str] = {}
-    for pair in raw.decode("utf-8", "replace").split("\x02"):
+    for pair in text_of(raw).split("\x02"):
         name, _, value = pair.partition("\x01")
         if name and value:
             properties[name] = value

@@ -49,6 +49,7 @@ def record(body: bytes = b"hello", properties: bytes = b"", **changes: Any) -> b
 @example(record(properties=b"".join(b"n%d\x01v\x02" % n for n in range(40))) * 2)
 @example(record(properties=b"".join(b"n%d\x01v\x02" % (n % 39) for n in range(40))) + record())
 @example(record(properties=b"a\0\x01b\x02TAGS\x01\xff\x02"))
+@example(record(properties=b"TAGS\x01\xed\xa0\xbd\x02KEYS\x01\xed\xac\x02"))
 @example(record(properties=b"TAGS\x01A\x02TAGS\x01B\x02") * 2)
 @example(record(properties=b"KEYS\x01k\x02") + record(properties=b"TAGS\x01t\x02"))
 @example(record(properties=b"KEYS\x01k\x02TAGS\x01t\x02") + record() * 3)

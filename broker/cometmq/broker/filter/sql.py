@@ -21,6 +21,7 @@ from cometmq.broker.filter import sql_comparisons as comparisons, sql_nodes as n
 from cometmq.broker.filter.errors import FilterSyntaxError
 from cometmq.broker.filter.java_values import UnfitValueError
 from cometmq.broker.filter.sql_nodes import Kind, Node
+from cometmq.proto.java import text_of
 from cometmq.proto.properties import decode_properties, property_finder
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _picker(names: frozenset[str]) -> Callable[[bytes], Properties]:
         for name, find in finders:
             value = find(raw)
             if value is not None:
-                found[name] = value.decode("utf-8", "replace")
+                found[name] = text_of(value)
         return found
 
     return pick

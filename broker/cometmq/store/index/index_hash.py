@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from cometmq.proto.java import string_hash
+from cometmq.proto.java import string_hash, text_of
 from cometmq.store.index.index_alike import alike_keys
 from cometmq.store.index.index_format import positive_hash
 from cometmq.store.index.index_keys import NotedBatch
@@ -321,7 +321,7 @@ def _prefix_hash(topic: bytes, *, tags: bool) -> int:
 
 
 def _hash_of(key: bytes) -> int:
-    return string_hash(key.decode("utf-8", "replace"))
+    return string_hash(text_of(key))
 
 
 def make_tables() -> None:

@@ -8,6 +8,7 @@ records, which are rare, are decoded one by one.
 
 from __future__ import annotations
 
+import re
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,9 @@ _PAIRS_FEW: Final = 32
 _MIX_TAIL: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_SIZE: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _MIX_ROW: Final = np.uint64(0x165667B19E3779F9)
+
+_HALF_OF_A_PAIR: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+"""What would be a surrogate, which UTF-8 must not hold, or the first two bytes of one."""
 
 
 class Properties:
@@ -200,10 +204,18 @@ def _times(names: tuple[bytes, ...], count_log: int) -> pa.Array:
     )
 
 
+def _text_of(raw: bytes) -> str:
+    """Return UTF-8 as Java reads it: half a surrogate pair is one U+FFFD, not three."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return _HALF_OF_A_PAIR.sub(b"\xff", raw).decode("utf-8", "replace")
+
+
 def decode(raw: bytes) -> dict[str, str]:
     """Return the properties of one record as Apache's clients read them."""
     properties: dict[str, str] = {}
-    for pair in raw.decode("utf-8", "replace").split("\x02"):
+    for pair in _text_of(raw).split("\x02"):
         name, _, value = pair.partition("\x01")
         if name and value:
             properties[name] = value
