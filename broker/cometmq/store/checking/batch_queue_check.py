@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checking.batch_heads import BatchHeads
 from cometmq.store.checking.block_check import and_more
+from cometmq.store.checking.copied_queues import is_copied, report_copy
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Kind
 from cometmq.store.looking.queue_files import AboutQueue, files_of
@@ -102,10 +103,23 @@ class BatchQueueCheck:
             elif not 0 <= offset < first_offset:
                 unexplained.append((index, entry))
         for index, entry in unexplained:
+            original = None if expected else self._copied(index, entry)
+            if original is not None:
+                report_copy(self._report, about.files.folder, *original)
+                continue
             is_last = index > settled_to
             if not self._is_left_out(about, damages, index, entry, is_last=is_last):
                 self._explain(about, index, entry, missing, right)
         self._report_missing(about, missing.entries, right, last + 1)
+
+    def _copied(self, index: int, entry: bytes) -> tuple[str, int] | None:
+        """Return the queue of which one without a record in the log has the very same entry."""
+        offset = BatchEntry.read(entry).physical_offset
+        for (topic, queue_id), expected in self._expected.items():
+            if expected.get(offset) == entry:
+                files = files_of(self._store, QueueKey(True, topic, queue_id))
+                return (topic, queue_id) if is_copied(entry, index, files) else None
+        return None
 
     def _report_missing(
         self, about: AboutQueue, missing: dict[int, bytes], right: list[BatchEntry], end: int

@@ -18,6 +18,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.checking.copied_queues import is_copied, report_copy
 from cometmq.store.checking.journal_witness import JournalWitness
 from cometmq.store.checking.queue_track import NOTHING, Missed, QueueTrack
 from cometmq.store.checking.wrong_heads import WrongHeads, is_in
@@ -281,10 +282,14 @@ class QueueCheck:
                 track.queue.finding(Kind.LOST_MESSAGE, index, problem, "", physical_offset)
             )
             return
+        record = read_record(self._store.segments, physical_offset, size)
+        original = None if record is None else self._copied(track, index, record, entry)
+        if original is not None:
+            report_copy(self._report, track.files.folder, original.topic, original.queue_id)
+            return
         if index >= track.settled_to and not self._store.is_clean:
             self._report.unsettled_entries += 1  # A torn entry: the next start cuts it off.
             return
-        record = read_record(self._store.segments, physical_offset, size)
         kind = Kind.EXTRA_ENTRY
         if physical_offset >= self._end_offset:
             problem = f"leads past the end of the log, which is at {self._end_offset}"
@@ -299,6 +304,15 @@ class QueueCheck:
         else:
             problem = f"leads to a record of {said_place(record)}"
         self._report.add(track.queue.finding(kind, index, problem, "", physical_offset))
+
+    def _copied(
+        self, track: QueueTrack, index: int, record: StoredMessage, entry: bytes
+    ) -> AboutQueue | None:
+        """Return the queue of which one without a record in the log has the very same entry."""
+        said = self._tracks.get((record.topic_raw, record.queue_id))
+        if said is None or track.last >= 0 or record.queue_offset != index:
+            return None
+        return said.queue if is_copied(entry, index, said.files) else None
 
     def _is_wrong(self, track: QueueTrack, index: int, record: StoredMessage) -> bool:
         said = self._tracks.get((record.topic_raw, record.queue_id))

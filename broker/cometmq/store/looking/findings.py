@@ -35,7 +35,8 @@ class Kind(Enum):
     QUEUE_FILE = "queue file"
     """A file of a queue has a wrong size, or a start would not accept it."""
     MISPLACED = "misplaced"
-    """Something is where it does not belong: a foreign file, or a folder or pipe for a file."""
+    """Something is where it does not belong: a foreign file, a copy of the folder of a queue, or a
+    folder or pipe for a file."""
     WRONG_ITEM = "wrong item"
     """An item of the index differs from its record."""
     MISSING_ITEM = "missing item"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.queues.entry_search import expired_end, is_in_order
 from cometmq.store.queues.queue_ends import QueueKey
+from cometmq.store.queues.record_check import read_record
 from cometmq.store.queues.topic_folders import has_files
 from cometmq.store.starting.deleted_queues import is_gone
 from cometmq.store.starting.folder import queue_folders
@@ -16,7 +17,10 @@ from cometmq.store.starting.folder import queue_folders
 if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.queues.consume_queue import ConsumeQueue
     from cometmq.store.queues.noted_ends import QueueEnds
+    from cometmq.store.queues.queue_table import QueueTable
 
 _COPY_SIZE: Final = 1 << 20
 
@@ -45,21 +49,17 @@ def _note_kept(
 
     A queue that is damaged, or does not end where it is known to have ended, just continues there.
     A queue that only has entries of records that are left to the next start is left out, and so is
-    one that continues at 0, like any new queue, or belongs to a deleted topic.
+    one that continues at 0, like any new queue, or belongs to a deleted topic. A copy of another
+    queue stays as it is and is not noted, so that it may be moved elsewhere afterwards.
     """
     queues = ConsumeQueues(store.filesystem, beside, store.config, clean=store.is_clean)
     queues.correct_min(store.segments.first_offset)
     count = 0
     for key in kept:
         table, known = queues.table(is_batch=key.is_batch), store.ends.get(key)
-        try:
-            queue = table.get(key.topic, key.queue_id)
-        except StoreFormatError as error:  # A file of an odd size.
-            if known is None:
-                path = (error.path or "").replace(beside, store.root, 1)
-                raise StoreFormatError(error.problem, path) from error
-            table.discard(key.topic, key.queue_id)
-            queue = table.get(key.topic, key.queue_id)
+        queue = _loaded(store, beside, table, key)
+        if _is_copy(store, table, queue):
+            continue
         mark = store.deletions.offsets.get(key.topic.encode())
         if mark is not None and known is None and is_gone(queue, mark):
             table.destroy(key.topic, key.queue_id)
@@ -84,6 +84,38 @@ def _note_kept(
     queues.take_unsynced().sync()
     queues.close()
     return count
+
+
+def _loaded(
+    store: Inspected, beside: str, table: QueueTable[Any], key: QueueKey
+) -> ConsumeQueue | BatchConsumeQueue:
+    """Return a copied queue, empty if its files are odd and it is known where it ended."""
+    queue: ConsumeQueue | BatchConsumeQueue
+    try:
+        queue = table.get(key.topic, key.queue_id)
+    except StoreFormatError as error:  # A file of an odd size.
+        if key not in store.ends:
+            path = (error.path or "").replace(beside, store.root, 1)
+            raise StoreFormatError(error.problem, path) from error
+        table.discard(key.topic, key.queue_id)
+        queue = table.get(key.topic, key.queue_id)
+    return queue
+
+
+def _is_copy(
+    store: Inspected, table: QueueTable[Any], queue: ConsumeQueue | BatchConsumeQueue
+) -> bool:
+    """Whether the last entry of a queue is, in the same place, that of the record's own queue."""
+    last = queue.end - 1
+    physical_offset, size = queue.head(last) if queue.end > queue.start else (-1, 0)
+    segments = store.segments
+    if not segments.first_offset <= physical_offset < segments.end_offset:
+        return False
+    record = read_record(segments, physical_offset, size)
+    original = None if record is None else table.find(record.topic, record.queue_id)
+    if original is None or original is queue or not original.start <= last < original.end:
+        return False
+    return bool(original.read_entries(last, 1) == queue.read_entries(last, 1))
 
 
 def _copy_tree(filesystem: FileSystem, source: str, target: str) -> None:
