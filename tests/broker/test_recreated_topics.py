@@ -21,6 +21,7 @@ from cometmq.proto.commands import (
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
+from cometmq.proto.commands.bulk import BulkPullMessage
 from cometmq.proto.message_list import MessageList
 
 if TYPE_CHECKING:
@@ -97,6 +98,19 @@ def test_what_is_committed_of_the_old_topic_does_not_count(broker: Clocked) -> N
     put(broker, b"new", 5)
     assert commit(broker, 3).remark == "Offset has been previously reset"
     assert begin_of(broker) == 0
+
+
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_who_begins_anew_by_itself_need_not_be_told(broker: Clocked, is_bulk: bool) -> None:
+    delete(broker)
+    put(broker, b"new", 5)
+    pull = pull_request("T", 0)
+    if is_bulk:
+        header = BulkPullMessage("g", "T", 0, 0, 5, 1 << 20)
+        pull = Command.request(Code.BULK_PULL_MESSAGE, header)
+    assert broker.ask(pull).code == 0
+    assert commit(broker, 5).remark is None
+    assert begin_of(broker) == 5
 
 
 def test_a_group_that_has_not_committed_is_told_too(broker: Clocked) -> None:

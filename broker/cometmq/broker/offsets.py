@@ -166,9 +166,12 @@ class ConsumerOffsets:
         return offset
 
     def end_reset(self, group: str, topic: str, queue_id: int, asked: int) -> None:
-        """End a reset if this is a pull from where one was told to continue."""
+        """End a reset if this is a pull from where one was told to continue.
+
+        Who begins at 0 in a topic that was deleted need not be told: nothing of it is in hand.
+        """
         key = (group, topic, queue_id)
-        if key in self._told and self.resets.get(key) == asked:
+        if self.resets.get(key) == asked and (key in self._told or (group, topic) in self._deleted):
             self._forget_reset(key)
 
     def _forget_reset(self, key: tuple[str, str, int]) -> None:
