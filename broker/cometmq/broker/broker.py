@@ -227,7 +227,6 @@ class Broker:
         state.locks.expire(alive_ms)
         state.idempotence.expire(alive_ms - state.config.idempotent_expiry_ms)
         state.offsets.expire(elapsed_ms)
-        state.rewound.expire(elapsed_ms)
         state.recent.tick(state.now_ms(), elapsed_ms)
         for group in state.consumers.expire(before_ms):
             notify_members(group, state)

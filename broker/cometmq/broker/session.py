@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from cometmq.broker.damage_met import DamageMet
-from cometmq.broker.rewound import Rewound
 from cometmq.proto.host import pack_host
 
 if TYPE_CHECKING:
@@ -90,11 +89,8 @@ class State:
     """When this broker started, by the wall clock."""
     damage: DamageMet = field(init=False)
     """The damage in the store that clients have come upon."""
-    rewound: Rewound = field(init=False)
-    """The groups that may be ahead of their queues since the start."""
 
     def __post_init__(self) -> None:
-        self.rewound = Rewound(self.store, self.offsets, self.elapsed_ms())
         self.damage = DamageMet(self.store, self.elapsed_ms)
 
 

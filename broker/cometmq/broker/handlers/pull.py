@@ -68,8 +68,6 @@ def pull_message(request: Command, session: Session) -> Command | Frame | Later:
     if not (topic.config.perm & READ and 0 <= header.queue_id < topic.read_queue_count):
         raise unreadable(header, topic, session)
     wanted = wanted_by(header, group, state)
-    if state.rewound.pulled:
-        state.rewound.look(header)
     if header.commit_offset >= 0 and header.commits_offset:
         state.offsets.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
