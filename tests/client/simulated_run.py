@@ -9,6 +9,7 @@ import random
 import selectors
 import threading
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
@@ -26,7 +27,10 @@ EPOCH: Final = 1_800_000_000.0
 
 
 def seeds_of(count: int) -> range:
-    """Return the seeds to play; `SIMULATED_SEEDS=1000..9000` in the environment names others."""
+    """Return the seeds to play; `SIMULATED_SEEDS=1000..9000` in the environment names others.
+
+    A history is the same each time only with the same `PYTHONHASHSEED`, for example 0.
+    """
     first, _, end = os.environ.get("SIMULATED_SEEDS", f"0..{count}").partition("..")
     return range(int(first), int(end))
 
@@ -80,6 +84,10 @@ def run(
         patch.setattr("cometmq.client._life.local_address", lambda: "127.0.0.1")
         patch.setattr("cometmq.client._life.current_runtime", runtime)
         if loop == "trio":
+            # Trio draws the order in which it runs what is ready.
+            scheduler = import_module("trio._core._run")
+            patch.setattr(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
+            vars(scheduler)["_r"].seed(seed)
             trio.run(_timed, scenario, patch, clock=MockClock(autojump_threshold=0))
         else:
             _run_on_asyncio(scenario, patch)
