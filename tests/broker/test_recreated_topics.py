@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from tests.broker.captured import beat
 from tests.broker.clocked import Clocked
@@ -23,9 +21,6 @@ from cometmq.proto.commands import (
 )
 from cometmq.proto.commands.bulk import BulkPullMessage
 from cometmq.proto.message_list import MessageList
-
-if TYPE_CHECKING:
-    from tests.broker.wired import WiredPeer
 
 MOVED = 21
 
@@ -54,18 +49,15 @@ def commit(broker: Clocked, offset: int) -> Command:
     return broker.ask(Command.request(Code.UPDATE_CONSUMER_OFFSET, header))
 
 
-def begin_of(broker: Clocked, group: str = "g") -> int | None:
-    header = QueryConsumerOffset(group, "T", 0)
+def begin_of(broker: Clocked) -> int | None:
+    header = QueryConsumerOffset("g", "T", 0)
     answer = broker.ask(Command.request(Code.QUERY_CONSUMER_OFFSET, header))
     return answer.read(OffsetResponse).offset if answer.code == 0 else None
 
 
-def delete(broker: Clocked, peer: WiredPeer | None = None) -> None:
+def delete(broker: Clocked) -> None:
     request = Command.request(Code.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker("T"))
-    peer = peer or broker.peer
-    broker.wired.give(peer, broker.wired.frame(peer, request))
-    broker.wired.save()
-    assert [answer.code for answer in broker.wired.answers(peer)] == [0]
+    assert broker.wired.ask(broker.peer, request).code == 0
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])
